@@ -1,0 +1,14 @@
+"""offcut trains neural networks on the nodes that a batch queue cannot fill, and gives each node back at once.
+
+The packages, from left to right of the layer rule (a package imports only from those before it):
+
+- `errors`, `model`: what can go wrong, and the nouns
+- `wire`, `allocate`, `advisor`, `pipeline`, `traces`: messages, and the pure decisions and formats
+- `control`: the brain, one pure function `step(state, event)`
+- `cluster`, `store`, `agent`, `simulate`: the edges where effects happen
+- `service`: the running controller
+- `report`, `web`, `cli`: what people see
+- `torch`: what a training script imports; the only package that imports torch
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,20 @@
+"""The nouns: frozen dataclasses that know when they are valid and nothing of what happens to them."""
+
+from offcut.model.allocation import Allocation, AllocationProblem, CostModel, JobRequest
+from offcut.model.curve import ScalingCurve, amdahl
+from offcut.model.job import Job, JobMode
+from offcut.model.sizes import Sizes
+from offcut.model.window import Window
+
+__all__ = [
+    "Allocation",
+    "AllocationProblem",
+    "CostModel",
+    "Job",
+    "JobMode",
+    "JobRequest",
+    "ScalingCurve",
+    "Sizes",
+    "Window",
+    "amdahl",
+]

@@ -1,0 +1,47 @@
+"""The malleable training job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from offcut.model.curve import ScalingCurve
+from offcut.model.sizes import Sizes
+
+#: `session`: the script uses offcut.torch and resizes in process. `restart`: any script that can resume from its own
+#: checkpoint; a resize ends it and launches it anew.
+JobMode = Literal["session", "restart"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A malleable training job: a command, the sizes it may have, a goal."""
+
+    id: str
+    name: str
+    #: The program and its arguments; a first element ending in `.py` runs under the agent's own Python.
+    command: tuple[str, ...]
+    sizes: Sizes
+    ranks_per_node: int = 1
+    workdir: str = "."
+    #: Added to the environment of every worker.
+    env: tuple[tuple[str, str], ...] = ()
+    #: Shell lines run before the command: modules, a container, an activation script.
+    setup: str = ""
+    weight: float = 1.0
+    #: Jobs of a higher priority are served first; within one priority the allocation decides.
+    priority: int = 0
+    #: None: not known; a stated default stands in until throughput has been measured.
+    curve: ScalingCurve | None = None
+    mode: JobMode = "session"
+    #: Samples after which the job is done; None: the script's own end.
+    goal_samples: int | None = None
+    #: Failures in a row, without a new stable step between them, that are forgiven.
+    max_failures: int = 3
+    #: Seconds of progress that one resize costs; None: the controller's default.
+    grow_cost_s: float | None = None
+    shrink_cost_s: float | None = None
+    #: At most this much work is redone when the last member dies without warning.
+    checkpoint_age_s: float = 30.0
+    #: Write a record of every step and its samples beside the log: proof that each sample counted once.
+    step_records: bool = False
