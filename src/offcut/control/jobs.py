@@ -64,13 +64,27 @@ def on_job_changed(turn: Turn, event: ev.JobChanged) -> None:
         turn.resize(event.job, gone=True)
 
 
+def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.phase != "running":
+        return
+    resize.note_formed(turn, job, event.epoch)
+    # A newer epoch may have been on its way: those who have trained are all in the last one that formed.
+    first = job.formed[0] if job.formed else None
+    job.members = tuple(member for member in job.members if member in job.formed)
+    begin_finishing(turn, job)
+    if first is None or first not in job.members:
+        reopen(turn, job)
+
+
 def begin_finishing(turn: Turn, job: JobState) -> None:
     """A member's script is past its training: the membership stays as it is while all come to their end."""
     job.phase = "finishing"
     turn.timer(f"finish:{job.job.id}", turn.state.settings.finish_limit_s)
     for name in list(job.nodes):
-        if turn.state.nodes[name].worker != "member":
-            resize.withdraw(turn, job, turn.state.nodes[name])
+        node = turn.state.nodes[name]
+        if node.member not in job.members or node.worker != "member":
+            resize.withdraw(turn, job, node)
     turn.dirty = True
 
 

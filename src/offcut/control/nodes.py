@@ -12,6 +12,11 @@ from offcut.model.events import Member
 
 def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
     state = turn.state
+    if event.lost:
+        lost = set(event.lost)
+        for job in state.jobs.values():
+            if job.formed:
+                resize.note_gone(turn, job, lambda member: member.node in lost)
     gone = [state.nodes[name] for name in (*event.wanted, *event.lost) if name in state.nodes]
     wanted = set(event.wanted)
     _hand_back(turn, [node for node in gone if node.name in wanted and node.phase != "idle"])

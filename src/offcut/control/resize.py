@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from offcut.control.state import LIVE, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model.effects import SetEpoch, StartWorkers
@@ -85,12 +87,19 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     nodes = [state.nodes[name] for name in job.nodes]
     ready = [node.member for node in nodes if node.worker == "ready"]
     size = job.job.sizes.fit(len(stay) + len(ready))
+    if _heirless(job, (stay + ready)[:size]):
+        # The state is with members that are leaving: let them save it, then start from what they saved.
+        if job.members:
+            _set_epoch(turn, job, [], abort=True)
+        if f"depart:{job.job.id}" not in state.timers:
+            turn.timer(f"depart:{job.job.id}", state.settings.depart_limit_s)
+        return
     if gone or len(stay) < len(job.members):
         _set_epoch(turn, job, (stay + ready)[:size], abort=True)
         return
     if size <= len(stay):
         return
-    if size < _reachable(job, len(stay) + len(ready) + sum(node.worker == "starting" for node in nodes)):
+    if size < job.job.sizes.fit(len(stay) + len(ready) + sum(node.worker == "starting" for node in nodes)):
         window_s = state.settings.join_window_s
         if job.joining_since_s is None:
             job.joining_since_s = turn.now_s
@@ -100,8 +109,31 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     _set_epoch(turn, job, (stay + ready)[:size], abort=False)
 
 
-def _reachable(job: JobState, nodes: int) -> int:
-    return job.job.sizes.fit(nodes)
+def _heirless(job: JobState, members: list[Member]) -> bool:
+    return bool(members and job.formed) and not any(member in job.formed for member in members)
+
+
+def note_gone(turn: Turn, job: JobState, gone: Callable[[Member], bool]) -> None:
+    """These members are no more: whoever waits for them to save the state waits no longer."""
+    before = job.formed
+    job.formed = tuple(member for member in before if not gone(member))
+    if before and not job.formed and job.phase in LIVE:
+        turn.state.timers.pop(f"depart:{job.job.id}", None)
+        turn.resize(job.job.id, gone=False)
+
+
+def note_formed(turn: Turn, job: JobState, epoch: int) -> None:
+    """The members of this epoch have the state."""
+    members = job.forming.get(epoch)
+    if members is None:
+        return
+    nodes = turn.state.nodes
+    job.formed = tuple(
+        member
+        for member in members
+        if member in job.formed or (member.node in nodes and nodes[member.node].incarnation == member.incarnation)
+    )
+    job.forming = {newer: members for newer, members in job.forming.items() if newer > epoch}
 
 
 def _set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) -> None:
@@ -109,6 +141,7 @@ def _set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool)
     previous = job.members
     job.members = tuple(members)
     job.epoch += 1
+    job.forming[job.epoch] = job.members
     job.joining_since_s = None
     job.size_since_s = turn.now_s
     job.resizes += 1

@@ -38,6 +38,8 @@ class Settings:
     ready_limit_s: float = 180.0
     #: A member that was told to leave and has not is killed after this.
     stop_limit_s: float = 30.0
+    #: The last holders of a job's state have this long to save it before the job goes on elsewhere.
+    depart_limit_s: float = 3.0
     #: If an epoch breaks and nobody is found dead, a new one is set after this.
     broken_wait_s: float = 1.0
     #: A held node that no job wants is handed back after this.
@@ -83,6 +85,10 @@ class JobState:
     nodes: dict[str, None] = field(default_factory=dict)
     epoch: int = 0
     members: tuple[Member, ...] = ()
+    #: Members of newer epochs than the last that formed, which are still to report.
+    forming: dict[int, tuple[Member, ...]] = field(default_factory=dict)
+    #: Those members of the last epoch that formed who are not known to have gone: the training's state is with them.
+    formed: tuple[Member, ...] = ()
     size_since_s: float = 0.0
     failures: int = 0
     #: The newest epoch and the furthest stable step at which a failure was counted.

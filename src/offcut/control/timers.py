@@ -28,6 +28,9 @@ def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
             job = turn.state.jobs.get(subject)
             if job is not None and job.phase == "running":
                 resize.renew(turn, job)
+        case "depart":
+            if subject in turn.state.jobs:
+                resize.note_gone(turn, turn.state.jobs[subject], lambda member: True)
         case "finish":
             jobs.give_up_finishing(turn, subject)
         case _:

@@ -26,6 +26,8 @@ def on_workers_ready(turn: Turn, event: ev.WorkersReady) -> None:
 
 
 def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
+    if event.job in turn.state.jobs:
+        resize.note_gone(turn, turn.state.jobs[event.job], lambda member: member == event.member)
     found = _find(turn, event.job, event.member)
     if found is None or found[1].worker in ("none", "stopped"):
         return
@@ -97,7 +99,10 @@ def give_up_starting(turn: Turn, name: str, incarnation: int) -> None:
 
 def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
     job = turn.state.jobs.get(event.job)
-    if job is not None and event.epoch == job.epoch:
+    if job is None:
+        return
+    resize.note_formed(turn, job, event.epoch)
+    if event.epoch == job.epoch:
         turn.state.timers.pop(f"broken:{event.job}", None)
         turn.tell(event.job, f"size {job.size} after {1000 * event.took_s:.0f} ms, at step {event.step}")
 

@@ -120,6 +120,16 @@ class EpochFormed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobTrained:
+    """The members of `epoch` have passed the job's last step; their scripts run to their end."""
+
+    time_s: float
+    job: str
+    epoch: int
+    kind: Literal["job_trained"] = "job_trained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochBroken:
     """A member could not go on in its epoch and waits for a newer one."""
 
@@ -234,6 +244,7 @@ Event = (
     | WorkerExited
     | EpochFormed
     | EpochBroken
+    | JobTrained
     | JobSubmitted
     | JobProgressed
     | JobCancelled
