@@ -118,7 +118,7 @@ def improve(
 @njit(cache=True)
 def regret_of(
     nodes: int, lam: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array, answer: Array
-) -> float:
+) -> Any:
     """The regrets of `answer`, unused nodes included: what it lies below the bound."""
     total = lam * (nodes - answer.sum())
     for j in range(len(start) - 1):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import time
+from functools import cache
 
 from offcut.allocate import core, kernels, large
 from offcut.allocate.pieces import Pieces, build
 from offcut.errors import AllocationError
-from offcut.model import Allocation, AllocationProblem
+from offcut.model import Allocation, AllocationProblem, JobRequest, ScalingCurve
 
 #: Rows up to this many entries are made in one go, without looking at the clock: about 5 ms.
 _AT_ONCE = 2_000_000
@@ -29,6 +30,7 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
         raise AllocationError(
             "node classes and a limit on resizes are beyond the exact solver.", next_step="Use --solver milp."
         )
+    warm()
     pieces = build(problem)
     started = time.perf_counter()
     until = math.inf if time_limit_s is None else started + time_limit_s
@@ -42,6 +44,14 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
         solve_ms=solve_ms,
         price=lam,
     )
+
+
+@cache
+def warm() -> None:
+    """Load the compiled kernels, or compile them where no cache of them exists (seconds, once per installation)."""
+    curve = ScalingCurve((1, 2), (1.0, 2.0))
+    jobs = tuple(JobRequest(id=str(j), min_nodes=1, max_nodes=2, curve=curve, sizes=(2,)) for j in range(2))
+    decide(build(AllocationProblem(nodes=3, horizon_s=1.0, jobs=jobs)), 3)
 
 
 def decide(pieces: Pieces, nodes: int, until: float = math.inf) -> tuple[list[int], float, float, bool, float]:

@@ -17,9 +17,12 @@ from offcut.model.curve import ScalingCurve
 CostModel = Literal["published", "stall"]
 
 #: What the allocation maximises.
-#: `weighted`: weight * samples. `samples`: samples, weights ignored. `speedup`: speed-up over one node, weights ignored.
-#: `max_min`: the smallest speed-up / weight, then the sum of speed-ups. `priority`: `weighted`, one priority class
-#: after the other, a higher class first. `deadline`: how far each job gets towards the rate that meets its deadline.
+#: `weighted`: weight * samples.
+#: `samples`: samples, weights ignored.
+#: `speedup`: speed-up over one node, weights ignored.
+#: `max_min`: the smallest speed-up / weight, then the sum of them.
+#: `priority`: `weighted`, one priority class after the other, higher classes first.
+#: `deadline`: weight * how far the job gets towards the rate that meets its deadline.
 Objective = Literal["weighted", "samples", "speedup", "max_min", "priority", "deadline"]
 
 
