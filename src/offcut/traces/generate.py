@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -116,7 +117,7 @@ def _place(bundles: Bundles, nodes: int, rng: np.random.Generator) -> tuple[Ints
     chosen: list[npt.NDArray[np.int64]] = []
     starts, ends = [], []
     borders = np.flatnonzero(np.diff(bundles.start_s, prepend=-1.0, append=math.inf))
-    for first, last in zip(borders, borders[1:], strict=False):
+    for first, last in pairwise(borders):
         now = bundles.start_s[first]
         candidates = np.flatnonzero(idle_until < now)
         wanted = np.repeat(bundles.end_s[first:last], bundles.count[first:last])[: len(candidates)]

@@ -11,6 +11,7 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
@@ -248,7 +249,7 @@ def _read_slowly(path: str | Path, text: str, header: list[str]) -> Windows:
 
 def _check_overlap(path: str | Path, nodes: list[str], times: dict[str, list[float]], lines: list[int]) -> None:
     order = sorted(range(len(nodes)), key=lambda i: (nodes[i], times["start_s"][i]))
-    for a, b in zip(order, order[1:], strict=False):
+    for a, b in pairwise(order):
         if nodes[a] == nodes[b] and times["start_s"][b] < times["end_s"][a]:
             raise InputError(
                 f"{path}, line {lines[b]}, field start_s: node {nodes[b]} becomes idle at {times['start_s'][b]:g} s, "
