@@ -38,6 +38,8 @@ class _Node:
         self.name = name
         self.phase = "busy"
         self.agent: Forked | None = None
+        #: Number of the hold on the node, so that a late kill hits no later one.
+        self.pilot = 0
         self.wanted_s: float | None = None
         #: Idle node-seconds so far, and since when it is idle now.
         self.idle_s = 0.0
@@ -157,19 +159,20 @@ class Daemon:
         if node.phase == "idle":
             node.phase = "busy"
             return True
-        if node.phase != "held" or node.agent is None:
+        if node.phase != "held":
             return False
         node.phase = "taking"
         node.wanted_s = time.time()
-        node.agent.signal(signal.SIGTERM)
-        self._spawn(self._take(node, node.agent))
+        if node.agent is not None:
+            node.agent.signal(signal.SIGTERM)
+        self._spawn(self._take(node, node.pilot))
         return True
 
-    async def _take(self, node: _Node, agent: Forked) -> None:
+    async def _take(self, node: _Node, pilot: int) -> None:
         """The queue waits no longer than this."""
         await asyncio.sleep(self._grace_s)
-        if node.agent is agent:
-            agent.kill()
+        if node.pilot == pilot and node.agent is not None:
+            node.agent.kill()
 
     # -- our side ---------------------------------------------------------------------------------------------------
 
@@ -182,6 +185,7 @@ class Daemon:
                 continue
             node.phase = "held"
             self._pilots += 1
+            node.pilot = self._pilots
             self._spawn(self._pilot(node, self._pilots, controller))
         if refused:
             self._tell(refused=refused)
@@ -208,7 +212,7 @@ class Daemon:
             )
             node.agent = agent
             if node.phase == "taking":
-                agent.signal(signal.SIGTERM)
+                agent.kill()
             code = await agent.wait()
         except OSError:
             pass
