@@ -15,7 +15,7 @@ from numba import njit
 
 Array = Any
 
-# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
+
 # mypy: disallow-untyped-decorators=False, disable-error-code="assignment"
 #: What `search` can say: the answer is proven; the answer is the best so far and the rows would be too large.
 PROVEN, TOO_LARGE = 0, 1

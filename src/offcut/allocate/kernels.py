@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
 # mypy: disallow-untyped-decorators=False, disable-error-code="assignment"
 #: Everything within this share of the objective's magnitude is a tie.
 TIE = 5e-14
