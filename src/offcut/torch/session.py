@@ -188,6 +188,7 @@ class Session:
             tally = self._reducer.reduce(seat.group, loss=self._loss_sum, switch=seat.newer, leaving=seat.leaving)
         except Abandoned as reason:
             self._failed = self._state.outside_model()
+            self._reducer.abandon_buffers()
             seat.abandon(str(reason))
             return False
         # Every member has applied the step before this one, or it could not have taken part in this reduce.
