@@ -7,3 +7,7 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add every command to `app`."""
+    from offcut.cli import queue, windows
+
+    app.command("windows")(windows.windows)
+    app.command("queue")(queue.queue)

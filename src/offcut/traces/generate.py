@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from offcut.errors import InputError
 from offcut.traces.process import LEVELS, SUMMIT, WindowProcess
-from offcut.traces.windows import Floats, Ints, Windows
+from offcut.traces.windows import Floats, Ints, Windows, node_names
 
 #: The hidden level is stepped at this interval; short against the time for which it remembers.
 _STEP_S = 60.0
@@ -47,9 +47,7 @@ def generate(nodes: int, duration_s: float, seed: int, process: WindowProcess = 
     start, end = np.maximum(start - warm_up_s, 0.0), np.minimum(end - warm_up_s, duration_s)
     end = np.floor(end)
     kept = end > start
-    width = max(4, len(str(nodes - 1)))
-    names = [f"n{i:0{width}d}" for i in node[kept].tolist()]
-    return Windows.from_columns(names, start[kept], end[kept])
+    return Windows.from_indices(node_names(nodes), node[kept], start[kept], end[kept])
 
 
 def draw_bundles(process: WindowProcess, nodes: int, duration_s: float, rng: np.random.Generator) -> Bundles:
@@ -57,11 +55,7 @@ def draw_bundles(process: WindowProcess, nodes: int, duration_s: float, rng: np.
     level = _hidden_level(process.memory_s, duration_s, rng)
     opens = _instants(level, process.opens_per_h, process.swing, rng)
     takes = _instants(level, process.ends_per_h, process.swing, rng)
-    # An instant sees the level tilted by the swing, for more instants fall where it is high.
-    seen = level[(opens / _STEP_S).astype(np.int64)] - process.swing
-    score = math.sqrt(process.clumping) * seen
-    score += math.sqrt(1 - process.clumping) * rng.standard_normal(len(opens))
-    size = _quantile(process.group_size, _normal_cdf(score)) * nodes / process.nodes
+    size = _quantile(process.group_size, rng.random(len(opens))) * nodes / process.nodes
     left = np.floor(size + rng.random(len(size))).astype(np.int64)
     theta = 1 / process.together - 1
     starts, ends, counts = [], [], []
@@ -141,7 +135,3 @@ def _place(bundles: Bundles, nodes: int, rng: np.random.Generator) -> tuple[Ints
 def _quantile(table: tuple[float, ...], probability: Floats) -> Floats:
     """The quantile function through `table`, straight in the logarithm between its levels."""
     return np.exp(np.interp(probability, LEVELS, np.log(table)))
-
-
-def _normal_cdf(z: Floats) -> Floats:
-    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z.tolist()])
