@@ -115,10 +115,10 @@ class Conservative:
         #: Queued jobs in the order of submission, with their reserved starts.
         self.reserved_s: dict[int, float] = {}
         self._latest_end_s: dict[int, float] = {}
-        self._compress = False
+        self._ended_early = False
 
     def submit(self, job: int, now_s: float) -> None:
-        self.profile.forget_before(now_s)
+        self._compress(now_s)
         self._reserve(job)
 
     def end(self, job: int, now_s: float) -> None:
@@ -126,17 +126,11 @@ class Conservative:
         if latest_end_s > now_s:
             self.profile.forget_before(now_s)
             self.profile.change(now_s, latest_end_s, self.nodes[job])
-            self._compress = True
+            self._ended_early = True
 
     def choose(self, now_s: float) -> list[int]:
         """The jobs whose reservation has come, after all have been moved as early as they can be."""
-        self.profile.forget_before(now_s)
-        if self._compress:
-            self._compress = False
-            for job, start_s in self.reserved_s.items():
-                if start_s > now_s:
-                    self.profile.change(start_s, start_s + self.requested_s[job], self.nodes[job])
-                    self._reserve(job)
+        self._compress(now_s)
         started = [job for job, start_s in self.reserved_s.items() if start_s <= now_s]
         for job in started:
             self._latest_end_s[job] = self.reserved_s.pop(job) + self.requested_s[job]
@@ -147,6 +141,17 @@ class Conservative:
 
     def plan(self, now_s: float) -> Plan:
         return list(zip(self.profile.times[1:], self.profile.free[1:], strict=True)) if self.reserved_s else []
+
+    def _compress(self, now_s: float) -> None:
+        """After early ends: each reservation in the order of submission moves to the first time where it fits."""
+        self.profile.forget_before(now_s)
+        if not self._ended_early:
+            return
+        self._ended_early = False
+        for job, start_s in self.reserved_s.items():
+            if start_s > now_s:
+                self.profile.change(start_s, start_s + self.requested_s[job], self.nodes[job])
+                self._reserve(job)
 
     def _reserve(self, job: int) -> None:
         start_s = self.profile.earliest(self.nodes[job], self.requested_s[job])
