@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from offcut.errors import InputError
@@ -98,8 +98,24 @@ def step_by_step(log: BatchLog, scheduler: str) -> list[float]:
     return [float(starts[i]) for i in range(len(jobs))]
 
 
+def rigid(*rows: tuple[int, int, int]) -> BatchLog:
+    """Jobs (nodes, run, requested), all submitted at 0."""
+    return make_log(
+        "test",
+        [
+            BatchJob(id=str(i), submit_s=0.0, nodes=nodes, run_s=float(run), requested_s=float(requested))
+            for i, (nodes, run, requested) in enumerate(rows)
+        ],
+    )
+
+
+#: Compression leaves a reservation for a time at which nothing ends and nothing runs.
+IDLE_BEFORE_A_RESERVATION = rigid((1, 1, 1), (1, 1, 1), (3, 1, 1), (3, 1, 3), (2, 2, 2), (5, 1, 1), (2, 1, 1))
+
+
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @given(log=logs())
+@example(log=IDLE_BEFORE_A_RESERVATION)
 @settings(max_examples=120, deadline=None)
 def test_starts_equal_the_definition_second_by_second(scheduler, log):
     assert list(simulate_queue(log, MACHINE, scheduler).start_s) == step_by_step(log, scheduler)
@@ -217,3 +233,13 @@ def test_easy_on_kth(shared: Path):
     recorded = recorded_metrics(log, 100)
     assert recorded is not None
     assert recorded.mean_wait_s == pytest.approx(15_385.26, abs=0.01)
+
+
+@pytest.mark.slow
+def test_easy_on_theta(shared: Path):
+    """23,911 jobs on 4,360 nodes."""
+    log = read_log(shared / "data/logs/alcf-theta_2022.swf.gz")
+    result = simulate_queue(log, 4_360, "easy")
+    assert result.metrics.mean_wait_s == pytest.approx(44_663.78, abs=0.01)
+    assert result.metrics.mean_bounded_slowdown == pytest.approx(116.966, abs=0.001)
+    assert any(note.endswith(": 6,264.") for note in result.notes)

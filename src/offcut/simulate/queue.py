@@ -81,10 +81,10 @@ def simulate_queue(
     held: dict[int, list[Range]] = {}
     arrived = ended = 0
     last_submit_s = submit_s[-1]
-    while arrived < len(jobs) or ends:
-        now_s = min(
-            submit_s[arrived] if arrived < len(jobs) else math.inf, ends[0][0] if ends else math.inf, policy.wake_s()
-        )
+    while ended < len(jobs):
+        next_submit_s = submit_s[arrived] if arrived < len(jobs) else math.inf
+        next_end_s = ends[0][0] if ends else math.inf
+        now_s = min(next_submit_s, next_end_s, policy.wake_s())
         while ends and ends[0][0] == now_s:
             _, job = heapq.heappop(ends)
             policy.end(job, now_s)
