@@ -96,6 +96,8 @@ def test_what_is_no_log_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="line 1: 'hello' begins no format that is known"):
         read_log(put(tmp_path, "\nhello\n"))
     assert is_windows_file(put(tmp_path, "node,start_s,end_s\n"))
+    with pytest.raises(InputError, match="holds idle windows, not jobs"):
+        read_log(put(tmp_path, "node,start_s,end_s\n"))
     assert not is_windows_file(put(tmp_path, SWF))
 
 

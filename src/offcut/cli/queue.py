@@ -78,7 +78,9 @@ def _simulate(jobs: BatchLog, nodes: int | None, scheduler: Scheduler, *, quiet:
 
     from offcut.simulate.queue import simulate_queue
 
-    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
+    jobs.size(nodes)  # says what is wrong with --nodes before a progress bar stands on the screen
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         task = progress.add_task("jobs ended", total=len(jobs.jobs))
         return simulate_queue(
             jobs, nodes, scheduler.value, progress=lambda ended: progress.update(task, completed=ended)

@@ -31,6 +31,8 @@ def read_log(path: str | Path) -> BatchLog:
         return read_philly(path)
     if first.startswith((";", "-")) or first[:1].isdigit():
         return read_swf(path)
+    if set(WINDOW_COLUMNS) <= set(first.split(",")):
+        raise InputError(f"{path}: it holds idle windows, not jobs.", next_step="Give the log of a batch queue.")
     raise InputError(
         f"{path}, line 1: '{first[:60]}' begins no format that is known.",
         next_step="Give SWF, the output of 'sacct -P' or 'sacct --json', or a Philly CSV.",
