@@ -44,6 +44,10 @@ def test_statistics_of_a_part_and_of_nothing():
         describe(FOUR, nodes=2)
 
 
+def test_windows_that_all_begin_alone_have_no_joint_endings():
+    assert describe(Windows.of([Window("a", 0, 1), Window("b", 2, 3)])).together is None
+
+
 def test_weighted_quantile_is_the_plain_one_for_equal_weights():
     values = np.random.default_rng(1).random(101)
     ours = weighted_quantile(values, np.ones(101), (0.05, 0.5, 0.95))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from offcut.cli.shared import JsonOption, console, print_json
 
 if TYPE_CHECKING:
     from offcut.simulate.queue import QueueMetrics, QueueResult
@@ -31,7 +32,6 @@ WindowsOut = Annotated[
     Path | None,
     typer.Option("--windows", help="Write the idle windows here, with what the queue knew of their ends."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else.")]
 
 
 def queue(
@@ -41,7 +41,7 @@ def queue(
     per_node: PerNode = 1,
     starts: Starts = None,
     windows: WindowsOut = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Simulate the batch queue: waits, slowdowns, utilisation, and the windows that it leaves idle.
 
@@ -67,7 +67,7 @@ def queue(
         document: dict[str, Any] = {"scheduler": scheduler.value, "nodes": result.nodes, **result.metrics.as_dict()}
         document["recorded"] = recorded.as_dict() if recorded else None
         document |= {"windows": len(result.windows), "clock_zero_s": origin_s, "notes": list(result.notes)}
-        print(json.dumps(document))
+        print_json(document)
         return
     _print_table(result, recorded)
 
@@ -79,8 +79,8 @@ def _simulate(jobs: BatchLog, nodes: int | None, scheduler: Scheduler, *, quiet:
     from offcut.simulate.queue import simulate_queue
 
     jobs.size(nodes)  # says what is wrong with --nodes before a progress bar stands on the screen
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as progress:
         task = progress.add_task("jobs ended", total=len(jobs.jobs))
         return simulate_queue(
             jobs, nodes, scheduler.value, progress=lambda ended: progress.update(task, completed=ended)
@@ -88,7 +88,6 @@ def _simulate(jobs: BatchLog, nodes: int | None, scheduler: Scheduler, *, quiet:
 
 
 def _print_table(result: QueueResult, recorded: QueueMetrics | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=f"{len(result.log.jobs):,} jobs on {result.nodes:,} nodes")
@@ -105,7 +104,6 @@ def _print_table(result: QueueResult, recorded: QueueMetrics | None) -> None:
     ]
     for title, field, form in rows:
         table.add_row(title, *(form.format(getattr(metrics, field)) for _, metrics in columns))
-    console = Console()
     console.print(table)
     console.print(f"{len(result.windows):,} idle windows between the first and the last submission")
     for note in result.notes:

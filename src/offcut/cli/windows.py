@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from offcut.cli.shared import JsonOption, console, print_json
 
 if TYPE_CHECKING:
     from offcut.traces.idle import IdleRecord
@@ -26,7 +27,6 @@ Generate = Annotated[
 Days = Annotated[float, typer.Option(help="With --generate: how many days.")]
 Seed = Annotated[int, typer.Option(help="With --generate: another seed gives other windows.")]
 Figure = Annotated[Path | None, typer.Option(help="Draw the statistics here; .png, .svg or .pdf.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output and nothing else.")]
 
 
 def windows(
@@ -40,7 +40,7 @@ def windows(
     days: Days = 14.0,
     seed: Seed = 0,
     figure: Figure = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Idle windows: out of a batch log, or like a given trace; and what they look like in numbers.
 
@@ -77,7 +77,7 @@ def windows(
     if as_json:
         document: dict[str, Any] = statistics.as_dict()
         document |= {"rule": rule, "notes": list(notes), "clock_zero_s": origin_s, "out": str(out) if out else None}
-        print(json.dumps(document))
+        print_json(document)
         return
     _print_table(document_rows=statistics.as_dict(), rule=rule, notes=notes, origin_s=origin_s)
 
@@ -112,7 +112,6 @@ def _generated(record: IdleRecord | None, nodes: int | None, days: float, seed: 
 
 
 def _print_table(*, document_rows: dict[str, Any], rule: str, notes: tuple[str, ...], origin_s: float) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     d = document_rows
@@ -127,11 +126,10 @@ def _print_table(*, document_rows: dict[str, Any], rule: str, notes: tuple[str, 
         ("idle nodes", _quantiles(d["idle_nodes"], "")),
         ("window length", _quantiles(d["length_s"], " s")),
         ("under 10 minutes", f"{d['short_windows']:.1%} of windows, {d['short_node_time']:.1%} of idle node-time"),
-        ("end together", f"{d['together']:.0%} of those that began together"),
+        ("end together", "–" if d["together"] is None else f"{d['together']:.0%} of those that began together"),
         ("clock", f"0 is {origin_s:.15g} s on the log's clock" if origin_s else "the file's own"),
     ):
         table.add_row(name, value)
-    console = Console()
     console.print(table)
     for note in notes:
         console.print(note, style="dim")

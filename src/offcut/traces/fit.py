@@ -7,7 +7,6 @@ the trace's, on one and the same random numbers.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -64,7 +63,7 @@ def fit_process(windows: Windows, nodes: int | None = None) -> WindowProcess:
         group_size=tuple(np.quantile(group_size, LEVELS, method="inverted_cdf").tolist()),
         length_s=tuple(np.quantile(windows.length_s, LEVELS).tolist()),
         # Alone, or never together, is as good as one in a hundred: the process needs a chance above 0.
-        together=0.5 if math.isnan(together) else min(max(together, 0.01), 1.0),
+        together=0.5 if together is None else min(max(together, 0.01), 1.0),
         swing=0.0,
         memory_s=_MEMORIES_S[0],
     )

@@ -23,7 +23,7 @@ class WindowStatistics:
     `idle_share` = idle node-seconds / (nodes * duration). `length_s` and `idle_nodes` are quantiles (keys `p10`, ...),
     the latter of the idle count over time. `events_per_h` counts instants at which any node joins or leaves.
     `together` is the chance that a window ends at the same instant as another one that began at the same instant as
-    it, averaged over windows that did not begin alone.
+    it, averaged over windows that did not begin alone; None where all did.
     """
 
     nodes: int
@@ -38,7 +38,7 @@ class WindowStatistics:
     short_node_time: float
     idle_nodes_mean: float
     idle_nodes: dict[str, float]
-    together: float
+    together: float | None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -88,10 +88,10 @@ def describe(
     )
 
 
-def joint_endings(windows: Windows) -> float:
-    """The `together` of `WindowStatistics`; NaN where no two windows begin together."""
+def joint_endings(windows: Windows) -> float | None:
+    """The `together` of `WindowStatistics`."""
     if not len(windows):
-        return float("nan")
+        return None
     _, group, group_size = np.unique(windows.start_s, return_inverse=True, return_counts=True)
     order = np.lexsort((windows.end_s, windows.start_s))
     start, end = windows.start_s[order], windows.end_s[order]
@@ -100,7 +100,7 @@ def joint_endings(windows: Windows) -> float:
     same = np.repeat(bundle_size, bundle_size)
     began = group_size[group][order]
     many = began > 1
-    return float(((same[many] - 1) / (began[many] - 1)).mean()) if many.any() else float("nan")
+    return float(((same[many] - 1) / (began[many] - 1)).mean()) if many.any() else None
 
 
 def weighted_quantile(values: Floats, weights: Floats, levels: tuple[float, ...]) -> Floats:
