@@ -26,6 +26,10 @@ def note_progress(state: State, event: ev.JobProgressed) -> None:
         progress.time_s = event.time_s
 
 
+def on_job_noted(turn: Turn, event: ev.JobNoted) -> None:
+    turn.tell(event.job, event.text)
+
+
 def on_job_cancelled(turn: Turn, event: ev.JobCancelled) -> None:
     job = turn.state.jobs.get(event.job)
     if job is not None and job.phase not in ENDED:
