@@ -116,6 +116,18 @@ def improve(
 
 
 @njit(cache=True)
+def value_of(start: Array, low: Array, high: Array, slope: Array, base: Array, answer: Array) -> float:
+    """The sum of the jobs' values at the sizes in `answer`."""
+    total = 0.0
+    for j in range(len(start) - 1):
+        for k in range(start[j], start[j + 1]):
+            if low[k] <= answer[j] <= high[k]:
+                total += base[k] + slope[k] * answer[j]
+                break
+    return total
+
+
+@njit(cache=True)
 def regret_of(
     nodes: int, lam: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array, answer: Array
 ) -> Any:
@@ -286,33 +298,33 @@ def walk(
 
 @njit(cache=True)
 def search(
-    nodes: int, lam: float, tie: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array,
-    max_work: int,
+    nodes: int, lam: float, tie: float, start: Array, low: Array, high: Array, slope: Array, base: Array, nudged: Array,
+    best: Array, max_work: int,
 ) -> Any:  # fmt: skip
-    """Decide, given the results of `kernels.relax`. Returns status, answer and its regret.
+    """Decide, given the results of `kernels.relax`. Returns status, answer, its regret and its value.
 
     The limit on the regret starts far below what the first answer shows to be enough and grows until a solution fits
     under it; that solution is optimal, for every better one would have fitted too.
     """
     answer = np.empty(len(best), np.int64)
-    certain = share_out(nodes, lam, tie, start, low, high, slope, base, best, answer)
+    certain = share_out(nodes, lam, tie, start, low, high, slope, nudged, best, answer)
     if not certain:
-        improve(nodes, start, low, high, slope, base, answer, 24)
-    gap = regret_of(nodes, lam, start, low, high, slope, base, best, answer)
+        improve(nodes, start, low, high, slope, nudged, answer, 24)
+    gap = regret_of(nodes, lam, start, low, high, slope, nudged, best, answer)
     if certain:
-        return PROVEN, answer, gap
+        return PROVEN, answer, gap, value_of(start, low, high, slope, base, answer)
     limit = max(gap / 64, 4 * tie)
     trial = np.empty(len(answer), np.int64)
     while True:
         limit = min(limit, gap + 4 * tie)
         job, option_start, first, last, regret, per_node, left = options(
-            limit, nodes, lam, start, low, high, slope, base, best, trial
+            limit, nodes, lam, start, low, high, slope, nudged, best, trial
         )
         if left >= 0:
             lower, upper, work = windows(limit, lam, left, option_start, last)
             if upper[0] >= left and lower[-1] <= upper[-1]:
                 if work > max_work:
-                    return TOO_LARGE, answer, gap
+                    return TOO_LARGE, answer, gap, value_of(start, low, high, slope, base, answer)
                 rows = len(option_start)
                 offset = np.zeros(rows + 1, np.int64)
                 for j in range(rows):
@@ -326,7 +338,7 @@ def search(
                         0, rows - 1, left, 0.0, least + tie, job, option_start, first, last, regret, per_node, lower,
                         upper, offset, table, trial,
                     )  # fmt: skip
-                    return PROVEN, trial, least
+                    return PROVEN, trial, least, value_of(start, low, high, slope, base, trial)
         if limit >= gap + 4 * tie:
-            return PROVEN, answer, gap
+            return PROVEN, answer, gap, value_of(start, low, high, slope, base, answer)
         limit *= 8

@@ -7,7 +7,7 @@ node count, current sizes, costs, the horizon) is worked in by one compiled pass
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -133,6 +133,15 @@ def build(problem: AllocationProblem) -> Pieces:
             next_step="Allow it to wait, unlock it, or give it a smaller size.",
         )
     return Pieces(made[0], made[1], made[2], made[3], made[4], current)
+
+
+def subset(pieces: Pieces, jobs: Sequence[int] | Ints) -> Pieces:
+    """The pieces of some of the jobs, given by their numbers."""
+    spans = [np.arange(pieces.start[j], pieces.start[j + 1]) for j in jobs]
+    start = np.zeros(len(spans) + 1, np.int64)
+    np.cumsum([len(span) for span in spans], out=start[1:])
+    k = np.concatenate(spans) if spans else np.empty(0, np.int64)
+    return Pieces(start, pieces.low[k], pieces.high[k], pieces.slope[k], pieces.base[k], pieces.current[list(jobs)])
 
 
 def worth(pieces: Pieces, j: int, n: int) -> float:

@@ -95,5 +95,6 @@ def total(problem: AllocationProblem, nodes: dict[str, int]) -> float:
     """The value of a whole allocation: the sum over the jobs, or their smallest value per second for `max_min`."""
     values = [value(problem, job, nodes[job.id]) for job in problem.jobs]
     if problem.objective == "max_min":
-        return min(values, default=0.0) / problem.horizon_s
+        counted = [v for v, job in zip(values, problem.jobs, strict=True) if job.weight > 0]
+        return min(counted, default=0.0) / problem.horizon_s
     return math.fsum(values)
