@@ -65,6 +65,16 @@ def _rates(
     return np.array(low, np.int64), np.array(high, np.int64), np.array(slope, np.float64), np.array(base, np.float64)
 
 
+def rate_pieces(
+    curve: ScalingCurve, smallest: int, largest: int, sizes: tuple[int, ...] | None, cap: float | None
+) -> list[tuple[int, int, float, float]]:
+    """The counted rate over the allowed sizes: (first size, last size, slope, base), the rate being base + slope * n."""
+    return [
+        (int(u), int(v), float(s), float(b))
+        for u, v, s, b in zip(*_rates(curve, smallest, largest, sizes, cap), strict=True)
+    ]
+
+
 def _runs(sizes: Iterable[int]) -> list[tuple[int, int]]:
     """Maximal runs of consecutive numbers in an increasing sequence."""
     runs: list[tuple[int, int]] = []

@@ -14,7 +14,7 @@ from numba import njit
 
 from offcut.allocate import core, counts, kernels
 from offcut.allocate.counts import Counts
-from offcut.allocate.pieces import Pieces, subset
+from offcut.allocate.pieces import Pieces, build, subset
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, Group
 
@@ -43,6 +43,19 @@ def decide(pieces: Pieces, problem: AllocationProblem, until: float = math.inf) 
     if all(row.least <= int(free.sizes[row.jobs].sum()) <= row.most for row in rows):
         return free
     return _combine(pieces, rows, problem.nodes, free)
+
+
+def entitlements(problem: AllocationProblem) -> dict[str, int]:
+    """Per group with a share the nodes that it gets at least."""
+    shares = sum(group.share or 0.0 for group in problem.groups)
+    pieces = build(problem)
+    least = {}
+    for group in problem.groups:
+        jobs = [j for j, job in enumerate(problem.jobs) if job.group == group.id]
+        if group.share is not None and jobs:
+            row = _Row(pieces, jobs, nodes=problem.nodes, lam=0.0, group=group, shares=shares)
+            least[group.id] = row.least
+    return least
 
 
 class _Row:
