@@ -68,7 +68,7 @@ def _rates(
 def rate_pieces(
     curve: ScalingCurve, smallest: int, largest: int, sizes: tuple[int, ...] | None, cap: float | None
 ) -> list[tuple[int, int, float, float]]:
-    """The counted rate over the allowed sizes: (first size, last size, slope, base), the rate being base + slope * n."""
+    """The counted rate over the allowed sizes: (first size, last size, slope, base); the rate is base + slope * n."""
     return [
         (int(u), int(v), float(s), float(b))
         for u, v, s, b in zip(*_rates(curve, smallest, largest, sizes, cap), strict=True)

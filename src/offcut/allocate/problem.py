@@ -89,10 +89,11 @@ class _Problem(_Strict):
     classes: list[_Class] = Field(default_factory=list)
 
 
-def read(path: Path) -> Iterator[AllocationProblem]:
-    """The problems of a file: one JSON document, or JSON Lines (one problem per line); InputError names what is wrong.
+def read(path: Path) -> Iterator[tuple[str, AllocationProblem]]:
+    """The problems of a file, each with the place it stands at; InputError names what is wrong.
 
-    A line may also wrap its problem: `{"problem": {...}, ...}`; what stands beside it is ignored.
+    A file is one JSON document, or JSON Lines: one problem per line. A problem may also stand wrapped,
+    `{"problem": {...}, ...}`; what stands beside it is ignored.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -103,14 +104,20 @@ def read(path: Path) -> Iterator[AllocationProblem]:
             f"{path}: not a text file (byte {error.start} is not UTF-8).",
             next_step="Give an allocation problem in JSON.",
         ) from None
+    return read_text(text, str(path))
+
+
+def read_text(text: str, where: str) -> Iterator[tuple[str, AllocationProblem]]:
+    """The problems in a text, as `read` gives them."""
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
-        raise InputError(f"{path}: empty.", next_step="Give an allocation problem in JSON.")
+        raise InputError(f"{where}: empty.", next_step="Give an allocation problem in JSON.")
     if len(lines) == 1 or not _is_json(lines[0][1]):
-        yield parse(text, where=str(path))
+        yield where, parse(text, where=where)
         return
     for i, line in lines:
-        yield parse(line, where=f"{path}, line {i}")
+        at = f"{where}, line {i}"
+        yield at, parse(line, where=at)
 
 
 def _is_json(line: str) -> bool:
