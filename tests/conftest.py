@@ -1,4 +1,4 @@
-"""What tests of several packages share."""
+"""What every test may ask for."""
 
 from __future__ import annotations
 
