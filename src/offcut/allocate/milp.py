@@ -35,6 +35,8 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
 
     if not problem.jobs:
         return Allocation()
+    import highspy  # noqa: F401 - loaded before the clock starts
+
     model = Model()
     started = time.perf_counter()
     parts = classes.add(model, problem) if problem.classes else _add_counts(model, problem)

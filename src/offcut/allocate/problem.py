@@ -7,6 +7,7 @@ the field. Problems made by our own code are not checked again.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -289,7 +290,7 @@ def answer(allocation: Allocation) -> dict[str, Any]:
     out: dict[str, Any] = {
         "nodes": allocation.nodes,
         "objective": allocation.objective,
-        "bound": allocation.bound,
+        "bound": allocation.bound if math.isfinite(allocation.bound) else None,
         "proven": allocation.proven,
         "solve_ms": round(allocation.solve_ms, 4),
         "price": allocation.price,

@@ -76,7 +76,10 @@ def allocate(  # noqa: PLR0917 - the command line gives them by name
     for where, one in given:
         asked = one if objective is None else replace(one, objective=objective.value)
         try:
-            answer = policies.decide(rule, asked, str(policy)) if rule else _solve(asked, solver, time_limit)
+            if rule is None:
+                answer = _solve(asked, solver, time_limit)
+            else:
+                answer = _compared(policies.decide(rule, asked, str(policy)), asked, time_limit)
         except InputError as error:
             raise InputError(f"{where}: {error.what}", next_step=error.next_step) from None
         reasons = [explain_job(asked, job.id, answer) for job in asked.jobs] if explain else []
@@ -105,6 +108,14 @@ def _solve(problem: AllocationProblem, solver: Solver | None, time_limit_s: floa
         raise InputError(error.what, next_step=error.next_step) from None
 
 
+def _compared(answer: Allocation, problem: AllocationProblem, time_limit_s: float | None) -> Allocation:
+    """A policy's answer with the bound that the solver proves: how far from the optimum it may be."""
+    from dataclasses import replace
+
+    bound = max(answer.objective, _solve(problem, None, time_limit_s).bound)
+    return replace(answer, bound=bound, proven=bound - answer.objective <= 1e-9 * abs(bound))
+
+
 def _print(problem: AllocationProblem, answer: Allocation, reasons: list[Explanation], where: str) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -123,12 +134,7 @@ def _print(problem: AllocationProblem, answer: Allocation, reasons: list[Explana
         table.add_row(*row)
     console = Console()
     console.print(table)
-    if answer.proven:
-        verdict = "proven optimal"
-    elif answer.bound == float("inf"):
-        verdict = "by a policy, no bound"
-    else:
-        verdict = f"not proven: at most {answer.bound:.10g} is possible"
+    verdict = "proven optimal" if answer.proven else f"not proven optimal; no answer exceeds {answer.bound:.10g}"
     used = sum(answer.nodes.values())
     console.print(
         f"{used} of {problem.nodes} nodes used, objective {answer.objective:.10g} ({verdict}), {answer.solve_ms:.3g} ms"
