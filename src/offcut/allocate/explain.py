@@ -138,6 +138,8 @@ def _cause(
         for j in problem.jobs
         if j.id in changes
     )
+    if problem.objective == "priority" and any(j.id in changes and j.priority > job.priority for j in problem.jobs):
+        return "others", lost, changes
     if abs(other.objective - allocation.objective) <= tiny:
         return "tie", lost, changes
     if other.objective > allocation.objective:

@@ -25,10 +25,13 @@ def allocate(problem: AllocationProblem) -> dict[str, int]:
 def allocate_published(problem: AllocationProblem) -> dict[str, int]:
     """As in the published replayer: nodes // jobs for each, nothing handed on, and a job whose smallest size equals its
     share gets nothing (an off-by-one that its results contain)."""
+    sizes = {job.id: list(allowed(job, problem.nodes)) for job in problem.jobs}
+    left = problem.nodes - sum(of_job[0] for of_job in sizes.values())  # the rest is for those that may not wait
     nodes = {}
-    for job in problem.jobs:
-        sizes = list(allowed(job, problem.nodes))
-        share = problem.nodes // len(problem.jobs)
-        smallest = next((n for n in sizes if n > 0), 0)
-        nodes[job.id] = max((n for n in sizes if n <= share), default=sizes[0]) if share > smallest else sizes[0]
+    for job, of_job in sizes.items():
+        share = problem.nodes // len(sizes)
+        smallest = next((n for n in of_job if n > 0), 0)
+        wanted = max((n for n in of_job if n <= share), default=of_job[0]) if share > smallest else of_job[0]
+        nodes[job] = wanted if wanted - of_job[0] <= left else of_job[0]
+        left -= nodes[job] - of_job[0]
     return nodes
