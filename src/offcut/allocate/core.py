@@ -216,19 +216,21 @@ def fill_rows(
     """From row `end`, which stands in `table` at `offset[end]`, make the rows `end - 1` down to `begin`.
 
     Row j holds, for each node count w in its window, the least total regret of jobs j and later with exactly w nodes
-    between them and the unused; infinity above `limit`.
+    between them and the unused; what lies above `limit` need not be the least.
     """
     widest = 1
     for j in range(begin, end + 1):
         widest = max(widest, upper[j] - lower[j] + 1)
     queue, key = np.empty(widest, np.int64), np.empty(widest)
+    live = np.empty(widest, np.int64)
     for j in range(end - 1, begin - 1, -1):
-        a, b, old = lower[j + 1], upper[j + 1], offset[j + 1]
-        while a <= b and table[old + a - lower[j + 1]] == np.inf:
-            a += 1
-        while b >= a and table[old + b - lower[j + 1]] == np.inf:
-            b -= 1
-        old -= lower[j + 1]
+        old = offset[j + 1] - lower[j + 1]
+        count = 0
+        for w in range(lower[j + 1], upper[j + 1] + 1):
+            if table[old + w] <= limit:
+                live[count] = w
+                count += 1
+        a, b = (live[0], live[count - 1]) if count > 0 else (1, 0)
         new = offset[j] - lower[j]
         for w in range(lower[j], upper[j] + 1):
             table[new + w] = np.inf
@@ -237,9 +239,16 @@ def fill_rows(
             if v - u < 4:
                 for n in range(u, v + 1):
                     r = at_u + more * (n - u)
-                    for w in range(max(lower[j], a + n), min(upper[j], b + n) + 1):
-                        x = table[old + w - n] + r
-                        table[new + w] = min(x, table[new + w])
+                    if 3 * count > b - a:
+                        for w in range(max(lower[j], a + n), min(upper[j], b + n) + 1):
+                            x = table[old + w - n] + r
+                            table[new + w] = min(x, table[new + w])
+                        continue
+                    for k in range(count):  # far apart, as with rigid sizes
+                        w = live[k] + n
+                        if lower[j] <= w <= upper[j]:
+                            x = table[old + live[k]] + r
+                            table[new + w] = min(x, table[new + w])
                 continue
             # table[new + w] = at_u + more * (w - u) + min over m in [w - v, w - u] of (table[old + m] - more * m)
             head = tail = 0
@@ -258,10 +267,8 @@ def fill_rows(
                 if head < tail:
                     # Not key[head] + more * w: the difference of two large numbers would lose what ties need.
                     m = queue[head]
-                    table[new + w] = min(table[new + w], table[old + m] + (at_u + more * (w - m - u)))
-        for w in range(lower[j], upper[j] + 1):
-            if table[new + w] > limit:
-                table[new + w] = np.inf
+                    x = table[old + m] + (at_u + more * (w - m - u))
+                    table[new + w] = min(x, table[new + w])
 
 
 @njit(cache=True)
