@@ -1,4 +1,4 @@
-"""How long does one allocation take: offcut's exact solver, HiGHS on the same counts, and the published node-level MILP.
+"""How long does one allocation take: offcut's exact solver, HiGHS on the same counts, the published node-level MILP.
 
     python benchmarks/allocate.py [--quick] [--json]
 
@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -221,14 +222,13 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=None, metavar="S", help="a peer's time limit")
     options = parser.parse_args()
     limit_s = options.limit if options.limit is not None else (15.0 if options.quick else 60.0)
-    say = (lambda *_: None) if options.json else print
+    say = partial(print, file=sys.stderr if options.json else sys.stdout)
     head = {"machine": machine(), "versions": versions(), "seed": SEED, "peer_limit_s": limit_s}
-    say(*(f"{key}: {value}" for key, value in head.items()), sep="\n")
+    say("\n".join(f"{key}: {value}" for key, value in head.items()))
     cold = cold_start_s(3 if options.quick else 7)
     say(f"first decision of a fresh process: {statistics.median(cold):.2f} s (aim {COLD_AIM_S:g} s)\n")
-    say(
-        f"{'jobs':>5} {'nodes':>6}  {'solver':<14} {'median ms':>10} {'max ms':>10} {'proven':>7} {'worst gap':>10} {'ratio':>9}"
-    )
+    columns = ("jobs", "nodes", "solver", "median ms", "max ms", "proven", "worst gap", "ratio")
+    say("{:>5} {:>6}  {:<14} {:>10} {:>10} {:>7} {:>10} {:>9}".format(*columns))
     exact.warm()
     rows: list[Row] = []
     medians, aims = {}, {}
@@ -273,8 +273,9 @@ def show(row: Row, say: Callable[..., None]) -> None:
         return "-" if value is None else format(value, form)
 
     say(
-        f"{row.jobs:>5} {row.nodes:>6}  {row.solver:<14} {number(row.median_ms, '.3f'):>10} {number(row.max_ms, '.3f'):>10} "
-        f"{row.proven:>3}/{row.instances:<3} {number(row.worst_gap, '.1e'):>10} {number(row.ratio, ',.0f'):>9}  {row.note}"
+        f"{row.jobs:>5} {row.nodes:>6}  {row.solver:<14} {number(row.median_ms, '.3f'):>10} "
+        f"{number(row.max_ms, '.3f'):>10} {row.proven:>3}/{row.instances:<3} {number(row.worst_gap, '.1e'):>10} "
+        f"{number(row.ratio, ',.0f'):>9}  {row.note}"
     )
 
 

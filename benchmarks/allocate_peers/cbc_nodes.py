@@ -1,11 +1,10 @@
-"""CBC on the published node-level model, by python-mip as published. Versions after 1.15.0 crash on its ordered sets."""
+"""CBC on the published node-level model, by python-mip as published; versions after 1.15.0 crash on ordered sets."""
 
 from __future__ import annotations
 
 import time
 
 from allocate_peers import node_level
-
 from offcut.model import AllocationProblem
 
 

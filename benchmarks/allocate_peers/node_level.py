@@ -1,8 +1,8 @@
 """The published node-level model, as data that both peers build from.
 
 One binary per job and node; a job's nodes are a subset or a superset of those that it holds (no migration); the rate
-interpolates the curve's points; a resize charges cost * rate(current). The published big-M of N + 1 in the no-migration
-rows is too small by a factor of two and cuts off optima; here it is large enough, so all solvers solve the same problem.
+interpolates the curve's points; a resize charges cost * rate(current). The published big-M of N + 1 in the rows against
+migration is too small by a factor of two and cuts off optima; here it is large enough: all solve the same problem.
 """
 
 from __future__ import annotations

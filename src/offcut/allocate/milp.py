@@ -37,13 +37,13 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
         return Allocation()
     import highspy  # noqa: F401 - loaded before the clock starts
 
+    until = math.inf if time_limit_s is None else time.perf_counter() + time_limit_s
     model = Model()
-    started = time.perf_counter()
     parts = classes.add(model, problem) if problem.classes else _add_counts(model, problem)
     _add_groups(model, problem, parts)
     if problem.max_resizes is not None:
         model.at_most(total(part.changed for part in parts), problem.max_resizes)
-    until = math.inf if time_limit_s is None else started + time_limit_s
+    started = time.perf_counter()
     solution, objective, bound = _stages(model, problem, parts, until)
     return Allocation(
         nodes={job.id: round(solution.of(part.size)) for job, part in zip(problem.jobs, parts, strict=True)},
