@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +93,57 @@ def test_the_patient_search_for_large_rows_agrees_with_brute_force(
     monkeypatch.setattr(counts, "_AT_ONCE", 0)
     rng = random.Random("large")
     assert sum(agree(p, everything(p), first_tie) for p in (random_problem(rng) for _ in range(600))) >= 400
+
+
+def medium(rng: random.Random) -> AllocationProblem:
+    """Up to ten jobs on up to 400 nodes; long pieces, equal jobs, equal slopes, rigid sizes."""
+    jobs: list[JobRequest] = []
+    for i in range(rng.randint(2, 10)):
+        if jobs and rng.random() < 0.4:
+            jobs.append(replace(rng.choice(jobs), id=str(i), current=rng.choice([0, rng.randint(0, 120)])))
+            continue
+        points = sorted(rng.sample(range(1, 150), rng.randint(1, 6)))
+        rates = [n * rng.choice([1.0, 1.0, 0.9, rng.uniform(0.5, 1.2)]) for n in points]
+        top = points[-1]
+        jobs.append(
+            JobRequest(
+                id=str(i),
+                min_nodes=rng.randint(1, max(1, top // 4)),
+                max_nodes=top,
+                sizes=tuple(sorted(rng.sample(range(1, top + 1), min(top, 5)))) if rng.random() < 0.3 else None,
+                curve=ScalingCurve(tuple(points), tuple(rates)),
+                current=rng.choice([0, rng.randint(0, 120)]),
+                grow_cost_s=rng.choice([0.0, 5.0, rng.uniform(0, 30)]),
+                shrink_cost_s=rng.choice([0.0, 5.0, rng.uniform(0, 30)]),
+            )
+        )
+    return AllocationProblem(
+        nodes=rng.randint(1, 400), horizon_s=60.0, jobs=tuple(jobs), cost_model=rng.choice(["published", "stall"])
+    )
+
+
+def plain(p: AllocationProblem) -> float:
+    """The optimum by the plain dynamic program over jobs and nodes."""
+    best = np.zeros(p.nodes + 1)
+    for one in p.jobs:
+        after = np.full(p.nodes + 1, -np.inf)
+        for n in value.allowed(one, p.nodes):
+            after[n:] = np.maximum(after[n:], best[: p.nodes + 1 - n] + value.value(p, one, n))
+        best = after
+    return float(best.max())
+
+
+@pytest.mark.parametrize("at_once", [2_000_000, 0])
+def test_medium_problems_agree_with_a_plain_dynamic_program(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "_AT_ONCE", at_once)
+    rng = random.Random(f"medium {at_once}")
+    for _ in range(250):
+        p = medium(rng)
+        answer = exact.solve(p)
+        assert answer.proven
+        assert answer.objective == pytest.approx(plain(p), rel=1e-9, abs=1e-9), p
+        assert answer.objective == pytest.approx(value.total(p, answer.nodes), rel=1e-9, abs=1e-9)
+        assert sum(answer.nodes.values()) <= p.nodes
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
