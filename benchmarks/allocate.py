@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import platform
 import random
 import statistics
@@ -103,6 +104,7 @@ def ours(problems: list[AllocationProblem]) -> tuple[list[float], list[float], i
 
 
 def _peer_process(name: str, problem: AllocationProblem, limit_s: float, back: Connection) -> None:
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # CBC talks even when told not to
     try:
         back.send(PEERS[name](problem, limit_s))
     except ImportError as error:
@@ -225,8 +227,11 @@ def main() -> None:
     say = partial(print, file=sys.stderr if options.json else sys.stdout)
     head = {"machine": machine(), "versions": versions(), "seed": SEED, "peer_limit_s": limit_s}
     say("\n".join(f"{key}: {value}" for key, value in head.items()))
-    cold = cold_start_s(3 if options.quick else 7)
-    say(f"first decision of a fresh process: {statistics.median(cold):.2f} s (aim {COLD_AIM_S:g} s)\n")
+    cold = cold_start_s(5 if options.quick else 9)
+    say(
+        f"first decision of a fresh process: {statistics.median(cold):.2f} s, at best {min(cold):.2f} s "
+        f"(aim {COLD_AIM_S:g} s)\n"
+    )
     columns = ("jobs", "nodes", "solver", "median ms", "max ms", "proven", "worst gap", "ratio")
     say("{:>5} {:>6}  {:<14} {:>10} {:>10} {:>7} {:>10} {:>9}".format(*columns))
     exact.warm()
@@ -254,6 +259,7 @@ def main() -> None:
         "aims_ms": {f"{jobs}x{nodes}": aim for (jobs, nodes), aim in AIMS_MS.items()},
         "aims_met": aims,
         "cold_start_s": statistics.median(cold),
+        "cold_start_least_s": min(cold),
         "cold_start_met": statistics.median(cold) <= COLD_AIM_S,
         "ratios": ratios,
         "all_proven": all(row.proven == row.instances for row in rows if row.solver == "offcut"),
