@@ -31,8 +31,8 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
-#: A number of nodes; beyond a thousand million the kernels' integers and anybody's patience would overflow.
-_Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+#: A number of nodes; ten million are more than any machine has and still fit a row of the solver.
+_Count = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
 class _Curve(_Strict):
@@ -80,7 +80,7 @@ class _Class(_Strict):
 
 
 class _Problem(_Strict):
-    nodes: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    nodes: Annotated[int, Field(ge=1, le=10_000_000)]
     horizon_s: float = Field(gt=0)
     jobs: list[_Job] = Field(min_length=1)
     cost_model: CostModel = "published"
