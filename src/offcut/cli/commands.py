@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from offcut.cli import jobs, nodes, queue, up, windows
+from offcut.cli import allocate, jobs, nodes, queue, up, windows
 from offcut.cli.demo import demo
 
 
@@ -22,5 +22,6 @@ def register(app: typer.Typer) -> None:
     app.command("logs")(jobs.logs)
     app.add_typer(nodes.node, name="node")
     app.command("release")(nodes.release)
+    app.command("allocate")(allocate.allocate)
     app.command("windows")(windows.windows)
     app.command("queue")(queue.queue)
