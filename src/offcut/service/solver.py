@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import structlog
 
-from offcut.model import Allocation, AllocationProblem, JobRequest, amdahl
+from offcut.model import Allocation, AllocationProblem
 from offcut.wire.forkserver import die_with_parent
 
 _log = structlog.get_logger()
@@ -35,6 +35,12 @@ def _solve(problem: AllocationProblem) -> Allocation:
     return exact.solve(problem, time_limit_s=TIME_LIMIT_S)
 
 
+def _warm() -> None:
+    from offcut.allocate import exact
+
+    exact.warm()
+
+
 class Solver:
     """One problem at a time; while one is being solved only the newest of those that arrive is kept."""
 
@@ -45,8 +51,7 @@ class Solver:
         self._busy = False
         self._next: tuple[int, AllocationProblem] | None = None
         # The first answer of a process waits for imports and kernels: let it be one that nobody waits for.
-        one = JobRequest(id="warm-up", min_nodes=1, max_nodes=2, curve=amdahl(2))
-        self._pool.submit(_solve, AllocationProblem(nodes=2, horizon_s=1.0, jobs=(one,), cost_model="stall"))
+        self._pool.submit(_warm)
 
     @staticmethod
     def _new_pool() -> ProcessPoolExecutor:
