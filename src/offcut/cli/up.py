@@ -18,6 +18,9 @@ def up(
     ] = None,
     time_scale: Annotated[float, typer.Option(min=0.001, help="Seconds of the windows file in one second.")] = 1.0,
     grace: Annotated[float, typer.Option(min=0.0, help="Seconds after which a wanted node is taken.")] = 1.0,
+    policy: Annotated[
+        str | None, typer.Option(help="A baseline's name or file.py:function; default: the exact optimum.")
+    ] = None,
     horizon: Annotated[float, typer.Option(min=0.1, help="How long an allocation is expected to last, seconds.")] = 120,
     wait_begin: Annotated[bool, typer.Option(hidden=True, help="Start the windows' clock by request.")] = False,
     preload: Annotated[str, typer.Option(help="Modules that workers want, imported once (a,b).")] = "",
@@ -38,6 +41,10 @@ def up(
     from offcut.service.run import ServiceConfig, serve
 
     configure(json_lines=log_json)
+    if policy is not None:
+        from offcut.allocate import policy as policies
+
+        policies.load(policy)
     if windows is not None:
         from offcut.traces.windows import read_windows
 
@@ -49,6 +56,7 @@ def up(
         state_dir=(state or default_state_dir()).absolute(),
         settings=Settings(horizon_s=horizon),
         site=site,
+        policy=policy,
         begin=not wait_begin,
     )
     asyncio.run(serve(config))

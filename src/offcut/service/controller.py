@@ -29,14 +29,16 @@ _log = structlog.get_logger()
 class Controller:
     """Single-threaded: everything here runs in one asyncio loop, and `handle` answers an event at once."""
 
-    def __init__(self, state: State, journal: Journal, cluster: Cluster, paths: StatePaths) -> None:
+    def __init__(
+        self, state: State, journal: Journal, cluster: Cluster, paths: StatePaths, policy: str | None = None
+    ) -> None:
         self.state = state
         self.metrics = Metrics()
         self._journal = journal
         self._cluster = cluster
         self._paths = paths
         self._tasks: set[asyncio.Task[None]] = set()
-        self._solver = Solver(self._solved)
+        self.solver = Solver(self._solved, policy)
         self.agents = Agents(self._agent_gone)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed)
         #: Epochs that wait for a rendezvous store.
@@ -74,12 +76,12 @@ class Controller:
         for key, at_s in list(self.state.timers.items()):
             self._arm(key, at_s)
         if self.state.asked is not None:
-            self._solver.ask(self.state.version, self.state.asked)
+            self.solver.ask(self.state.version, self.state.asked)
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self._solver.close()
+        self.solver.close()
         self._journal.snapshot(self.state)
         self._journal.close()
 
@@ -149,7 +151,7 @@ class Controller:
                         messages.Stop(job=effect.job, incarnation=member.incarnation, limit_s=effect.limit_s),
                     )
             case effects.Solve():
-                self._solver.ask(effect.version, effect.problem)
+                self.solver.ask(effect.version, effect.problem)
             case effects.SetTimer():
                 self._arm(effect.key, effect.at_s)
             case effects.Tell():

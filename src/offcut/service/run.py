@@ -34,6 +34,8 @@ class ServiceConfig:
     state_dir: Path
     settings: Settings
     site: LocalSite
+    #: A baseline's name or `file.py:function`; None: the exact optimum.
+    policy: str | None = None
     #: Start the windows' clock at once; a demo starts it when everything is ready.
     begin: bool = True
 
@@ -55,7 +57,7 @@ async def serve(config: ServiceConfig) -> None:
     cluster = LocalCluster(paths.cluster, paths.address, paths.token)
     await cluster.connect()
     journal = Journal(paths.journal)
-    controller = Controller(journal.load(config.settings), journal, cluster, paths)
+    controller = Controller(journal.load(config.settings), journal, cluster, paths, config.policy)
 
     tcp = socket.create_server(("127.0.0.1", 0))
     unix = _listen_unix(paths.socket)
