@@ -218,6 +218,18 @@ class Controller:
         for effect in list(self._unsent.values()):
             if self.state.jobs[effect.job].epoch == effect.epoch:
                 self._set_epoch(effect)
+        # Members that are looking for each other through a store that is gone would do so for long.
+        for job in list(self.state.jobs.values()):
+            if job.members and job.formed_epoch < job.epoch:
+                self.handle(
+                    events.EpochBroken(
+                        time_s=time.time(),
+                        job=job.job.id,
+                        epoch=job.epoch,
+                        member=job.members[0],
+                        detail="the rendezvous store is another",
+                    )
+                )
 
     # -- agents -------------------------------------------------------------------------------------------------------
 
