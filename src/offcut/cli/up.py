@@ -63,3 +63,8 @@ def up(
         begin=not wait_begin,
     )
     asyncio.run(serve(service))
+    from offcut.report.run import write_report
+    from offcut.service.paths import StatePaths
+
+    report = write_report(StatePaths(service.state_dir))
+    typer.echo(f"The report is {report}", err=True)

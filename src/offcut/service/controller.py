@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,7 +12,7 @@ import structlog
 
 from offcut.cluster.base import Cluster
 from offcut.control import JobState, State, step
-from offcut.control.state import ENDED
+from offcut.control.state import ENDED, LIVE
 from offcut.errors import OffcutError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
@@ -24,6 +25,9 @@ from offcut.store.journal import SNAPSHOT_EVERY, Journal
 from offcut.wire import messages
 
 _log = structlog.get_logger()
+
+#: How often the jobs' samples are noted for the report.
+_NOTE_S = 1.0
 
 
 class Controller:
@@ -52,6 +56,7 @@ class Controller:
         """Reconcile with what was running before, then follow the cluster until cancelled."""
         self._keep(self.rendezvous.keep())
         self._keep(self.agents.watch())
+        self._keep(self._note_samples())
         await self._reconcile()
         async for event in self._cluster.observe():
             self.handle(event)
@@ -77,6 +82,15 @@ class Controller:
             self._arm(key, at_s)
         if self.state.asked is not None:
             self.solver.ask(self.state.version, self.state.asked)
+
+    async def _note_samples(self) -> None:
+        """For the report: progress is not journalled."""
+        while True:
+            await asyncio.sleep(_NOTE_S)
+            samples = {item.job.id: item.progress.samples for item in self.state.jobs.values() if item.phase in LIVE}
+            if samples:
+                with self._paths.telemetry.open("a") as file:
+                    file.write(json.dumps({"time_s": round(time.time(), 3), "samples": samples}) + "\n")
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import uvicorn
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.cluster.local.site import LocalSite, ensure_running
 from offcut.control import Settings
+from offcut.errors import OffcutError
 from offcut.model import events
 from offcut.service import app as api
 from offcut.service.controller import Controller
@@ -87,6 +89,8 @@ async def serve(config: ServiceConfig) -> None:
     finally:
         following.cancel()
         server.should_exit = True
+        with suppress(OffcutError, OSError):
+            paths.statistics.write_text(json.dumps(await cluster.statistics()))
         await cluster.close()
         controller.rendezvous.end()
         await controller.close()

@@ -1,0 +1,1 @@
+"""Tables, figures and one-file HTML: what people look at afterwards."""
