@@ -169,3 +169,36 @@ def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, mi
         if not moved:
             return start, end, 0
     return start, end, 1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def totals_of_ranks(  # type: ignore[no-untyped-def]
+    kind, stage, lane_start, rank_of_lane, duration, start, end, stored, ranks
+):
+    """Per rank: busy seconds, first start, last end, stages held, and (in program order) peak bytes and count."""
+    stages = len(stored)
+    busy = np.zeros(ranks)
+    first = np.full(ranks, np.inf)
+    last = np.zeros(ranks)
+    held = np.zeros((ranks, stages))
+    peak_bytes = np.zeros(ranks)
+    peak_count = np.zeros(ranks, dtype=np.int64)
+    for lane in range(len(lane_start) - 1):
+        rank = rank_of_lane[lane]
+        size = 0.0
+        count = 0
+        for o in range(lane_start[lane], lane_start[lane + 1]):
+            k, s = kind[o], stage[o]
+            busy[rank] += duration[k, s]
+            first[rank] = min(first[rank], start[o])
+            last[rank] = max(last[rank], end[o])
+            held[rank, s] = 1.0
+            if k == 0:
+                size += stored[s]
+                count += 1
+                peak_bytes[rank] = max(peak_bytes[rank], size)
+                peak_count[rank] = max(peak_count[rank], count)
+            elif k != 2:
+                size -= stored[s]
+                count -= 1
+    return busy, first, last, held, peak_bytes, peak_count

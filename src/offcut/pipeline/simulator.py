@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from offcut.errors import OffcutError
 from offcut.pipeline.costs import StageCosts, as_sent
-from offcut.pipeline.kernels import run_blocking, run_overlapped
+from offcut.pipeline.kernels import run_blocking, run_overlapped, totals_of_ranks
 from offcut.pipeline.profile import Floats
 from offcut.pipeline.program import B, F, Program, W
 from offcut.pipeline.schedules.base import Sends
@@ -70,29 +70,15 @@ def _summary(
     program: Program, costs: StageCosts, duration: Floats, start: Floats, end: Floats, *, shared: bool
 ) -> Timeline:
     ranks = program.ranks
-    rank = np.repeat(program.rank_of_lane, np.diff(program.lane_start))
-    busy = np.bincount(rank, weights=duration[program.kind, program.stage], minlength=ranks)
-    first, last = np.full(ranks, np.inf), np.zeros(ranks)
-    np.minimum.at(first, rank, start)
-    np.maximum.at(last, rank, end)
-    held = np.zeros((ranks, program.stages), dtype=bool)
-    held[rank, program.stage] = True
-    step = float((last + held @ costs.sync_s).max())
-    change = np.where(program.kind == F, 1, np.where((program.kind == B) | (program.kind == W), -1, 0))
-    order = np.arange(program.size)
+    arrays = (program.kind, program.stage, program.lane_start, program.rank_of_lane)
+    busy, first, last, held, peak_bytes, peak_count = totals_of_ranks(
+        *arrays, duration, start, end, costs.stored_bytes, ranks
+    )
     if shared:
-        # Two lanes at once: go by the clock; what ends makes room before what starts at the same instant.
-        order = np.lexsort((change, np.where(change > 0, start, end)))
-    peak_bytes, peak_count = np.zeros(ranks), np.zeros(ranks, dtype=np.int64)
-    weight = change * costs.stored_bytes[program.stage]
-    for r in range(ranks):
-        mine = order[rank[order] == r] if shared or ranks < 2 else None
-        span = mine if mine is not None else _span(program, r)
-        if len(weight[span]):
-            peak_bytes[r] = weight[span].cumsum().max()
-            peak_count[r] = change[span].cumsum().max()
+        peak_bytes, peak_count = _peaks_by_clock(program, costs, start, end)
+    step = float((last + held @ costs.sync_s).max())
     lanes = np.bincount(program.rank_of_lane, minlength=ranks)
-    worked = np.flatnonzero(last)
+    worked = last > 0
     spans = float(((last - first) * lanes)[worked].sum())
     makespan = float(last.max())
     return Timeline(
@@ -108,5 +94,16 @@ def _summary(
     )
 
 
-def _span(program: Program, rank: int) -> slice:
-    return slice(int(program.lane_start[rank]), int(program.lane_start[rank + 1]))
+def _peaks_by_clock(
+    program: Program, costs: StageCosts, start: Floats, end: Floats
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Peaks of ranks with two lanes: what ends makes room before what starts at the same instant."""
+    rank = np.repeat(program.rank_of_lane, np.diff(program.lane_start))
+    change = np.where(program.kind == F, 1, np.where((program.kind == B) | (program.kind == W), -1, 0))
+    order = np.lexsort((change, np.where(change > 0, start, end)))
+    peak_bytes, peak_count = np.zeros(program.ranks), np.zeros(program.ranks, dtype=np.int64)
+    for r in range(program.ranks):
+        mine = order[rank[order] == r]
+        peak_bytes[r] = (change * costs.stored_bytes[program.stage])[mine].cumsum().max()
+        peak_count[r] = change[mine].cumsum().max()
+    return peak_bytes, peak_count

@@ -20,7 +20,7 @@ class Shape:
 
     `replicas[s]` ranks hold stage s and take its micro-batches in turn (all 1 where empty). `stage_s[s]` is forward
     plus backward of one micro-batch, `hop_s[b]` one transfer from stage b to b + 1 or back: only the schedules that
-    look at times need them, and `backward_ratio` (B over F). `caps[s]` limits the micro-batches that one rank of stage s keeps in flight.
+    look at times need them. `caps[s]` limits the micro-batches that one rank of stage s keeps in flight.
     """
 
     ranks: int
@@ -30,7 +30,6 @@ class Shape:
     stage_s: tuple[float, ...] = ()
     hop_s: tuple[float, ...] = ()
     caps: tuple[int, ...] = ()
-    backward_ratio: float = 2.0
 
     @property
     def replica_counts(self) -> tuple[int, ...]:

@@ -1,14 +1,12 @@
 """Chimera (Li and Hoefler, SC 2021): two pipelines in opposite directions over the same ranks.
 
 Stage s lives on rank s (even micro-batches) and on rank p - 1 - s (odd ones): twice the weights, and half the bubble.
-For m = p: F = B: p - 2 idle slots; B = 2 F: (p - 2) 2 F. The program is laid out by list scheduling, backward first,
+For m = p: F = B: p - 2 idle slots; B = 2 F: (p - 2) 2 F. With F = B that holds for any m, the bubble being
+(p - 2) / (2 m + p - 2); with B = 2 F and m > p it does not (the paper doubles forwards there; this does not). The program is laid out by list scheduling, backward first,
 then lower micro-batches, never more than p micro-batches in flight on a rank, which reproduces the paper's figure.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import lru_cache, partial
 
 from offcut.pipeline.program import B, F, Op, Program
 from offcut.pipeline.schedules.base import Schedule, Shape
@@ -19,9 +17,8 @@ def _rank(stage: int, direction: int, p: int) -> int:
     return p - 1 - stage if direction else stage
 
 
-def _lanes(backward: int, p: int, m: int) -> Lanes:
-    """m micro-batches, half of them down, half up; a forward takes 1, a backward `backward`."""
-    lasts = {F: 1, B: backward}
+def _lanes(p: int, m: int) -> Lanes:
+    """m micro-batches, half of them down, half up, laid out as if every operation took one slot."""
     end: dict[tuple[int, int, int], int] = {}
     clock = [0] * p
     lanes: Lanes = [[] for _ in range(p)]
@@ -59,21 +56,15 @@ def _lanes(backward: int, p: int, m: int) -> Lanes:
         if best is None:
             raise RuntimeError("the layout of Chimera's unit ran dry")
         order, rank, op, key = best
-        clock[rank] = end[op] = order[0] + lasts[op[0]]
+        clock[rank] = end[op] = order[0] + 1
         lanes[rank].append(op)
         in_flight[rank] += 1 if op[0] == F else -1
         following[rank][key] += 1
     return lanes
 
 
-@lru_cache(maxsize=2)
-def _lanes_of(backward: int) -> Callable[[int, int], Lanes]:
-    # One function object per ratio, so that the cache of laid-out copies finds it again.
-    return partial(_lanes, backward)
-
-
 def _program(shape: Shape) -> Program:
-    return copies(shape, _lanes_of(1 if shape.backward_ratio < 1.5 else 2), stages=shape.ranks)
+    return copies(shape, _lanes, stages=shape.ranks)
 
 
 def _refuses(shape: Shape) -> str:
