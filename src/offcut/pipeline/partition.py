@@ -60,7 +60,7 @@ def balance(row: Row) -> Split | None:
     return None if not np.isfinite(value) else Split(tuple(int(c) for c in chosen), float(value))
 
 
-def least_bound(row: Row, micro_batches: int, *, tolerance: float = 1e-12) -> Split | None:
+def least_bound(row: Row, micro_batches: int, *, tolerance: float = 1e-9) -> Split | None:
     """The split with the lowest bound of a synchronous step of `micro_batches`; None as for `balance`.
 
     Bisection on the bound: for a given T the split with the shortest prefix in front of every stage dominates, so one
@@ -72,7 +72,8 @@ def least_bound(row: Row, micro_batches: int, *, tolerance: float = 1e-12) -> Sp
     arrays = _arrays(row)
     best_cuts = np.array(start.cuts, dtype=np.int64)
     high = float(_bound_of(best_cuts, micro_batches, *arrays))
-    low = 0.0
+    low = micro_batches * float(np.min([chain.total_s for chain in row.chains])) / len(row.chains)
+    low = min(low, high) * (1 - 1e-9)
     while high - low > tolerance * high:
         middle = 0.5 * (low + high)
         feasible, cuts = _within(middle, micro_batches, *arrays)

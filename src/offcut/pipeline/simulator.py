@@ -38,6 +38,8 @@ class Timeline:
     busy_s: Floats
     peak_bytes: Floats
     peak_in_flight: NDArray[np.int64]
+    #: Which stages a rank holds: 1.0 or 0.0, ranks x stages.
+    held: Floats
     bubble_of_step: float
     bubble_of_span: float
 
@@ -89,6 +91,7 @@ def _summary(
         busy_s=busy,
         peak_bytes=peak_bytes,
         peak_in_flight=peak_count,
+        held=held,
         bubble_of_step=1 - float(busy.sum()) / (makespan * float(lanes.sum())) if makespan else 0.0,
         bubble_of_span=1 - float(busy.sum()) / spans if spans else 0.0,
     )

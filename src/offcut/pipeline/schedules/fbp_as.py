@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from offcut.pipeline.program import B, F, Op, Program, from_lanes
 from offcut.pipeline.schedules.base import Schedule, Shape
-from offcut.pipeline.schedules.linear import linear_program
+from offcut.pipeline.schedules.linear import laid_out
 
 
 def _static(shape: Shape) -> Program:
@@ -24,8 +24,8 @@ def _static(shape: Shape) -> Program:
     return from_lanes(lanes, stages=p, micro_batches=m, rank_of_lane=[k // 2 for k in range(2 * p)])
 
 
-def _conserving(shape: Shape) -> Program:
-    return linear_program(shape, [2 * (shape.ranks - s) for s in range(shape.ranks)])
+def _conserving(shape: Shape) -> list[int]:
+    return [2 * (shape.ranks - s) for s in range(shape.ranks)]
 
 
 def _refuses(shape: Shape) -> str:
@@ -44,7 +44,8 @@ FBP_AS_STATIC = Schedule(
 FBP_AS = Schedule(
     name="fbp-as",
     source="BaPipe, arXiv 2012.12544; sharing=conserving",
-    program=_conserving,
+    program=laid_out(_conserving),
+    depths=_conserving,
     in_flight=lambda k, p, m: min(m, 2 * k),
     refuses=_refuses,
     sends="streaming",

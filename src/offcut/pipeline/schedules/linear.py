@@ -5,7 +5,7 @@ GPipe, 1F1B, 1F1B-SO and our own schedule differ in nothing but the depth of eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numba import njit
@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 
 from offcut.pipeline.program import Program
 from offcut.pipeline.schedules.base import Shape
+
+
+def laid_out(depths: Callable[[Shape], list[int]]) -> Callable[[Shape], Program]:
+    """The program of a schedule that is nothing but its depths."""
+    return lambda shape: linear_program(shape, depths(shape))
 
 
 def linear_program(shape: Shape, depths: Sequence[int]) -> Program:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 
-from offcut.pipeline.program import Program
 from offcut.pipeline.schedules.base import Schedule, Shape
-from offcut.pipeline.schedules.linear import linear_program
+from offcut.pipeline.schedules.linear import laid_out
 
 
 def link_depths(shape: Shape) -> list[int]:
@@ -32,14 +31,11 @@ def link_depths(shape: Shape) -> list[int]:
     return depths
 
 
-def _program(shape: Shape) -> Program:
-    return linear_program(shape, link_depths(shape))
-
-
 LINK_WARMUP = Schedule(
     name="1f1b-link",
     source="ours: per-link warm-up depth",
-    program=_program,
+    program=laid_out(link_depths),
+    depths=link_depths,
     # The depth depends on times; a plan that does not fit is capped to what does, so plan with 1F1B's.
     in_flight=lambda k, p, m: min(m, k),
 )

@@ -6,14 +6,13 @@ nothing is ahead to hide them behind: with c per hop the steady period is about 
 
 from __future__ import annotations
 
-from offcut.pipeline.program import Program
 from offcut.pipeline.schedules.base import Schedule, Shape
-from offcut.pipeline.schedules.linear import downstream, linear_program
+from offcut.pipeline.schedules.linear import downstream, laid_out
 
 
-def one_f_one_b_program(shape: Shape) -> Program:
-    """The plain 1F1B order, which several schedules share."""
-    return linear_program(shape, [downstream(shape, s) for s in range(shape.ranks)])
+def one_f_one_b_depths(shape: Shape) -> list[int]:
+    """Of the plain 1F1B order, which several schedules share: the ranks from here to the end."""
+    return [downstream(shape, s) for s in range(shape.ranks)]
 
 
 def one_f_one_b_in_flight(k: int, p: int, m: int) -> int:
@@ -25,6 +24,7 @@ def one_f_one_b_in_flight(k: int, p: int, m: int) -> int:
 ONE_F_ONE_B = Schedule(
     name="1f1b",
     source="DAPPLE, PPoPP 2021; PipeDream-flush, ICML 2021",
-    program=one_f_one_b_program,
+    program=laid_out(one_f_one_b_depths),
+    depths=one_f_one_b_depths,
     in_flight=one_f_one_b_in_flight,
 )

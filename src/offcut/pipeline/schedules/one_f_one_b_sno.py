@@ -7,12 +7,14 @@ one SR above it for N >= 3. This is what `torch.distributed.pipelining.Schedule1
 from __future__ import annotations
 
 from offcut.pipeline.schedules.base import Schedule, pipeline_only
-from offcut.pipeline.schedules.one_f_one_b import one_f_one_b_in_flight, one_f_one_b_program
+from offcut.pipeline.schedules.linear import laid_out
+from offcut.pipeline.schedules.one_f_one_b import one_f_one_b_depths, one_f_one_b_in_flight
 
 ONE_F_ONE_B_SNO = Schedule(
     name="1f1b-sno",
     source="BaPipe, arXiv 2012.12544 (synchronous, no overlap)",
-    program=one_f_one_b_program,
+    program=laid_out(one_f_one_b_depths),
+    depths=one_f_one_b_depths,
     in_flight=one_f_one_b_in_flight,
     refuses=pipeline_only,
     sends="blocking",

@@ -6,19 +6,18 @@ almost twice 1F1B's activations.
 
 from __future__ import annotations
 
-from offcut.pipeline.program import Program
 from offcut.pipeline.schedules.base import Schedule, Shape
-from offcut.pipeline.schedules.linear import downstream, linear_program
+from offcut.pipeline.schedules.linear import downstream, laid_out
 
 
-def _program(shape: Shape) -> Program:
-    replicas = shape.replica_counts
-    return linear_program(shape, [2 * downstream(shape, s) - replicas[s] for s in range(shape.ranks)])
+def _depths(shape: Shape) -> list[int]:
+    return [2 * downstream(shape, s) - r for s, r in enumerate(shape.replica_counts)]
 
 
 ONE_F_ONE_B_SO = Schedule(
     name="1f1b-so",
     source="BaPipe, arXiv 2012.12544 (synchronous, overlapped)",
-    program=_program,
+    program=laid_out(_depths),
+    depths=_depths,
     in_flight=lambda k, p, m: min(m, 2 * k - 1),
 )

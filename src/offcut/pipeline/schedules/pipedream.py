@@ -8,12 +8,14 @@ what the schedule is about. Gradients are up to p - s updates old: never chosen 
 from __future__ import annotations
 
 from offcut.pipeline.schedules.base import Schedule
-from offcut.pipeline.schedules.one_f_one_b import one_f_one_b_in_flight, one_f_one_b_program
+from offcut.pipeline.schedules.linear import laid_out
+from offcut.pipeline.schedules.one_f_one_b import one_f_one_b_depths, one_f_one_b_in_flight
 
 PIPEDREAM = Schedule(
     name="pipedream",
     source="PipeDream, SOSP 2019, section 3",
-    program=one_f_one_b_program,
+    program=laid_out(one_f_one_b_depths),
+    depths=one_f_one_b_depths,
     in_flight=one_f_one_b_in_flight,
     weight_versions=lambda p, s: p - s,
     synchronous=False,

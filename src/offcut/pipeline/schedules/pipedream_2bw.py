@@ -7,7 +7,8 @@ PipeDream's. Never chosen unless asked for.
 from __future__ import annotations
 
 from offcut.pipeline.schedules.base import Schedule, Shape
-from offcut.pipeline.schedules.one_f_one_b import one_f_one_b_in_flight, one_f_one_b_program
+from offcut.pipeline.schedules.linear import laid_out
+from offcut.pipeline.schedules.one_f_one_b import one_f_one_b_depths, one_f_one_b_in_flight
 
 
 def _refuses(shape: Shape) -> str:
@@ -19,7 +20,8 @@ def _refuses(shape: Shape) -> str:
 PIPEDREAM_2BW = Schedule(
     name="pipedream-2bw",
     source="PipeDream-2BW, ICML 2021",
-    program=one_f_one_b_program,
+    program=laid_out(one_f_one_b_depths),
+    depths=one_f_one_b_depths,
     in_flight=one_f_one_b_in_flight,
     refuses=_refuses,
     weight_versions=lambda p, s: 2,

@@ -1,0 +1,216 @@
+"""Lower bounds: how fast could a synchronous step be at best, so that a plan can say how far from optimal it is.
+
+For stage b of a pipeline, with r_b replicas and q = ceil(m / r_b) micro-batches on the busiest of them:
+
+* nothing can start before one micro-batch came through the stages before it, sum_{s<b} (F_s + c_s);
+* it works q (F_b + B_b), or F_b + R_b + q B_b, or q F_b + R_b + B_b, where R_b is the round trip of one micro-batch
+  through the stages behind it, whichever is most;
+* it sends q (c_in + c_out) where a rank sends one message at a time;
+* after its last backward one micro-batch's gradient still travels back, sum_{s<b} (B_s + c_s), and every stage on the
+  way synchronises its gradients over its replicas.
+
+`plan_bound` is the maximum over the stages of one plan. `least_plan_bound` minimises a relaxation of it (transfers count
+only at a stage's own boundaries) over *all* contiguous partitions and all replications that use up to D devices: for a
+given T the smallest number of replicas that keeps a stage within T is known per interval, so a shortest path over the
+layers says how few devices can do it. No plan with one contiguous stage per device and whole backwards can beat it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from offcut.pipeline.costs import StageCosts
+from offcut.pipeline.hardware import Link
+from offcut.pipeline.profile import Chain
+
+
+def plan_bound(
+    costs: StageCosts,
+    micro_batches: int,
+    replicas: tuple[int, ...],
+    *,
+    occupancy: bool = True,
+    splits_backward: bool = False,
+) -> float:
+    """Lower bound (s) of a synchronous step with overlapping transfers on these stages.
+
+    `splits_backward`: only the input gradient has to travel back; a weight gradient may come later.
+    """
+    travels = costs.backward_s - costs.weight_grad_s if splits_backward else costs.backward_s
+    return float(
+        _plan_bound(
+            costs.forward_s,
+            costs.backward_s,
+            travels,
+            costs.hop_s,
+            costs.sync_s,
+            micro_batches,
+            np.array(replicas, dtype=np.int64),
+            occupancy,
+        )
+    )
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _plan_bound(  # type: ignore[no-untyped-def]
+    forward, backward, travels, hop, sync, micro_batches, replicas, occupancy
+):
+    stages = len(forward)
+    trip = 0.0
+    for s in range(1, stages):
+        trip += forward[s] + travels[s] + 2 * hop[s - 1]
+    before = 0.0
+    best = 0.0
+    for b in range(stages):
+        q = (micro_batches + replicas[b] - 1) // replicas[b]
+        f, g = forward[b], backward[b]
+        work = max(q * (f + g), max(f + trip + q * g, q * f + trip + g))
+        if occupancy:
+            into = hop[b - 1] if b > 0 else 0.0
+            out = hop[b] if b < stages - 1 else 0.0
+            work = max(work, q * (into + out) - into)
+        # The last weight gradient may be the last thing that stage b does; only the rest of it is in the way back.
+        best = max(best, before + work + sync[b])
+        way = travels[b] - g
+        for s in range(b - 1, -1, -1):
+            way += travels[s] + hop[s]
+            best = max(best, before + work + way + sync[s])
+        if b < stages - 1:
+            before += f + hop[b]
+            trip -= forward[b + 1] + travels[b + 1] + 2 * hop[b]
+    return best
+
+
+class ChainBound:
+    """Least bounds of one chain on equal devices, for any number of them; answers are cached between sizes."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        *,
+        micro_batches: int,
+        link: Link,
+        memory_bytes: float = math.inf,
+        state_factor: float = 2.0,
+        max_devices: int,
+    ) -> None:
+        hop = np.where(chain.cut_bytes > 0, link.latency_s + chain.cut_bytes / link.bandwidth_bytes_s, 0.0)
+        self._arguments = (
+            np.append(0.0, np.cumsum(chain.forward_s)),
+            np.append(0.0, np.cumsum(chain.backward_s)),
+            hop,
+            np.append(0.0, np.cumsum(chain.parameter_bytes)),
+            np.append(0.0, np.cumsum(chain.stored_bytes)),
+            chain.cut_bytes,
+            micro_batches,
+            link.bandwidth_bytes_s,
+            link.latency_s,
+            memory_bytes,
+            state_factor,
+            max_devices,
+        )
+        self._alone_s = micro_batches * chain.total_s
+        self._known: list[tuple[float, int]] = []
+
+    def _devices_needed(self, limit_s: float) -> int:
+        needed, _, _ = _fewest_devices(limit_s, *self._arguments)
+        self._known.append((limit_s, int(needed)))
+        return int(needed)
+
+    def least_s(self, devices: int, *, tolerance: float = 1e-4) -> float:
+        """No plan of this class on up to `devices` devices takes less; inf where none fits the memory.
+
+        The answer is a step length that provably cannot be met, within `tolerance` of the least that can.
+        """
+        low, high = self._bracket(devices)
+        if math.isinf(high):
+            high = self._alone_s + 4 * sum(self._arguments[2]) + 1.0
+            while self._devices_needed(high) > devices:
+                if high > 64 * self._alone_s + 1e6:
+                    return math.inf
+                high *= 4
+        while high - low > tolerance * high:
+            middle = 0.5 * (low + high)
+            if self._devices_needed(middle) <= devices:
+                high = middle
+            else:
+                low = middle
+        return low
+
+    def split(self, devices: int, limit_s: float) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """(cuts, replicas) of a plan that the relaxation allows within `limit_s`, or None."""
+        needed, came, count = _fewest_devices(limit_s, *self._arguments)
+        if needed > devices:
+            return None
+        cuts: list[int] = [0]
+        replicas: list[int] = []
+        layers = len(came) - 1
+        while cuts[-1] < layers:
+            replicas.append(int(count[cuts[-1]]))
+            cuts.append(int(came[cuts[-1]]))
+        return tuple(cuts), tuple(replicas)
+
+    def _bracket(self, devices: int) -> tuple[float, float]:
+        low = max((t for t, needed in self._known if needed > devices), default=0.0)
+        high = min((t for t, needed in self._known if needed <= devices), default=math.inf)
+        return low, high
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _fewest_devices(  # type: ignore[no-untyped-def]
+    limit, forward, backward, hop, parameters, stored, cut_bytes, m, bandwidth, latency, memory, state_factor, max_devices
+):
+    n = len(forward)
+    layers = n - 1
+    huge = 1 << 40
+    fewest = np.full(n, huge, dtype=np.int64)
+    came = np.full(n, -1, dtype=np.int64)
+    count = np.zeros(n, dtype=np.int64)
+    fewest[layers] = 0
+    for i in range(layers - 1, -1, -1):
+        before = forward[i] + hop[i]
+        way_back = backward[i] + hop[i]
+        for j in range(i + 1, n):
+            if fewest[j] >= huge:
+                continue
+            f = forward[j] - forward[i]
+            b = backward[j] - backward[i]
+            room = limit - before
+            if before + f + b + way_back > limit:
+                break
+            w = parameters[j] - parameters[i]
+            if state_factor * w + stored[j] - stored[i] + cut_bytes[i] > memory:
+                break
+            trip = forward[layers] - forward[j] + backward[layers] - backward[j] + 2 * hop[j]
+            # Fewer replicas than this cannot do the work even with nothing to synchronise.
+            q = min(m, int(room / (f + b))) if f + b > 0 else m
+            r = max(1, (m + q - 1) // max(q, 1))
+            while r <= max_devices and r + fewest[j] < fewest[i]:
+                q = (m + r - 1) // r
+                work = max(q * (f + b), max(f + trip + q * b, q * f + trip + b))
+                moved = hop[i] + hop[j]
+                work = max(work, q * moved - hop[i])
+                sync = 2 * (r - 1) * (w / r / bandwidth + latency)
+                if before + work + max(sync, way_back) <= limit:
+                    fewest[i] = r + fewest[j]
+                    came[i] = j
+                    count[i] = r
+                    break
+                if q == 1:
+                    break
+                r = (m + q - 2) // (q - 1)
+    return fewest[0], came, count
+
+
+def any_plan_bound(chain: Chain, micro_batches: int, total_speed: float, best_speed: float) -> float:
+    """Lower bound (s) of *any* synchronous plan, interleaved or split: all the work shared out, or one micro-batch."""
+    return max(micro_batches * chain.total_s / total_speed, chain.total_s / best_speed)
+
+
+def fractional_balance(chain: Chain, speeds: NDArray[np.float64]) -> float:
+    """The slowest stage's time if layers could be split between neighbours (BaPipe's intra-layer step): a bound."""
+    return float(chain.total_s / speeds.sum())
