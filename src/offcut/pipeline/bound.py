@@ -9,10 +9,11 @@ For stage b of a pipeline, with r_b replicas and q = ceil(m / r_b) micro-batches
 * after its last backward one micro-batch's gradient still travels back, sum_{s<b} (B_s + c_s), and every stage on the
   way synchronises its gradients over its replicas.
 
-`plan_bound` is the maximum over the stages of one plan. `least_plan_bound` minimises a relaxation of it (transfers count
+`plan_bound` is the maximum over the stages of one plan. `ChainBound.least_s` minimises a relaxation of it (transfers count
 only at a stage's own boundaries) over *all* contiguous partitions and all replications that use up to D devices: for a
 given T the smallest number of replicas that keeps a stage within T is known per interval, so a shortest path over the
 layers says how few devices can do it. No plan with one contiguous stage per device and whole backwards can beat it.
+`ChainBound.tighten` counts all transfers in front of a stage as well, at the price of a state per device count.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class ChainBound:
         self._known: list[tuple[float, int]] = []
 
     def _devices_needed(self, limit_s: float) -> int:
-        needed, _, _ = _fewest_devices(limit_s, *self._arguments)
+        needed = _fewest_devices(limit_s, *self._arguments)
         self._known.append((limit_s, int(needed)))
         return int(needed)
 
@@ -141,17 +142,39 @@ class ChainBound:
                 low = middle
         return low
 
-    def split(self, devices: int, limit_s: float) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """(cuts, replicas) of a plan that the relaxation allows within `limit_s`, or None."""
-        needed, came, count = _fewest_devices(limit_s, *self._arguments)
-        if needed > devices:
+    def tighten(
+        self, devices: int, low_s: float, high_s: float, *, tolerance: float = 1e-3
+    ) -> tuple[float, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+        """A bound at least `low_s` that also counts every transfer in front of a stage, and splits that come near it.
+
+        `high_s` is a step that is known to be possible. Splits are (cuts, replicas).
+        """
+        splits = []
+        high = high_s
+        while high - low_s > tolerance * high:
+            middle = 0.5 * (low_s + high)
+            split = self._split_within(middle, devices)
+            if split is None:
+                low_s = middle
+            else:
+                high = middle
+                splits.append(split)
+        for slack in (1.02, 1.05, 1.1):
+            split = self._split_within(low_s * slack, devices)
+            if split is not None:
+                splits.append(split)
+        return low_s, list(dict.fromkeys(splits))
+
+    def _split_within(self, limit_s: float, devices: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        used, came, count = _least_transfers(limit_s, devices, *self._arguments[:-1])
+        if used < 0:
             return None
-        cuts: list[int] = [0]
-        replicas: list[int] = []
-        layers = len(came) - 1
-        while cuts[-1] < layers:
-            replicas.append(int(count[cuts[-1]]))
-            cuts.append(int(came[cuts[-1]]))
+        at, cuts, replicas = len(came) - 1, [len(came) - 1], []
+        while at > 0:
+            r = int(count[at, used])
+            at, used = int(came[at, used]), used - r
+            cuts.insert(0, at)
+            replicas.insert(0, r)
         return tuple(cuts), tuple(replicas)
 
     def _bracket(self, devices: int) -> tuple[float, float]:
@@ -168,8 +191,6 @@ def _fewest_devices(  # type: ignore[no-untyped-def]
     layers = n - 1
     huge = 1 << 40
     fewest = np.full(n, huge, dtype=np.int64)
-    came = np.full(n, -1, dtype=np.int64)
-    count = np.zeros(n, dtype=np.int64)
     fewest[layers] = 0
     for i in range(layers - 1, -1, -1):
         before = forward[i] + hop[i]
@@ -197,13 +218,66 @@ def _fewest_devices(  # type: ignore[no-untyped-def]
                 sync = 2 * (r - 1) * (w / r / bandwidth + latency)
                 if before + work + max(sync, way_back) <= limit:
                     fewest[i] = r + fewest[j]
-                    came[i] = j
-                    count[i] = r
                     break
                 if q == 1:
                     break
                 r = (m + q - 2) // (q - 1)
-    return fewest[0], came, count
+    return fewest[0]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _least_transfers(  # type: ignore[no-untyped-def]
+    limit, devices, forward, backward, hop, parameters, stored, cut_bytes, m, bandwidth, latency, memory, state_factor
+):
+    """Which cut can be reached with d devices and how few seconds of transfers in front, every stage within `limit`?
+
+    Fewer devices and less in front are each better, and the fewest replicas that keep a stage within the limit never
+    cost a later one: so the smallest value per (cut, devices) is all there is to know. Returns the devices used (-1
+    where none), and per state the cut before and the replicas between.
+    """
+    n = len(forward)
+    layers = n - 1
+    front = np.full((n, devices + 1), np.inf)
+    came = np.full((n, devices + 1), -1, dtype=np.int64)
+    count = np.zeros((n, devices + 1), dtype=np.int64)
+    front[0, 0] = 0.0
+    for i in range(layers):
+        least = np.inf
+        for d in range(devices):
+            if front[i, d] >= least:
+                continue
+            least = front[i, d]
+            before = forward[i] + least
+            way_back = backward[i] + least
+            for j in range(i + 1, n):
+                f = forward[j] - forward[i]
+                b = backward[j] - backward[i]
+                if before + f + b + way_back > limit:
+                    break
+                w = parameters[j] - parameters[i]
+                if state_factor * w + stored[j] - stored[i] + cut_bytes[i] > memory:
+                    break
+                trip = forward[layers] - forward[j] + backward[layers] - backward[j] + 2 * hop[j]
+                q = min(m, int((limit - before) / (f + b))) if f + b > 0 else m
+                r = max(1, (m + q - 1) // max(q, 1))
+                while d + r <= devices:
+                    q = (m + r - 1) // r
+                    work = max(q * (f + b), max(f + trip + q * b, q * f + trip + b))
+                    work = max(work, q * (hop[i] + hop[j]) - hop[i])
+                    sync = 2 * (r - 1) * (w / r / bandwidth + latency)
+                    if before + work + max(sync, way_back) <= limit:
+                        if least + hop[j] < front[j, d + r]:
+                            front[j, d + r] = least + hop[j]
+                            came[j, d + r] = i
+                            count[j, d + r] = r
+                        break
+                    if q == 1:
+                        break
+                    r = (m + q - 2) // (q - 1)
+    for d in range(devices + 1):
+        if np.isfinite(front[layers, d]):
+            return d, came, count
+    return -1, came, count
 
 
 def any_plan_bound(chain: Chain, micro_batches: int, total_speed: float, best_speed: float) -> float:

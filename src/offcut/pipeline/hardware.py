@@ -72,6 +72,8 @@ class Hardware:
 
     def slowest_link(self, first: int, count: int) -> Link:
         """What a ring over `count` devices from `first` runs at."""
+        if not self.hops:
+            return self.link
         links = [self.hop(k) for k in range(first, first + count - 1)] or [self.link]
         return Link(
             bandwidth_bytes_s=min(link.bandwidth_bytes_s for link in links),

@@ -39,19 +39,20 @@ class Placing:
                     )
                 by_kind[key] = _at_speed(own.at(micro_batch), device.speed)
             self._chains.append(by_kind[key])
+        self._total_s = [chain.total_s for chain in self._chains]
         self._sums = {id(chain): _sums(chain) for chain in by_kind.values()}
 
     def speeds(self, devices: int) -> list[float]:
         """Speed of each of the first `devices` devices on the whole model, against the profile's device."""
-        return [self.chain.total_s / chain.total_s for chain in self._chains[:devices]]
+        return [self.chain.total_s / total_s for total_s in self._total_s[:devices]]
 
     def slowest(self, first: int, count: int) -> Chain:
         """The chain at the pace of the slowest of `count` devices from `first`."""
-        return max(self._chains[first : first + count], key=lambda chain: chain.total_s)
+        return self._chains[max(range(first, first + count), key=self._total_s.__getitem__)]
 
     def fastest(self, devices: int) -> Chain:
         """The chain at the pace of the fastest of the first `devices` devices."""
-        return min(self._chains[:devices], key=lambda chain: chain.total_s)
+        return self._chains[min(range(devices), key=self._total_s.__getitem__)]
 
     def links(self, replicas: Sequence[int]) -> list[Link]:
         """Between stage s and s + 1."""
