@@ -153,23 +153,31 @@ class ChainBound:
         high = high_s
         while high - low_s > tolerance * high:
             middle = 0.5 * (low_s + high)
-            split = self._split_within(middle, devices)
-            if split is None:
-                low_s = middle
-            else:
+            found = self._splits_within(middle, devices)
+            if found:
                 high = middle
-                splits.append(split)
-        for slack in (1.02, 1.05, 1.1):
-            split = self._split_within(low_s * slack, devices)
-            if split is not None:
-                splits.append(split)
+                splits += found
+            else:
+                low_s = middle
+        for slack in (1.02, 1.05, 1.1, 1.2, 1.35):
+            splits += self._splits_within(low_s * slack, devices)
         return low_s, list(dict.fromkeys(splits))
 
-    def _split_within(self, limit_s: float, devices: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        used, came, count = _least_transfers(limit_s, devices, *self._arguments[:-1])
-        if used < 0:
-            return None
-        at, cuts, replicas = len(came) - 1, [len(came) - 1], []
+    def _splits_within(self, limit_s: float, devices: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The split with the fewest devices and the one with the fewest transfers, if any keeps within the limit."""
+        front, came, count = _least_transfers(limit_s, devices, *self._arguments[:-1])
+        possible = np.flatnonzero(np.isfinite(front))
+        if not len(possible):
+            return []
+        ends = {int(possible[0]), int(np.argmin(front))}
+        return [self._walk(end, came, count) for end in sorted(ends)]
+
+    @staticmethod
+    def _walk(
+        used: int, came: NDArray[np.int64], count: NDArray[np.int64]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        at = len(came) - 1
+        cuts, replicas = [at], list[int]()
         while at > 0:
             r = int(count[at, used])
             at, used = int(came[at, used]), used - r
@@ -232,8 +240,8 @@ def _least_transfers(  # type: ignore[no-untyped-def]
     """Which cut can be reached with d devices and how few seconds of transfers in front, every stage within `limit`?
 
     Fewer devices and less in front are each better, and the fewest replicas that keep a stage within the limit never
-    cost a later one: so the smallest value per (cut, devices) is all there is to know. Returns the devices used (-1
-    where none), and per state the cut before and the replicas between.
+    cost a later one: so the smallest value per (cut, devices) is all there is to know. Returns that value for the last
+    cut by devices, and per state the cut before and the replicas between.
     """
     n = len(forward)
     layers = n - 1
@@ -274,10 +282,7 @@ def _least_transfers(  # type: ignore[no-untyped-def]
                     if q == 1:
                         break
                     r = (m + q - 2) // (q - 1)
-    for d in range(devices + 1):
-        if np.isfinite(front[layers, d]):
-            return d, came, count
-    return -1, came, count
+    return front[layers], came, count
 
 
 def any_plan_bound(chain: Chain, micro_batches: int, total_speed: float, best_speed: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -73,6 +74,8 @@ def candidate(
 def _capped(
     placing: Placing, costs: StageCosts, shape: Shape, depths: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[Shape, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    if not placing.bounded:
+        return shape, depths
     firsts = np.append(0, np.cumsum(shape.replicas))
     room = [placing.memory_bytes(int(firsts[s]), r) for s, r in enumerate(shape.replicas)] - costs.state_bytes
     fits = np.minimum(shape.micro_batches, room / np.maximum(costs.stored_bytes, 1e-9))
@@ -99,7 +102,7 @@ class Splits:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._bounded = bool(np.isfinite([d.memory_bytes for d in problem.hardware.devices]).any())
+        self._bounded = any(math.isfinite(d.memory_bytes) for d in problem.hardware.devices)
         self._remembered = lru_cache(maxsize=8192)(self._find)
 
     def even(self, placing: Placing, devices: int) -> Iterator[tuple[Cuts, Replicas, Schedule]]:

@@ -26,7 +26,7 @@ from offcut.pipeline.plan import Plan, Stage
 from offcut.pipeline.problem import Problem
 from offcut.pipeline.profile import Profile
 from offcut.pipeline.runners_up import Lost, Tally
-from offcut.pipeline.schedules import Schedule, Sends
+from offcut.pipeline.schedules import Schedule, Sends, schedule_named
 from offcut.pipeline.simulator import simulate
 
 #: A gap this small needs no further search.
@@ -174,12 +174,9 @@ class Explorer:
             if best.step_s <= tight * (1 + _CLOSE) or len(best.stages) != len(best.replicas):
                 break
             placing = next(p for p in self._placings if p.micro_batch == best.micro_batch)
-            near = [
-                search.new(placing, *split, schedule)
-                for split in neighbours(best.cuts, best.replicas, devices)
-                for schedule in linear
-            ]
-            search.weigh([c for c in near if c and c.bound_s < best.step_s][:_SEARCH])
+            schedule = schedule_named(best.schedule)
+            near = [search.new(placing, *split, schedule) for split in neighbours(best.cuts, best.replicas, devices)]
+            search.weigh([c for c in near if c and c.bound_s < best.step_s])
             if search.front[0].step_s >= best.step_s * (1 - 1e-9):
                 break
         return max(bound, tight)

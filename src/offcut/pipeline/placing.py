@@ -6,7 +6,9 @@ them. Neighbouring stages talk over the slowest hop between them, replicas reduc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -25,6 +27,7 @@ class Placing:
         self.hardware = hardware
         self.micro_batch = micro_batch
         self.chain = profile.at(micro_batch)
+        self._least_memory = min((device.memory_bytes for device in hardware.devices), default=math.inf)
         by_kind: dict[tuple[str, float], Chain] = {}
         self._chains: list[Chain] = []
         for device in hardware.devices:
@@ -42,6 +45,11 @@ class Placing:
         self._total_s = [chain.total_s for chain in self._chains]
         self._sums = {id(chain): _sums(chain) for chain in by_kind.values()}
 
+    @property
+    def bounded(self) -> bool:
+        """Whether any device's memory is limited."""
+        return math.isfinite(self._least_memory)
+
     def speeds(self, devices: int) -> list[float]:
         """Speed of each of the first `devices` devices on the whole model, against the profile's device."""
         return [self.chain.total_s / total_s for total_s in self._total_s[:devices]]
@@ -56,9 +64,9 @@ class Placing:
 
     def links(self, replicas: Sequence[int]) -> list[Link]:
         """Between stage s and s + 1."""
-        firsts = np.append(0, np.cumsum(replicas))
+        firsts = [0, *accumulate(replicas)]
         return [
-            self.hardware.slowest_link(int(firsts[s]), replicas[s] + replicas[s + 1]) for s in range(len(replicas) - 1)
+            self.hardware.slowest_link(firsts[s], replicas[s] + replicas[s + 1]) for s in range(len(replicas) - 1)
         ]
 
     def row(self, stages: int, replicas: int, in_flight: Sequence[int], weight_copies: int = 1) -> Row:
@@ -75,27 +83,33 @@ class Placing:
 
     def memory_bytes(self, first: int, count: int) -> float:
         """The smallest memory among `count` devices from `first`."""
+        if math.isinf(self._least_memory):
+            return math.inf
         return min(device.memory_bytes for device in self.hardware.devices[first : first + count])
 
     def costs(self, cuts: Cuts, replicas: Sequence[int], schedule: Schedule) -> StageCosts:
         """Costs of stages `[cuts[s], cuts[s + 1])`; with chunks, stage s is on place s mod len(replicas)."""
         places, stages = len(replicas), len(cuts) - 1
-        firsts = np.append(0, np.cumsum(replicas))
+        firsts = [0, *accumulate(replicas)]
         low, high = np.array(cuts[:-1]), np.array(cuts[1:])
-        totals = np.empty((5, stages))
-        for s in range(stages):
-            place = s % places
-            sums = self._sums[id(self.slowest(int(firsts[place]), replicas[place]))]
-            totals[:, s] = sums[:, high[s]] - sums[:, low[s]]
+        if len(self._sums) == 1:
+            sums = next(iter(self._sums.values()))
+            totals = sums[:, high] - sums[:, low]
+        else:
+            totals = np.empty((5, stages))
+            for s in range(stages):
+                place = s % places
+                sums = self._sums[id(self.slowest(firsts[place], replicas[place]))]
+                totals[:, s] = sums[:, high[s]] - sums[:, low[s]]
         between = self.links(replicas)
         hops = [between[s % places] if s % places < places - 1 else self.hardware.link for s in range(stages - 1)]
         crossing = self.chain.cut_bytes[high[:-1]]
         parameters = totals[4]
         sync = [
             all_reduce_s(
-                parameters[s],
+                float(parameters[s]),
                 replicas[s % places] * schedule.weight_copies,
-                self.hardware.slowest_link(int(firsts[s % places]), replicas[s % places]),
+                self.hardware.slowest_link(firsts[s % places], replicas[s % places]),
             )
             for s in range(stages)
         ]

@@ -60,7 +60,7 @@ def safe_depths(shape: Shape, depths: Sequence[int]) -> NDArray[np.int64]:
 
 def downstream(shape: Shape, stage: int) -> int:
     """Ranks from `stage` to the end of the pipeline."""
-    return sum(shape.replica_counts[stage:])
+    return sum(shape.replicas[stage:]) if shape.replicas else shape.ranks - stage
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
