@@ -9,14 +9,16 @@ For stage b of a pipeline, with r_b replicas and q = ceil(m / r_b) micro-batches
 * after its last backward one micro-batch's gradient still travels back, sum_{s<b} (B_s + c_s), and every stage on the
   way synchronises its gradients over its replicas.
 
-`plan_bound` is the maximum over the stages of one plan. `ChainBound.least_s` minimises a relaxation of it (transfers count
-only at a stage's own boundaries) over *all* contiguous partitions and all replications that use up to D devices: for a
-given T the smallest number of replicas that keeps a stage within T is known per interval, so a shortest path over the
-layers says how few devices can do it. No plan with one contiguous stage per device and whole backwards can beat it.
+`plan_bound` is the maximum over the stages of one plan. `ChainBound.least_s` minimises a relaxation of it (transfers
+count only at a stage's own boundaries) over *all* contiguous partitions and all replications that use up to D devices:
+for a given T the smallest number of replicas that keeps a stage within T is known per interval, so a shortest path over
+the layers says how few devices can do it. No plan with one contiguous stage per device and whole backwards can beat it.
 `ChainBound.tighten` counts all transfers in front of a stage as well, at the price of a state per device count.
 """
 
 from __future__ import annotations
+
+# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
 
 import math
 
@@ -56,7 +58,7 @@ def plan_bound(
     )
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _plan_bound(  # type: ignore[no-untyped-def]
     forward, backward, travels, hop, sync, micro_batches, replicas, occupancy
 ):
@@ -69,7 +71,7 @@ def _plan_bound(  # type: ignore[no-untyped-def]
     for b in range(stages):
         q = (micro_batches + replicas[b] - 1) // replicas[b]
         f, g = forward[b], backward[b]
-        work = max(q * (f + g), max(f + trip + q * g, q * f + trip + g))
+        work = max(q * (f + g), f + trip + q * g, q * f + trip + g)
         if occupancy:
             into = hop[b - 1] if b > 0 else 0.0
             out = hop[b] if b < stages - 1 else 0.0
@@ -118,7 +120,7 @@ class ChainBound:
         self._known: list[tuple[float, int]] = []
 
     def _devices_needed(self, limit_s: float) -> int:
-        needed = _fewest_devices(limit_s, *self._arguments)
+        needed, _, _ = _fewest_devices(limit_s, *self._arguments)
         self._known.append((limit_s, int(needed)))
         return int(needed)
 
@@ -141,6 +143,20 @@ class ChainBound:
             else:
                 low = middle
         return low
+
+    def loose_splits(self, devices: int, least_s: float) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Splits (cuts, replicas) that the relaxation allows at or a little above `least_s`."""
+        found = []
+        for slack in (1.0005, 1.02, 1.06, 1.15):
+            needed, came, count = _fewest_devices(least_s * slack, *self._arguments)
+            if needed > devices:
+                continue
+            cuts, replicas = [0], []
+            while cuts[-1] < len(came) - 1:
+                replicas.append(int(count[cuts[-1]]))
+                cuts.append(int(came[cuts[-1]]))
+            found.append((tuple(cuts), tuple(replicas)))
+        return list(dict.fromkeys(found))
 
     def tighten(
         self, devices: int, low_s: float, high_s: float, *, tolerance: float = 1e-3
@@ -173,9 +189,7 @@ class ChainBound:
         return [self._walk(end, came, count) for end in sorted(ends)]
 
     @staticmethod
-    def _walk(
-        used: int, came: NDArray[np.int64], count: NDArray[np.int64]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _walk(used: int, came: NDArray[np.int64], count: NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         at = len(came) - 1
         cuts, replicas = [at], list[int]()
         while at > 0:
@@ -191,14 +205,28 @@ class ChainBound:
         return low, high
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _fewest_devices(  # type: ignore[no-untyped-def]
-    limit, forward, backward, hop, parameters, stored, cut_bytes, m, bandwidth, latency, memory, state_factor, max_devices
+    limit,
+    forward,
+    backward,
+    hop,
+    parameters,
+    stored,
+    cut_bytes,
+    m,
+    bandwidth,
+    latency,
+    memory,
+    state_factor,
+    max_devices,
 ):
     n = len(forward)
     layers = n - 1
     huge = 1 << 40
     fewest = np.full(n, huge, dtype=np.int64)
+    came = np.full(n, -1, dtype=np.int64)
+    count = np.zeros(n, dtype=np.int64)
     fewest[layers] = 0
     for i in range(layers - 1, -1, -1):
         before = forward[i] + hop[i]
@@ -220,20 +248,22 @@ def _fewest_devices(  # type: ignore[no-untyped-def]
             r = max(1, (m + q - 1) // max(q, 1))
             while r <= max_devices and r + fewest[j] < fewest[i]:
                 q = (m + r - 1) // r
-                work = max(q * (f + b), max(f + trip + q * b, q * f + trip + b))
+                work = max(q * (f + b), f + trip + q * b, q * f + trip + b)
                 moved = hop[i] + hop[j]
                 work = max(work, q * moved - hop[i])
                 sync = 2 * (r - 1) * (w / r / bandwidth + latency)
                 if before + work + max(sync, way_back) <= limit:
                     fewest[i] = r + fewest[j]
+                    came[i] = j
+                    count[i] = r
                     break
                 if q == 1:
                     break
                 r = (m + q - 2) // (q - 1)
-    return fewest[0]
+    return fewest[0], came, count
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _least_transfers(  # type: ignore[no-untyped-def]
     limit, devices, forward, backward, hop, parameters, stored, cut_bytes, m, bandwidth, latency, memory, state_factor
 ):
@@ -270,7 +300,7 @@ def _least_transfers(  # type: ignore[no-untyped-def]
                 r = max(1, (m + q - 1) // max(q, 1))
                 while d + r <= devices:
                     q = (m + r - 1) // r
-                    work = max(q * (f + b), max(f + trip + q * b, q * f + trip + b))
+                    work = max(q * (f + b), f + trip + q * b, q * f + trip + b)
                     work = max(work, q * (hop[i] + hop[j]) - hop[i])
                     sync = 2 * (r - 1) * (w / r / bandwidth + latency)
                     if before + work + max(sync, way_back) <= limit:

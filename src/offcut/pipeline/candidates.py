@@ -14,6 +14,7 @@ from offcut.pipeline.costs import StageCosts
 from offcut.pipeline.partition import Cuts, balance, least_bound
 from offcut.pipeline.placing import Placing
 from offcut.pipeline.problem import Problem
+from offcut.pipeline.profile import Floats
 from offcut.pipeline.schedules import SCHEDULES, Schedule, Shape
 from offcut.pipeline.schedules.linear import safe_depths
 
@@ -111,7 +112,7 @@ class Splits:
         m = self._problem.batch // placing.micro_batch
         for replicas in range(1, min(devices, m) + 1):
             stages = devices // replicas
-            if stages * replicas != devices or stages > layers:
+            if stages * replicas != devices or stages > layers or self._problem.stages not in (None, stages):
                 continue
             if stages == 1:
                 yield (0, layers), (replicas,), SCHEDULES["1f1b"]
@@ -130,7 +131,7 @@ class Splits:
                 )
                 yield from ((cuts, (replicas,) * stages, schedule) for cuts in found)
 
-    def _find(
+    def _find(  # noqa: PLR0917 - the memory of what was found is keyed by position
         self,
         placing: Placing,
         replicas: int,
@@ -141,7 +142,7 @@ class Splits:
         weight_copies: int,
         spare: bool,
     ) -> tuple[Cuts, ...]:
-        """Balanced and of least bound; where neither fits and `spare`, of least bound with one micro-batch in flight."""
+        """Balanced and of least bound; if neither fits and `spare`, of least bound with one micro-batch in flight."""
         places = stages * chunks
         row = placing.row(stages, replicas, flights or (1,) * places, weight_copies)
         if chunks > 1:
@@ -160,18 +161,32 @@ class Splits:
         return tuple(dict.fromkeys(found))
 
 
-def neighbours(cuts: Cuts, replicas: Replicas, devices: int) -> Iterator[tuple[Cuts, Replicas]]:
-    """Plans one step away: a cut moved by one layer, a device given to another stage, a spare device used."""
-    for s in range(1, len(cuts) - 1):
+def neighbours(cuts: Cuts, replicas: Replicas, devices: int, work: Floats) -> Iterator[tuple[Cuts, Replicas]]:
+    """Plans one step away: a cut moved by one layer, a device given to another stage, a spare device used, a stage
+    with several devices divided in two (the devices shared out by `work`, cumulative seconds by layer), two joined."""
+    stages = len(replicas)
+    for s in range(1, stages):
         for moved in (cuts[s] - 1, cuts[s] + 1):
             if cuts[s - 1] < moved < cuts[s + 1]:
                 yield (*cuts[:s], moved, *cuts[s + 1 :]), replicas
-    for to in range(len(replicas)):
-        if sum(replicas) < devices:
+        joined = (*replicas[: s - 1], replicas[s - 1] + replicas[s], *replicas[s + 1 :])
+        yield (*cuts[:s], *cuts[s + 1 :]), joined
+    spare = devices - sum(replicas)
+    for to in range(stages):
+        if spare > 0:
             yield cuts, tuple(r + (s == to) for s, r in enumerate(replicas))
-        for giver in range(len(replicas)):
+        for giver in range(stages):
             if giver != to and replicas[giver] > 1:
                 yield cuts, tuple(r + (s == to) - (s == giver) for s, r in enumerate(replicas))
+        mine = replicas[to] + (spare > 0)
+        if mine > 1:
+            for cut in range(cuts[to] + 1, cuts[to + 1]):
+                share = (work[cut] - work[cuts[to]]) / max(work[cuts[to + 1]] - work[cuts[to]], 1e-300)
+                first = min(mine - 1, max(1, round(mine * share)))
+                yield (
+                    (*cuts[: to + 1], cut, *cuts[to + 1 :]),
+                    (*replicas[:to], first, mine - first, *replicas[to + 1 :]),
+                )
 
 
 def least_memory(placing: Placing, stages: int) -> float:

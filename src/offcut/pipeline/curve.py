@@ -44,6 +44,4 @@ def planned_curve(findings: Iterable[Findings]) -> PlannedCurve:
             next_step=f"The smallest memory per device that would do is {smallest / 1e9:.3g} GB.",
         )
     sizes = sorted(plans)
-    return PlannedCurve(
-        curve=ScalingCurve(tuple(sizes), tuple(plans[n].samples_per_s for n in sizes)), plans=plans
-    )
+    return PlannedCurve(curve=ScalingCurve(tuple(sizes), tuple(plans[n].samples_per_s for n in sizes)), plans=plans)

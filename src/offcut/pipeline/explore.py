@@ -136,7 +136,12 @@ class Explorer:
         )
         bound, bound_any = self._least(devices)
         uniform = self.problem.hardware.overlap and self.problem.hardware.uniform(devices)
-        if uniform and devices > 2 and search.tally.fastest_contiguous() > bound * (1 + _CLOSE):
+        if (
+            uniform
+            and devices > 2
+            and self.problem.stages is None
+            and search.tally.fastest_contiguous() > bound * (1 + _CLOSE)
+        ):
             bound = self._refine(search, bound)
         contiguous = search.tally.fastest_contiguous()
         front = search.front
@@ -165,7 +170,9 @@ class Explorer:
             ceiling = search.tally.fastest_contiguous()
             if not math.isfinite(ceiling):
                 ceiling = 4 * bound
-            least, splits = chain_bound.tighten(devices, min(chain_bound.least_s(devices), ceiling), ceiling)
+            loose = min(chain_bound.least_s(devices), ceiling)
+            least, splits = chain_bound.tighten(devices, loose, ceiling)
+            splits += chain_bound.loose_splits(devices, loose)
             tight = min(tight, least)
             search.weigh(search.new(placing, *split, schedule) for split in splits for schedule in linear)
         start = search.simulated
@@ -175,7 +182,10 @@ class Explorer:
                 break
             placing = next(p for p in self._placings if p.micro_batch == best.micro_batch)
             schedule = schedule_named(best.schedule)
-            near = [search.new(placing, *split, schedule) for split in neighbours(best.cuts, best.replicas, devices)]
+            near = [
+                search.new(placing, *split, schedule)
+                for split in neighbours(best.cuts, best.replicas, devices, placing.work)
+            ]
             search.weigh([c for c in near if c and c.bound_s < best.step_s])
             if search.front[0].step_s >= best.step_s * (1 - 1e-9):
                 break
@@ -226,6 +236,7 @@ def evaluate(problem: Problem, one: Candidate) -> Plan:
         schedule=schedule.name,
         replicas=one.replicas,
         stages=_stages(problem.profile, one),
+        overlap=problem.hardware.overlap,
         caps=one.shape.caps,
         step_s=timeline.step_s,
         bound_s=one.bound_s,
@@ -253,8 +264,10 @@ def _stages(profile: Profile, one: Candidate) -> tuple[Stage, ...]:
             place=s % places,
             forward_s=float(costs.forward_s[s]),
             backward_s=float(costs.backward_s[s]),
+            weight_grad_s=float(costs.weight_grad_s[s]),
             hop_s=float(costs.hop_s[s]) if s < costs.stages - 1 else 0.0,
             sync_s=float(costs.sync_s[s]),
+            parameter_bytes=float(costs.parameter_bytes[s]),
             state_bytes=float(costs.state_bytes[s]),
             stored_bytes=float(costs.stored_bytes[s]),
             skips=profile.layers[one.cuts[s + 1] - 1].skips if s < costs.stages - 1 else (),

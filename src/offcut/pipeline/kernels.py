@@ -5,11 +5,13 @@ Both take the program's arrays as they are and return (start, end, ok); ok is 0 
 
 from __future__ import annotations
 
+# ruff: noqa: PLR0917, PLR0915 - compiled functions take no keyword-only arguments and share no state
+
 import numpy as np
 from numba import njit
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def run_overlapped(  # type: ignore[no-untyped-def]
     kind, stage, micro_batch, lane_start, rank_of_lane, duration, hop, stages, micro_batches, occupancy
 ):
@@ -76,7 +78,7 @@ def run_overlapped(  # type: ignore[no-untyped-def]
                 if k == 0 and s < stages - 1:
                     target = where[0, s + 1, i]
                     lag = hop[s]
-                elif (k == 1 or k == 2) and s > 0:
+                elif (k in (1, 2)) and s > 0:
                     target = where[1, s - 1, i]
                     lag = hop[s - 1]
                 if target >= 0 and rank_of_lane[lane_of[target]] != rank:
@@ -92,7 +94,7 @@ def run_overlapped(  # type: ignore[no-untyped-def]
     return start, end, 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, micro_batches):  # type: ignore[no-untyped-def]
     """Sender and receiver meet: after an operation a rank sends its result and receives what its next one needs.
 
@@ -171,7 +173,7 @@ def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, mi
     return start, end, 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def totals_of_ranks(  # type: ignore[no-untyped-def]
     kind, stage, lane_start, rank_of_lane, duration, start, end, stored, ranks
 ):

@@ -13,6 +13,8 @@ loop stops early and costs about L^2 in all.
 
 from __future__ import annotations
 
+# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,7 +114,7 @@ def _arrays(row: Row) -> tuple[NDArray[np.float64] | bool, ...]:
     return times, hop, state, stored, first.cut_bytes, limits, in_flight, row.overlap
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _fits(s, i, j, state, stored, cut_bytes, limits, in_flight):  # type: ignore[no-untyped-def]
     if np.isinf(limits[s]):
         return True
@@ -120,7 +122,7 @@ def _fits(s, i, j, state, stored, cut_bytes, limits, in_flight):  # type: ignore
     return need <= limits[s]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _balance(times, hop, state, stored, cut_bytes, limits, in_flight, overlap):  # type: ignore[no-untyped-def]
     stages, n = times.shape
     layers = n - 1
@@ -150,14 +152,14 @@ def _balance(times, hop, state, stored, cut_bytes, limits, in_flight, overlap): 
     return best[stages, layers], cuts
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _work_s(m, s, i, j, times, hop, overlap):  # type: ignore[no-untyped-def]
     compute = times[s, j] - times[s, i]
     moved = hop[s, i] + hop[s + 1, j]
     return max(m * compute, m * moved - hop[s, i]) if overlap else m * (compute + 2 * moved) - 2 * hop[s, i]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _bound_of(  # type: ignore[no-untyped-def]
     cuts, micro_batches, times, hop, state, stored, cut_bytes, limits, in_flight, overlap
 ):
@@ -169,7 +171,7 @@ def _bound_of(  # type: ignore[no-untyped-def]
     return bound
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _within(  # type: ignore[no-untyped-def]
     limit, micro_batches, times, hop, state, stored, cut_bytes, limits, in_flight, overlap
 ):

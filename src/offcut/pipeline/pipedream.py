@@ -132,9 +132,7 @@ def _node(match: re.Match[str], source: str, line: int) -> _Node:
         try:
             values = [float(part) for part in text.strip("[] ").split(";") if part.strip()]
         except ValueError:
-            raise InputError(
-                f"{source}, line {line}: {field} is '{text}'.", next_step="It must be a number."
-            ) from None
+            raise InputError(f"{source}, line {line}: {field} is '{text}'.", next_step="It must be a number.") from None
         if any(not 0 <= value < float("inf") for value in values):
             raise InputError(
                 f"{source}, line {line}: {field} is {text}.", next_step="It must be finite and not negative."

@@ -42,6 +42,8 @@ class Placing:
                     )
                 by_kind[key] = _at_speed(own.at(micro_batch), device.speed)
             self._chains.append(by_kind[key])
+        #: Cumulative forward and backward seconds by layer, on the profile's device.
+        self.work = np.append(0.0, np.cumsum(self.chain.forward_s + self.chain.backward_s))
         self._total_s = [chain.total_s for chain in self._chains]
         self._sums = {id(chain): _sums(chain) for chain in by_kind.values()}
 
@@ -65,9 +67,7 @@ class Placing:
     def links(self, replicas: Sequence[int]) -> list[Link]:
         """Between stage s and s + 1."""
         firsts = [0, *accumulate(replicas)]
-        return [
-            self.hardware.slowest_link(firsts[s], replicas[s] + replicas[s + 1]) for s in range(len(replicas) - 1)
-        ]
+        return [self.hardware.slowest_link(firsts[s], replicas[s] + replicas[s + 1]) for s in range(len(replicas) - 1)]
 
     def row(self, stages: int, replicas: int, in_flight: Sequence[int], weight_copies: int = 1) -> Row:
         """`stages` places of `replicas` devices each, for the partitioner."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from offcut.errors import InputError
+from offcut.pipeline.costs import StageCosts
+from offcut.pipeline.profile import Floats
 from offcut.pipeline.program import Program
 from offcut.pipeline.schedules import Shape, schedule_named
+from offcut.pipeline.simulator import Timeline, simulate
 
 PLAN_FORMAT = "offcut-plan"
 PLAN_VERSION = 1
@@ -22,9 +27,11 @@ class Stage:
     place: int
     forward_s: float
     backward_s: float
+    weight_grad_s: float
     #: One transfer to the next stage or back; 0 for the last.
     hop_s: float
     sync_s: float
+    parameter_bytes: float
     state_bytes: float
     stored_bytes: float
     #: Tensors that skip over the cut behind this stage and are carried through the next one.
@@ -46,6 +53,8 @@ class Plan:
     schedule: str
     replicas: tuple[int, ...]
     stages: tuple[Stage, ...]
+    #: Whether transfers go on while a device computes.
+    overlap: bool = True
     #: Micro-batches that one replica of a place has in flight at most, where memory asked for less than the schedule.
     caps: tuple[int, ...] = ()
     step_s: float
@@ -101,6 +110,20 @@ class Plan:
             hop_s=tuple(stage.hop_s for stage in self.stages[:-1]),
             caps=self.caps,
         )
+
+    def costs(self) -> StageCosts:
+        """The stages as the simulator takes them."""
+
+        def column(name: str) -> Floats:
+            return np.array([getattr(stage, name) for stage in self.stages], dtype=float)
+
+        names = ("forward_s", "backward_s", "weight_grad_s", "sync_s", "stored_bytes", "state_bytes", "parameter_bytes")
+        return StageCosts(hop_s=column("hop_s")[:-1], **{name: column(name) for name in names})
+
+    def timeline(self) -> Timeline:
+        """The simulation again, operation by operation."""
+        sends = schedule_named(self.schedule).sends if self.overlap else "blocking"
+        return simulate(self.program(), self.costs(), sends=sends, occupancy=True)
 
     def program(self) -> Program:
         """The order in which every rank computes."""

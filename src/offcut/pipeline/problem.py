@@ -30,6 +30,8 @@ class Problem:
     micro_batches: tuple[int, ...]
     schedules: tuple[str, ...] = ()
     kinds: dict[str, Profile] = field(default_factory=dict)
+    #: Only plans with this many places in a row; None: any number.
+    stages: int | None = None
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -42,6 +44,12 @@ class Problem:
             )
         for name in self.schedules:
             schedule_named(name)
+        layers = len(self.profile.layers)
+        if self.stages is not None and not 1 <= self.stages <= layers:
+            raise InputError(
+                f"{self.stages} stages asked for, but {self.profile.model} has {layers} layers to cut between.",
+                next_step=f"Ask for 1 to {layers} stages.",
+            )
 
     @property
     def tried_schedules(self) -> tuple[Schedule, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,12 @@ class Profile:
             raise InputError(f"micro-batch {micro_batch} is below 1.", next_step="Use at least one sample.")
 
         def timed(rows: list[tuple[float, ...]]) -> Floats:
-            table = np.array(rows, dtype=float)
+            table: Floats = np.array(rows, dtype=np.float64)
             sizes = np.array(self.micro_batches, dtype=float)
             if micro_batch <= sizes[0]:
-                return table[:, 0] * (micro_batch / sizes[0])
+                return np.multiply(table[:, 0], micro_batch / sizes[0])
             if micro_batch >= sizes[-1]:
-                return table[:, -1] * (micro_batch / sizes[-1])
+                return np.multiply(table[:, -1], micro_batch / sizes[-1])
             return np.array([np.interp(micro_batch, sizes, row) for row in table])
 
         forward = timed([layer.forward_s for layer in self.layers])
@@ -123,7 +124,7 @@ def _check(profile: Profile) -> None:
     if not profile.layers:
         raise InputError(f"profile of {profile.model}: no layers.", next_step="A profile has at least one layer.")
     sizes = profile.micro_batches
-    if not sizes or sizes[0] < 1 or any(b <= a for a, b in zip(sizes, sizes[1:], strict=False)):
+    if not sizes or sizes[0] < 1 or any(b <= a for a, b in pairwise(sizes)):
         raise InputError(
             f"profile of {profile.model}: micro-batch sizes {list(sizes)}.",
             next_step="List at least one size, each at least 1, in increasing order.",

@@ -79,9 +79,7 @@ class Tally:
             reason = f"not simulated: even its lower bound is {100 * share:.1f} % above the best plan"
             if share < 1e-9:
                 reason = "not simulated: its lower bound is no better than the best plan, and it needs no less memory"
-            return Lost(
-                schedule=schedule, family=family, label=schedule, step_s=None, memory_bytes=None, reason=reason
-            )
+            return Lost(schedule=schedule, family=family, label=schedule, step_s=None, memory_bytes=None, reason=reason)
         if key in self._too_big:
             over, plan = self._too_big[key]
             return Lost(
@@ -106,7 +104,9 @@ def _why_slower(plan: Plan, best: Plan) -> str:
     """The largest difference in what the slowest device spends its time on."""
     longer = plan.step_s / best.step_s - 1
     if longer < 1e-9:
-        return f"as fast, but needs {plan.memory_bytes / 1e9:.2f} GB against {best.memory_bytes / 1e9:.2f} GB"
+        if plan.memory_bytes > best.memory_bytes * (1 + 1e-9):
+            return f"as fast, but needs {plan.memory_bytes / 1e9:.2f} GB against {best.memory_bytes / 1e9:.2f} GB"
+        return "as fast with the same memory; the other came first"
     parts = {
         "synchronising gradients": _sync(plan) - _sync(best),
         "the busiest device's computing": _busiest(plan) - _busiest(best),

@@ -53,9 +53,7 @@ def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", o
     lanes_of_rank = np.bincount(program.rank_of_lane)
     shared = bool((lanes_of_rank > 1).any())
     seen = as_sent(costs, sends, shared=shared)
-    duration = np.stack(
-        [seen.forward_s, seen.backward_s, seen.backward_s - seen.weight_grad_s, seen.weight_grad_s]
-    )
+    duration = np.stack([seen.forward_s, seen.backward_s, seen.backward_s - seen.weight_grad_s, seen.weight_grad_s])
     arrays = (program.kind, program.stage, program.micro_batch, program.lane_start)
     if sends == "blocking":
         start, end, ok = run_blocking(*arrays, duration, seen.hop_s, program.stages, program.micro_batches)

@@ -42,9 +42,7 @@ def schedule_named(name: str) -> Schedule:
     try:
         return SCHEDULES[name]
     except KeyError:
-        raise InputError(
-            f"unknown schedule '{name}'.", next_step=f"Known are {', '.join(SCHEDULES)}."
-        ) from None
+        raise InputError(f"unknown schedule '{name}'.", next_step=f"Known are {', '.join(SCHEDULES)}.") from None
 
 
 __all__ = ["SCHEDULES", "Schedule", "Sends", "Shape", "link_depths", "schedule_named"]

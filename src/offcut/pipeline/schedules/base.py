@@ -62,8 +62,8 @@ class Schedule:
     """A named schedule. `refuses(shape)` says in words why it cannot run a shape; the empty string: it can.
 
     Schedules of the 1F1B family have `depths`: the forwards of each stage ahead of its first backward, over all of its
-    replicas. `in_flight(k, p, m)` bounds the micro-batches that the k-th stage from the end (1: the last) keeps of m in a
-    pipeline of p; it never decreases in k. `weight_versions(p, s)` counts the copies of stage s's weights.
+    replicas. `in_flight(k, p, m)` bounds the micro-batches that the k-th stage from the end (1: the last) keeps of m
+    in a pipeline of p; it never decreases in k. `weight_versions(p, s)` counts the copies of stage s's weights.
     `weight_copies` is 2 where every rank holds two stages' weights (Chimera). `synchronous` False: the optimizer steps
     without a flush, so a gradient may be older than the weights that it updates.
     """

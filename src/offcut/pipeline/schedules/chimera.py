@@ -2,8 +2,9 @@
 
 Stage s lives on rank s (even micro-batches) and on rank p - 1 - s (odd ones): twice the weights, and half the bubble.
 For m = p: F = B: p - 2 idle slots; B = 2 F: (p - 2) 2 F. With F = B that holds for any m, the bubble being
-(p - 2) / (2 m + p - 2); with B = 2 F and m > p it does not (the paper doubles forwards there; this does not). The program is laid out by list scheduling, backward first,
-then lower micro-batches, never more than p micro-batches in flight on a rank, which reproduces the paper's figure.
+(p - 2) / (2 m + p - 2); with B = 2 F and m > p it does not (the paper doubles forwards there; this does not). The
+program is laid out by list scheduling, backward first, then lower micro-batches, never more than p micro-batches in
+flight on a rank, which reproduces the paper's figure.
 """
 
 from __future__ import annotations

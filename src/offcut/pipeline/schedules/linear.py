@@ -63,7 +63,7 @@ def downstream(shape: Shape, stage: int) -> int:
     return sum(shape.replicas[stage:]) if shape.replicas else shape.ranks - stage
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _lay_out(m, replicas, depths):  # type: ignore[no-untyped-def]
     lanes = replicas.sum()
     lane_start = np.zeros(lanes + 1, dtype=np.int64)

@@ -13,7 +13,7 @@ Lanes = list[list[Op]]
 
 
 def copies(shape: Shape, lanes: Callable[[int, int], Lanes], *, stages: int) -> Program:
-    """r copies of `lanes(p, m)`; copy k takes micro-batches k, k + r, ...; its rank q is rank q r + k of the program."""
+    """r copies of `lanes(p, m)`; copy k takes micro-batches k, k + r, ...; its rank q is rank q r + k."""
     return _copies(shape.ranks, shape.micro_batches, shape.replica_counts[0], lanes, stages)
 
 

@@ -1,0 +1,1 @@
+"""Tables, figures and one-file HTML for people to look at."""
