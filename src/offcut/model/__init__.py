@@ -1,6 +1,14 @@
 """The nouns: frozen dataclasses that know when they are valid and nothing of what happens to them."""
 
-from offcut.model.allocation import Allocation, AllocationProblem, CostModel, JobRequest
+from offcut.model.allocation import (
+    Allocation,
+    AllocationProblem,
+    CostModel,
+    Group,
+    JobRequest,
+    NodeClass,
+    Objective,
+)
 from offcut.model.curve import ScalingCurve, amdahl
 from offcut.model.job import Job, JobMode
 from offcut.model.sizes import Sizes
@@ -10,9 +18,12 @@ __all__ = [
     "Allocation",
     "AllocationProblem",
     "CostModel",
+    "Group",
     "Job",
     "JobMode",
     "JobRequest",
+    "NodeClass",
+    "Objective",
     "ScalingCurve",
     "Sizes",
     "Window",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 
 from offcut.errors import InputError
 
@@ -72,6 +73,7 @@ class ScalingCurve:
         return ScalingCurve(self.nodes, tuple(factor * rate for rate in self.rate))
 
 
+@lru_cache(maxsize=1024)
 def amdahl(max_nodes: int, parallel: float = 0.98) -> ScalingCurve:
     """Speed-up over one node by Amdahl's law, `n / (parallel + (1 - parallel) n)`, up to `max_nodes`.
 

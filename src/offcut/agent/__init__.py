@@ -1,0 +1,7 @@
+"""What runs on a claimed node: starts and ends workers, obeys the queue, dials out to the controller.
+
+- `agent`: the process: membership messages in, reports out, and giving the node back in time
+- `crew`: one job's workers on this node, from start to exit
+- `launch`: how a worker's process comes to be, and how it surely ends
+- `controller`: the line to the controller, which may be cut and come back
+"""

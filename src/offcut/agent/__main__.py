@@ -1,0 +1,40 @@
+"""`python -m offcut.agent`: how a cluster adapter starts an agent. The token comes from a file, never from argv."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from offcut.agent.agent import FREEZE_LIMIT_S, LEAVE_LIMIT_S, Agent, AgentConfig
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="offcut.agent", description="Runs on a claimed node.")
+    parser.add_argument("--node", required=True)
+    parser.add_argument("--pilot", required=True, help="tells this hold on the node from others")
+    parser.add_argument("--address-file", type=Path, required=True, help="where the controller says how to reach it")
+    parser.add_argument("--token-file", type=Path, required=True)
+    parser.add_argument("--socket", type=Path, required=True, help="where to listen for workers")
+    parser.add_argument("--template", type=Path, help="socket of the process that workers are forked from")
+    parser.add_argument("--leave-limit-s", type=float, default=LEAVE_LIMIT_S)
+    parser.add_argument("--freeze-limit-s", type=float, default=FREEZE_LIMIT_S)
+    parser.add_argument("--worker-env", action="append", default=[], metavar="NAME=VALUE")
+    given = parser.parse_args(argv)
+    config = AgentConfig(
+        node=given.node,
+        pilot=given.pilot,
+        address_file=given.address_file,
+        token_file=given.token_file,
+        socket=given.socket,
+        template=given.template,
+        leave_limit_s=given.leave_limit_s,
+        freeze_limit_s=given.freeze_limit_s,
+        worker_env=tuple((name, value) for name, _, value in (item.partition("=") for item in given.worker_env)),
+    )
+    asyncio.run(Agent(config).run())
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The process on a claimed node.
+
+It alone obeys the queue: at SIGTERM its workers leave at their next step boundary or within `leave_limit_s`, whichever
+is first; then it kills what is left and exits, controller or no controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from offcut.agent.controller import ControllerLine
+from offcut.agent.crew import Crew
+from offcut.agent.launch import Launcher
+from offcut.wire import messages
+
+_log = structlog.get_logger()
+
+#: A wanted node's workers are killed after this; with the rest it stays below a second.
+LEAVE_LIMIT_S = 0.8
+FREEZE_LIMIT_S = 5.0
+#: How long the last reports may take when the agent exits.
+_LAST_WORDS_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    node: str
+    #: Tells this hold on the node from others before and after it.
+    pilot: str
+    address_file: Path
+    token_file: Path
+    #: Where the agent listens for its workers.
+    socket: Path
+    template: Path | None
+    leave_limit_s: float = LEAVE_LIMIT_S
+    #: A worker that has been silent for this long is frozen.
+    freeze_limit_s: float = FREEZE_LIMIT_S
+    #: Added to the environment of every worker.
+    worker_env: tuple[tuple[str, str], ...] = ()
+
+
+class Agent:
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self._launcher = Launcher(config.template)
+        self._crews: dict[tuple[str, int], Crew] = {}
+        #: Crews start one after another: a node that passes from one job to the next is empty in between.
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._line = ControllerLine(config.address_file, config.token_file, self._hello, self._take)
+        self._leaving = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the node is wanted, or the controller has no use for this agent."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leaving.set)
+        server = await asyncio.start_unix_server(self._serve_worker, str(self._config.socket))
+        self._config.socket.chmod(0o600)
+        line = asyncio.create_task(self._line.run())
+        watch = asyncio.create_task(self._watch())
+        leaving = asyncio.create_task(self._leaving.wait())
+        await asyncio.wait((line, leaving), return_when=asyncio.FIRST_COMPLETED)
+        await self._give_back()
+        for task in (line, watch, leaving):
+            task.cancel()
+        server.close()
+        with suppress(FileNotFoundError):
+            self._config.socket.unlink()
+
+    async def _give_back(self) -> None:
+        limit_s = self._config.leave_limit_s
+        _log.info("leaving", node=self._config.node, crews=len(self._crews))
+        for crew in self._crews.values():
+            crew.leave(limit_s)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=limit_s)
+        for crew in self._crews.values():
+            crew.kill()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LAST_WORDS_S)
+        await self._line.drained(_LAST_WORDS_S)
+
+    # -- the controller ---------------------------------------------------------------------------------------------
+
+    def _hello(self) -> messages.Hello:
+        return messages.Hello(
+            node=self._config.node,
+            pilot=self._config.pilot,
+            workers=tuple(
+                messages.WorkerReport(job=job, incarnation=incarnation, ready=crew.ready)
+                for (job, incarnation), crew in self._crews.items()
+            )
+            # Their end is about to be reported: until then the controller should not miss them.
+            + tuple(
+                messages.WorkerReport(job=exited.job, incarnation=exited.incarnation, ready=True)
+                for exited in self._line.unsent_exits()
+            ),
+        )
+
+    def _take(self, message: messages.ToAgent) -> None:
+        match message:
+            case messages.Start():
+                self._start(message)
+            case messages.Stop():
+                crew = self._crews.get((message.job, message.incarnation))
+                if crew is not None:
+                    crew.leave(message.limit_s)
+            case messages.Epoch():
+                for (job, _), crew in self._crews.items():
+                    if job == message.job:
+                        crew.take_epoch(message)
+
+    def _start(self, start: messages.Start) -> None:
+        key = (start.launch.job, start.incarnation)
+        if key in self._crews or self._leaving.is_set():
+            return
+        crew = Crew(self._config.node, start, self._config.socket, dict(self._config.worker_env), self._line.report)
+        self._crews[key] = crew
+        task = asyncio.create_task(self._run(key, crew))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, key: tuple[str, int], crew: Crew) -> None:
+        try:
+            async with self._turn:
+                await crew.run(self._launcher)
+        finally:
+            self._crews.pop(key, None)
+
+    # -- the workers ------------------------------------------------------------------------------------------------
+
+    async def _serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            hello = json.loads(await reader.readline() or b"null")
+            if hello is None:
+                return
+            for crew in list(self._crews.values()):
+                rank = crew.rank(hello["worker"])
+                if rank is not None:
+                    crew.connected(rank, writer)
+                    while line := await reader.readline():
+                        crew.take(rank, json.loads(line))
+                    return
+        except (OSError, ValueError):
+            pass
+        finally:
+            writer.close()
+
+    async def _watch(self) -> None:
+        """Find frozen workers."""
+        period_s = self._config.freeze_limit_s / 10
+        while True:
+            before_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(period_s)
+            # If this process itself did not get to run, its workers' silence proves nothing.
+            if asyncio.get_running_loop().time() - before_s < 3 * period_s:
+                for crew in self._crews.values():
+                    crew.kill_frozen(self._config.freeze_limit_s)

@@ -1,0 +1,114 @@
+"""The agent's line to the controller: dialled out, cut now and then, dialled again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from offcut.errors import OffcutError, ProtocolError
+from offcut.wire import messages, tokens
+
+_log = structlog.get_logger()
+
+#: Waits between two attempts, seconds: quick at first, for a restart takes about a second.
+_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+_HEARTBEAT_S = 0.5
+
+
+class ControllerLine:
+    """Sends reports in order, keeps them while the line is cut, and hands every message of the controller to `take`.
+
+    `address_file` is read anew at each attempt: a restarted controller listens elsewhere. `hello` says what the agent
+    runs at that moment.
+    """
+
+    def __init__(
+        self,
+        address_file: Path,
+        token_file: Path,
+        hello: Callable[[], messages.Hello],
+        take: Callable[[messages.ToAgent], None],
+    ) -> None:
+        self._address_file = address_file
+        self._token_file = token_file
+        self._hello = hello
+        self._take = take
+        self._waiting: deque[messages.Message] = deque()
+        self._progress: dict[str, messages.Progress] = {}
+        self._news = asyncio.Event()
+
+    def report(self, message: messages.Message) -> None:
+        """Send it when the line is up; of a job's progress only the newest is worth sending."""
+        if isinstance(message, messages.Progress):
+            self._progress[message.job] = message
+        else:
+            self._waiting.append(message)
+        self._news.set()
+
+    def unsent_exits(self) -> list[messages.Exited]:
+        return [message for message in self._waiting if isinstance(message, messages.Exited)]
+
+    async def drained(self, limit_s: float) -> None:
+        """Wait until every report has been sent, for at most `limit_s`."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + limit_s
+        while self._waiting and loop.time() < until_s:
+            await asyncio.sleep(0.005)
+
+    async def run(self) -> None:
+        """Until cancelled; returns if the controller says that this agent has no business here."""
+        attempt = 0
+        while True:
+            try:
+                address = json.loads(self._address_file.read_text())["agents"]
+                token = tokens.read(self._token_file)
+                async with connect(
+                    address, additional_headers={"Authorization": f"Bearer {token}"}, open_timeout=10, proxy=None
+                ) as socket:
+                    attempt = 0
+                    if not await self._talk(socket):
+                        return
+            except (OSError, ValueError, KeyError, ConnectionClosed, InvalidHandshake, TimeoutError) as error:
+                _log.debug("controller_away", error=str(error))
+            except OffcutError as error:
+                _log.warning("controller_refused", error=str(error))
+            await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            attempt += 1
+
+    async def _talk(self, socket: ClientConnection) -> bool:
+        """One connection's life; False if there must be no other."""
+        await socket.send(self._hello().model_dump_json())
+        sender = asyncio.create_task(self._send(socket))
+        try:
+            async for data in socket:
+                message = messages.to_agent(data)
+                if isinstance(message, messages.Refused):
+                    if message.fatal:
+                        return False
+                    raise ProtocolError(message.reason)
+                self._take(message)
+        finally:
+            sender.cancel()
+        return True
+
+    async def _send(self, socket: ClientConnection) -> None:
+        while True:
+            while self._waiting:
+                await socket.send(self._waiting[0].model_dump_json())
+                self._waiting.popleft()
+            progress, self._progress = self._progress, {}
+            for message in progress.values():
+                await socket.send(message.model_dump_json())
+            self._news.clear()
+            try:
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    await self._news.wait()
+            except TimeoutError:
+                await socket.send(messages.Heartbeat().model_dump_json())

@@ -1,0 +1,245 @@
+"""One job's workers on this node, from start to exit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
+from offcut.errors import ClusterError
+from offcut.wire import local, messages
+from offcut.wire.local import worker_name
+
+#: How much of a failed worker's log its report carries.
+_TAIL_BYTES = 4000
+
+
+class Rank:
+    """One worker process and its line to the agent."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.running: Running | None = None
+        self.line: asyncio.StreamWriter | None = None
+        self.last_beat_s = 0.0
+        self.ready = False
+        self.left = False
+        self.finished = False
+        self.frozen = False
+
+    def tell(self, message: dict[str, Any]) -> None:
+        if self.line is not None and not self.line.is_closing():
+            self.line.write(local.encode(message))
+
+
+class Crew:
+    """`report` takes what the controller should hear. `run` starts the ranks and returns when all are gone."""
+
+    def __init__(
+        self,
+        node: str,
+        start: messages.Start,
+        socket: Path,
+        extra_env: dict[str, str],
+        report: Callable[[messages.Message], None],
+    ) -> None:
+        self.launch = start.launch
+        self.incarnation = start.incarnation
+        self.done = False
+        self._report = report
+        self._stopping: float | None = None
+        self._newest: dict[str, Any] | None = None
+        self._epoch = 0
+        self._stable_step = 0
+        self._told_ready = False
+        directory = Path(self.launch.directory)
+        self.ranks = [
+            Rank(name := worker_name(node, self.incarnation, i), directory / "logs" / f"{name}.log")
+            for i in range(self.launch.ranks_per_node)
+        ]
+        self._env = {
+            **os.environ,
+            **extra_env,
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "PYTHONUNBUFFERED": "1",
+            **self.launch.env,
+            local.ENV_AGENT: str(socket),
+            local.ENV_JOB: self.launch.job,
+            local.ENV_JOB_DIR: self.launch.directory,
+            local.ENV_CHECKPOINT_AGE: str(self.launch.checkpoint_age_s),
+            local.ENV_GOAL: "" if self.launch.goal_samples is None else str(self.launch.goal_samples),
+            local.ENV_RECORDS: "1" if self.launch.step_records else "",
+        }
+
+    @property
+    def ready(self) -> bool:
+        return all(rank.ready for rank in self.ranks)
+
+    def rank(self, name: str) -> Rank | None:
+        return next((rank for rank in self.ranks if rank.name == name), None)
+
+    async def run(self, launcher: Launcher) -> None:
+        """Start every rank, wait until all are gone, and report how it ended."""
+        detail = ""
+        codes: list[int] = []
+        if self._stopping is None:
+            try:
+                await asyncio.gather(*(self._start(launcher, rank, i) for i, rank in enumerate(self.ranks)))
+            except (ClusterError, OSError) as error:
+                detail = str(error)
+                self.kill()
+            codes = await asyncio.gather(*(self._wait(rank) for rank in self.ranks if rank.running))
+        self.done = True
+        outcome, why = self._outcome(codes, detail)
+        self._report(
+            messages.Exited(
+                job=self.launch.job,
+                incarnation=self.incarnation,
+                outcome=outcome,
+                detail=why,
+                epoch=self._epoch,
+                stable_step=self._stable_step,
+            )
+        )
+
+    async def _start(self, launcher: Launcher, rank: Rank, local_rank: int) -> None:
+        rank.log.parent.mkdir(parents=True, exist_ok=True)
+        command = self.launch.command
+        if is_script(command) and not os.path.isabs(command[0]):
+            command = (os.path.join(self.launch.workdir, command[0]), *command[1:])
+        rank.running = await launcher.start(
+            WorkerProcess(
+                command=command,
+                env={**self._env, local.ENV_WORKER: rank.name, "LOCAL_RANK": str(local_rank)},
+                workdir=self.launch.workdir,
+                log=rank.log,
+                setup=self.launch.setup,
+            )
+        )
+        if self._stopping is not None:
+            rank.running.kill()
+
+    async def _wait(self, rank: Rank) -> int:
+        assert rank.running is not None
+        code = await rank.running.wait()
+        if code != 0 or not (rank.finished or rank.left):
+            # A member is all its ranks: without one of them the others are of no use.
+            self.kill()
+        return code
+
+    def _outcome(self, codes: list[int], detail: str) -> tuple[Any, str]:
+        if detail:
+            return "failed", detail
+        if any(rank.frozen for rank in self.ranks):
+            return "lost", "it froze and was killed"
+        if self._stopping is not None:
+            return "left", ""
+        if all(rank.left for rank in self.ranks):
+            return "left", ""
+        raised = [rank for rank, code in zip(self.ranks, codes, strict=False) if code > 0]
+        if raised:
+            return "failed", _tail(raised[0].log) or "no output"
+        killed = [code for code in codes if code < 0]
+        if killed:
+            return "lost", f"killed by signal {-killed[0]}"
+        if all(rank.finished for rank in self.ranks) or self.launch.mode == "restart":
+            return "finished", ""
+        return "failed", "the script ended before its session did; does it loop over session.epochs()?"
+
+    # -- from the controller and the queue --------------------------------------------------------------------------
+
+    def take_epoch(self, epoch: messages.Epoch) -> None:
+        self._newest = epoch.model_dump()
+        for rank in self.ranks:
+            rank.tell(self._newest)
+
+    def leave(self, limit_s: float) -> None:
+        """Members leave at their boundary, within `limit_s`; ranks that are in no epoch yet have nothing to keep."""
+        leave_by = time.monotonic() + limit_s
+        if self._stopping is not None and leave_by >= self._stopping:
+            return
+        self._stopping = leave_by
+        for rank in self.ranks:
+            if rank.ready:
+                rank.tell({"kind": "leave", "limit_s": limit_s})
+            elif rank.running is not None:
+                rank.running.kill()
+        asyncio.get_running_loop().call_later(limit_s, self.kill)
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            if rank.running is not None:
+                rank.running.kill()
+
+    # -- from the workers -------------------------------------------------------------------------------------------
+
+    def connected(self, rank: Rank, line: asyncio.StreamWriter) -> None:
+        rank.line = line
+        rank.last_beat_s = time.monotonic()
+        if self._newest is not None:
+            rank.tell(self._newest)
+
+    def take(self, rank: Rank, message: dict[str, Any]) -> None:
+        """One message of a worker."""
+        rank.last_beat_s = time.monotonic()
+        job = self.launch.job
+        match message["kind"]:
+            case "ready":
+                rank.ready = True
+                if self._stopping is not None:
+                    rank.tell({"kind": "leave", "limit_s": max(0.0, self._stopping - time.monotonic())})
+                elif self.ready and not self._told_ready:
+                    self._told_ready = True
+                    self._report(messages.Ready(job=job, incarnation=self.incarnation))
+            case "beat" if "step" in message:
+                self._epoch, self._stable_step = message["epoch"], message["step"]
+                if message["first"]:
+                    self._report(
+                        messages.Progress(
+                            job=job,
+                            epoch=message["epoch"],
+                            step=message["step"],
+                            samples=message["samples"],
+                            loss=message["loss"],
+                        )
+                    )
+            case "formed":
+                self._report(messages.Formed(job=job, epoch=message["epoch"], step=message["step"]))
+            case "broken":
+                self._report(
+                    messages.Broken(
+                        job=job, incarnation=self.incarnation, epoch=message["epoch"], detail=message["detail"]
+                    )
+                )
+            case "finished":
+                rank.finished = True
+                if message["first"]:
+                    self._report(messages.Trained(job=job, epoch=message["epoch"], step=message["step"]))
+            case "left":
+                rank.left = True
+            case "note":
+                self._report(messages.Note(job=job, text=message["text"]))
+
+    def kill_frozen(self, limit_s: float) -> None:
+        """End ranks from which nothing has been heard for `limit_s`."""
+        now_s = time.monotonic()
+        for rank in self.ranks:
+            silent = rank.line is not None and rank.running is not None and now_s - rank.last_beat_s > limit_s
+            if silent and rank.running is not None and not (rank.finished or rank.left):
+                rank.frozen = True
+                rank.running.kill()
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            return file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""

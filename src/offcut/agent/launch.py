@@ -1,0 +1,118 @@
+"""How a worker's process comes to be, and how it surely ends.
+
+Python scripts are forked from a template that has torch imported; anything else is started as a program of its own.
+Either way the process leads a group of its own, dies when its agent dies, and takes the whole group with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from offcut.errors import ClusterError
+from offcut.wire.forkserver import Forked, die_with_parent, kill_group
+
+#: How long a template that is still importing, or was just replaced, is waited for.
+_TEMPLATE_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerProcess:
+    """What to start: a command in a directory with an environment, its output to a file."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    workdir: str
+    log: Path
+    setup: str = ""
+
+
+class Running(Protocol):
+    """A started process."""
+
+    pid: int
+
+    async def wait(self) -> int:
+        """Its exit code; minus the signal's number if one ended it."""
+        ...
+
+    def kill(self) -> None:
+        """End it and all that it started, at once. Again does nothing."""
+        ...
+
+
+def is_script(command: tuple[str, ...]) -> bool:
+    """Whether the command is a Python script for the agent's own Python."""
+    return command[0].endswith(".py")
+
+
+class Launcher:
+    """Starts workers; `template` is the socket of a running template, None: every worker imports for itself."""
+
+    def __init__(self, template: Path | None) -> None:
+        self._template = template
+
+    async def start(self, process: WorkerProcess) -> Running:
+        """Raises ClusterError if the process could not be started."""
+        if self._template is not None and is_script(process.command) and not process.setup:
+            with suppress(OSError):
+                return await Forked.start(
+                    self._template,
+                    process.command,
+                    env=process.env,
+                    workdir=process.workdir,
+                    log=process.log,
+                    patience_s=_TEMPLATE_PATIENCE_S,
+                )
+        return await _Spawned.start(process)
+
+
+class _Spawned:
+    """A program of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    @classmethod
+    async def start(cls, process: WorkerProcess) -> _Spawned:
+        command = list(process.command)
+        if is_script(process.command):
+            command = [sys.executable, "-u", *command]
+        if process.setup:
+            # The shell sees the setup as the user wrote it; the command reaches it as quoted words only.
+            command = ["/bin/bash", "-c", f"{process.setup}\nexec {shlex.join(command)}"]
+        try:
+            with process.log.open("ab") as log:
+                started = await asyncio.create_subprocess_exec(
+                    *command,
+                    env=dict(process.env),
+                    cwd=process.workdir,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=partial(die_with_parent, os.getpid()),
+                )
+        except OSError as error:
+            raise ClusterError(
+                f"{command[0]} could not be started in {process.workdir}: {error.strerror}.",
+                next_step="Check the job's command and workdir.",
+            ) from None
+        return cls(started)
+
+    async def wait(self) -> int:
+        code = await self._process.wait()
+        self.kill()
+        return code
+
+    def kill(self) -> None:
+        kill_group(self.pid)

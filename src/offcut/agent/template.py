@@ -1,0 +1,21 @@
+"""Agents forked from one process, where nodes share a machine: `python -m offcut.agent.template SOCKET`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from offcut.agent.__main__ import main as run_agent
+from offcut.wire.forkserver import ForkServer, die_with_parent
+
+
+def main() -> None:
+    die_with_parent(os.getppid(), signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ForkServer(Path(sys.argv[1]), run_agent).serve()
+
+
+if __name__ == "__main__":
+    main()

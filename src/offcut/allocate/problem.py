@@ -1,0 +1,292 @@
+"""The JSON forms of problems and answers: one problem per document, or one per line.
+
+This is where problems from outside are checked, once: every fault is an InputError that names the line, the job and
+the field. Problems made by our own code are not checked again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from offcut.errors import InputError
+from offcut.model import (
+    Allocation,
+    AllocationProblem,
+    CostModel,
+    Group,
+    JobRequest,
+    NodeClass,
+    Objective,
+    ScalingCurve,
+)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
+
+
+#: A number of nodes; beyond a thousand million the kernels' integers and anybody's patience would overflow.
+_Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+
+
+class _Curve(_Strict):
+    nodes: list[_Count]
+    rate: list[float]
+
+
+class _Job(_Strict):
+    id: str = Field(min_length=1)
+    curve: _Curve
+    min_nodes: _Count = 1
+    max_nodes: _Count | None = None
+    sizes: list[_Count] | None = None
+    current: _Count = 0
+    weight: float = Field(1.0, ge=0)
+    grow_cost_s: float = Field(0.0, ge=0)
+    shrink_cost_s: float = Field(0.0, ge=0)
+    priority: int = 0
+    group: str | None = None
+    locked: bool = False
+    may_wait: bool = True
+    min_run_s: float = Field(0.0, ge=0)
+    ran_s: float = Field(0.0, ge=0)
+    samples_left: float | None = Field(None, gt=0)
+    deadline_s: float | None = None
+    type_curves: dict[str, _Curve] = Field(default_factory=dict)
+    mix_types: bool = False
+    switch_price: float = Field(0.0, ge=0)
+    migration_cost_s: float | None = Field(None, ge=0)
+
+
+class _Group(_Strict):
+    id: str = Field(min_length=1)
+    max_nodes: _Count | None = None
+    share: float | None = Field(None, gt=0)
+
+
+class _Class(_Strict):
+    id: str = Field(min_length=1)
+    nodes: _Count
+    type: str = ""
+    switch: str = ""
+    until_s: float | None = Field(None, gt=0)
+    held_by: str | None = None
+
+
+class _Problem(_Strict):
+    nodes: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    horizon_s: float = Field(gt=0)
+    jobs: list[_Job] = Field(min_length=1)
+    cost_model: CostModel = "published"
+    objective: Objective = "weighted"
+    groups: list[_Group] = Field(default_factory=list)
+    max_resizes: int | None = Field(None, ge=0)
+    classes: list[_Class] = Field(default_factory=list)
+
+
+def read(path: Path) -> Iterator[AllocationProblem]:
+    """The problems of a file: one JSON document, or JSON Lines (one problem per line); InputError names what is wrong.
+
+    A line may also wrap its problem: `{"problem": {...}, ...}`; what stands beside it is ignored.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}.", next_step="Check the path.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: not a text file (byte {error.start} is not UTF-8).",
+            next_step="Give an allocation problem in JSON.",
+        ) from None
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise InputError(f"{path}: empty.", next_step="Give an allocation problem in JSON.")
+    if len(lines) == 1 or not _is_json(lines[0][1]):
+        yield parse(text, where=str(path))
+        return
+    for i, line in lines:
+        yield parse(line, where=f"{path}, line {i}")
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def parse(text: str, *, where: str = "problem") -> AllocationProblem:
+    """One problem out of its JSON text; `where` begins the sentence of the InputError."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        at = (
+            f"line {error.lineno}, column {error.colno}"
+            if isinstance(error, json.JSONDecodeError)
+            else "nested too deep"
+        )
+        raise InputError(
+            f"{where}: not JSON ({at}).", next_step="See `offcut allocate --help` for an example."
+        ) from None
+    if isinstance(data, dict) and isinstance(data.get("problem"), dict):
+        data = data["problem"]
+    return load(data, where=where)
+
+
+def load(data: Any, *, where: str = "problem") -> AllocationProblem:
+    """One problem out of its JSON value."""
+    if not isinstance(data, dict):
+        raise InputError(f"{where}: a problem is a JSON object.", next_step='It starts with {"nodes": ..., "jobs": [')
+    try:
+        raw = _Problem.model_validate(data)
+    except ValidationError as error:
+        raise _sentence(error, data, where) from None
+    jobs = tuple(_job(job, f"{where}: job '{job.id}'") for job in raw.jobs)
+    problem = AllocationProblem(
+        nodes=raw.nodes,
+        horizon_s=raw.horizon_s,
+        jobs=jobs,
+        cost_model=raw.cost_model,
+        objective=raw.objective,
+        groups=tuple(Group(**group.model_dump()) for group in raw.groups),
+        max_resizes=raw.max_resizes,
+        classes=tuple(NodeClass(**one.model_dump()) for one in raw.classes),
+    )
+    _check_names(problem, where)
+    return problem
+
+
+def _sentence(error: ValidationError, data: dict[str, Any], where: str) -> InputError:
+    """The first fault, with the job's name in place of its number."""
+    first = error.errors(include_url=False)[0]
+    path = list(first["loc"])
+    who = ""
+    if len(path) > 1 and path[0] in ("jobs", "groups", "classes") and isinstance(path[1], int):
+        kind = {"jobs": "job", "groups": "group", "classes": "class"}[str(path[0])]
+        item = data[str(path[0])][path[1]]
+        name = item.get("id") if isinstance(item, dict) else None
+        who = f"{kind} '{name}', " if isinstance(name, str) else f"{kind} number {path[1] + 1}, "
+        path = path[2:]
+    field = ".".join(map(str, path)) or "the whole"
+    given = first.get("input")
+    shown = f" (given: {json.dumps(given, default=str)[:60]})" if isinstance(given, str | int | float | None) else ""
+    hint = (
+        "This field is not known; check its spelling." if first["type"] == "extra_forbidden" else "Correct this field."
+    )
+    reason = {"missing": "missing", "extra_forbidden": "unknown"}.get(first["type"], first["msg"].lower() + shown)
+    return InputError(f"{where}: {who}field {field}: {reason}.", next_step=hint)
+
+
+def _curve(curve: _Curve, who: str, field: str) -> ScalingCurve:
+    try:
+        made = ScalingCurve(tuple(curve.nodes), tuple(curve.rate))
+    except InputError as error:
+        raise InputError(
+            f"{who}, field {field}: {error.what.removeprefix('curve: ')}", next_step=error.next_step
+        ) from None
+    if made.max_nodes < 1:
+        raise InputError(f"{who}, field {field}: no point beyond 0 nodes.", next_step="Give at least one size's rate.")
+    return made
+
+
+def _job(raw: _Job, who: str) -> JobRequest:
+    curve = _curve(raw.curve, who, "curve")
+    top = curve.max_nodes
+    sizes = None
+    if raw.sizes is not None:
+        for a, b in zip(raw.sizes, raw.sizes[1:], strict=False):
+            if b <= a:
+                raise InputError(f"{who}, field sizes: {b} follows {a}.", next_step="List each size once, increasing.")
+        sizes = tuple(n for n in raw.sizes if n != 0)
+        for n in sizes:
+            if n > top:
+                raise InputError(
+                    f"{who}, field sizes: {n} lies outside the curve, whose last point is at {top} nodes.",
+                    next_step="Extend the curve or drop the size.",
+                )
+            if n < raw.min_nodes or (raw.max_nodes is not None and n > raw.max_nodes):
+                raise InputError(
+                    f"{who}, field sizes: {n} lies outside min_nodes..max_nodes ({raw.min_nodes}..{raw.max_nodes}).",
+                    next_step="Drop the size, or min_nodes and max_nodes: the list is enough.",
+                )
+    smallest = max(1, raw.min_nodes)
+    largest = top if raw.max_nodes is None else raw.max_nodes
+    if smallest > largest:
+        raise InputError(
+            f"{who}, field min_nodes: {smallest} is above max_nodes ({largest}).", next_step="Swap or correct them."
+        )
+    if smallest > top:
+        raise InputError(
+            f"{who}, field min_nodes: {smallest} lies outside the curve, whose last point is at {top} nodes.",
+            next_step="Extend the curve or lower min_nodes.",
+        )
+    plain = raw.model_dump(exclude={"curve", "sizes", "min_nodes", "max_nodes", "type_curves"})
+    return JobRequest(
+        curve=curve,
+        min_nodes=smallest,
+        max_nodes=largest,
+        sizes=sizes,
+        type_curves=tuple((k, _curve(c, who, f"type_curves.{k}")) for k, c in raw.type_curves.items()),
+        **plain,
+    )
+
+
+def _check_names(problem: AllocationProblem, where: str) -> None:
+    """Names are unique, what is referred to exists, and node classes add up."""
+    for kind, items in (("job", problem.jobs), ("group", problem.groups), ("class", problem.classes)):
+        seen: set[str] = set()
+        for item in items:
+            if item.id in seen:
+                raise InputError(f"{where}: two of the id '{item.id}' ({kind}).", next_step="Ids are unique.")
+            seen.add(item.id)
+    groups = {group.id for group in problem.groups}
+    jobs = {job.id: job for job in problem.jobs}
+    for job in problem.jobs:
+        if job.group is not None and job.group not in groups:
+            raise InputError(
+                f"{where}: job '{job.id}', field group: there is no group '{job.group}'.", next_step="Add it to groups."
+            )
+    if not problem.classes:
+        return
+    if (have := sum(one.nodes for one in problem.classes)) != problem.nodes:
+        raise InputError(
+            f"{where}: field classes: they have {have} nodes together, but nodes is {problem.nodes}.",
+            next_step="Every node belongs to one class.",
+        )
+    holds = dict.fromkeys(jobs, 0)
+    for one in problem.classes:
+        if one.held_by is not None:
+            if one.held_by not in jobs:
+                raise InputError(
+                    f"{where}: class '{one.id}', field held_by: there is no job '{one.held_by}'.",
+                    next_step="Name a job of this problem, or leave it out.",
+                )
+            holds[one.held_by] += one.nodes
+    for job in problem.jobs:
+        if holds[job.id] != job.current:
+            raise InputError(
+                f"{where}: job '{job.id}', field current: {job.current}, but the classes it holds have {holds[job.id]} "
+                "nodes.",
+                next_step="Say with held_by which nodes the job holds.",
+            )
+
+
+def answer(allocation: Allocation) -> dict[str, Any]:
+    """The answer's JSON value."""
+    out: dict[str, Any] = {
+        "nodes": allocation.nodes,
+        "objective": allocation.objective,
+        "bound": allocation.bound,
+        "proven": allocation.proven,
+        "solve_ms": round(allocation.solve_ms, 4),
+        "price": allocation.price,
+    }
+    if allocation.classes:
+        out["classes"] = allocation.classes
+    return out

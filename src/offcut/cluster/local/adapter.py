@@ -1,0 +1,113 @@
+"""The Cluster that talks to the daemon of virtual nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from offcut.cluster.base import ClusterEvent
+from offcut.errors import ClusterError, InputError
+from offcut.model.events import ClaimRefused, NodesChanged, Offer
+from offcut.wire.local import encode
+
+
+class LocalCluster:
+    """Virtual nodes; `address_file` and `token_file` tell their agents how to reach the controller."""
+
+    def __init__(self, directory: Path, address_file: Path, token_file: Path) -> None:
+        self._directory = directory
+        self._controller = {"address_file": str(address_file), "token_file": str(token_file)}
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._held: frozenset[str] = frozenset()
+
+    async def connect(self) -> None:
+        """ClusterError if the daemon does not answer."""
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(str(self._directory / "cluster.sock"))
+        except OSError as error:
+            raise ClusterError(f"The local cluster in {self._directory} does not answer: {error.strerror}.") from None
+        self._send(kind="watch")
+        first = json.loads(await self._reader.readline())
+        self._held = frozenset(first["nodes"])
+
+    def begin(self) -> None:
+        """Start the clock of the schedule; again does nothing."""
+        self._send(kind="begin")
+
+    async def observe(self) -> AsyncIterator[ClusterEvent]:
+        assert self._reader is not None
+        while line := await self._reader.readline():
+            message = json.loads(line)
+            if message["kind"] == "nodes":
+                for event in _events(message):
+                    yield event
+
+    async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
+        self._send(kind="claim", nodes=list(nodes), controller=self._controller)
+
+    async def release(self, nodes: Sequence[str]) -> None:
+        self._send(kind="release", nodes=list(nodes))
+
+    async def claimed(self) -> frozenset[str]:
+        return self._held
+
+    async def want(self, nodes: Sequence[str]) -> None:
+        """Play the queue: want these nodes back. InputError for a node that does not exist."""
+        await self._ask_about("want", nodes)
+
+    async def offer(self, nodes: Sequence[str]) -> None:
+        """Play the queue: leave these nodes idle. InputError for a node that does not exist."""
+        await self._ask_about("offer", nodes)
+
+    async def statistics(self) -> dict[str, Any]:
+        """`idle_node_s` offered so far, and every hand-back: node, wanted_s, took_s, killed."""
+        return await self._ask(kind="statistics")
+
+    async def close(self) -> None:
+        if self._writer is None:
+            return
+        self._send(kind="stop")
+        self._writer.close()
+        socket = self._directory / "cluster.sock"
+        give_up_s = time.monotonic() + 15.0
+        while socket.exists() and time.monotonic() < give_up_s:
+            await asyncio.sleep(0.02)
+
+    def _send(self, **command: Any) -> None:
+        if self._writer is None or self._writer.is_closing():
+            raise ClusterError("The local cluster is gone.")
+        self._writer.write(encode(command))
+
+    async def _ask(self, **command: Any) -> dict[str, Any]:
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self._directory / "cluster.sock"))
+        except OSError as error:
+            raise ClusterError(f"The local cluster does not answer: {error.strerror}.") from None
+        try:
+            writer.write(encode(command))
+            answer: dict[str, Any] = json.loads(await reader.readline())
+            return answer
+        finally:
+            writer.close()
+
+    async def _ask_about(self, kind: str, nodes: Sequence[str]) -> None:
+        answer = await self._ask(kind=kind, nodes=list(nodes))
+        if answer["unknown"]:
+            raise InputError(f"No node is called {', '.join(answer['unknown'])}.", next_step="See: offcut status")
+
+
+def _events(message: dict[str, Any]) -> list[ClusterEvent]:
+    events: list[ClusterEvent] = []
+    time_s = message["time_s"]
+    if message.get("refused"):
+        events.append(ClaimRefused(time_s=time_s, nodes=tuple(message["refused"]), reason="the node is not idle"))
+    offered = tuple(Offer(name) for name in message.get("idle", ()))
+    wanted, lost = tuple(message.get("wanted", ())), tuple(message.get("lost", ()))
+    if offered or wanted or lost:
+        events.append(NodesChanged(time_s=time_s, offered=offered, wanted=wanted, lost=lost))
+    return events

@@ -1,0 +1,311 @@
+"""A small batch system for virtual nodes: `python -m offcut.cluster.local.daemon DIRECTORY`.
+
+It knows when its nodes are idle, starts an agent on a claimed node, asks for the node back by SIGTERM when the queue
+wants it, and takes it `grace_s` later whether or not anyone is ready, as a batch system does. It outlives the
+controller, and measures how fast each node was handed back.
+
+`DIRECTORY/cluster.json` configures it; commands and events are JSON lines over `DIRECTORY/cluster.sock`:
+`watch` (begin the event stream with what is idle and held), `begin` (start the clock), `claim`, `release`, `want`,
+`offer` (nodes), `statistics`, `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from offcut.cluster.local.schedule import Schedule
+from offcut.wire.forkserver import Forked
+from offcut.wire.local import encode
+
+#: With no controller attached for this long, the daemon takes everything down and ends.
+LINGER_S = 600.0
+_IMPORT_PATIENCE_S = 60.0
+
+
+class _Node:
+    """A virtual node. `phase`: busy (the queue's), idle, held (an agent of ours runs), taking (wanted while held)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.phase = "busy"
+        self.agent: Forked | None = None
+        #: Number of the hold on the node, so that a late kill hits no later one.
+        self.pilot = 0
+        self.wanted_s: float | None = None
+        #: Idle node-seconds so far, and since when it is idle now.
+        self.idle_s = 0.0
+        self.idle_since_s: float | None = None
+
+
+class Daemon:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        config = json.loads((directory / "cluster.json").read_text())
+        self._grace_s: float = config["grace_s"]
+        self._preload: str = config["preload"]
+        self._agent_arguments: list[str] = config["agent_arguments"]
+        self._schedule = Schedule.load(directory / "schedule.json")
+        self._nodes = {name: _Node(name) for name in self._schedule.nodes}
+        self._watchers: list[asyncio.StreamWriter] = []
+        self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._began_s: float | None = None
+        self._pilots = 0
+        self._hand_backs: list[dict[str, Any]] = []
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        self._spawn(self._keep("agents", "offcut.agent.template", str(self._directory / "agents.sock")))
+        worker_template = [str(self._directory / "workers.sock"), "--preload", self._preload]
+        self._spawn(self._keep("workers", "offcut.torch.template", *worker_template))
+        path = self._directory / "cluster.sock"
+        unborn = self._directory / ".cluster.sock"
+        server = await asyncio.start_unix_server(self._serve, str(unborn))
+        unborn.chmod(0o600)
+        unborn.replace(path)
+        self._spawn(self._end_when_forgotten())
+        await self._stopping.wait()
+        await self._take_down()
+        server.close()
+        path.unlink(missing_ok=True)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _keep(self, name: str, module: str, *arguments: str) -> None:
+        """Run a fork server, and a new one whenever it dies."""
+        while True:
+            with (self._directory / f"{name}.log").open("ab") as log:
+                child = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    module,
+                    *arguments,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                )
+            self._children[name] = child
+            await child.wait()
+            await asyncio.sleep(0.2)
+
+    async def _end_when_forgotten(self) -> None:
+        seen_s = time.monotonic()
+        while time.monotonic() - seen_s < LINGER_S and self._directory.is_dir():
+            if self._watchers:
+                seen_s = time.monotonic()
+            await asyncio.sleep(1.0)
+        self._stopping.set()
+
+    async def _take_down(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        agents = [node.agent for node in self._nodes.values() if node.agent is not None]
+        for agent in agents:
+            agent.signal(signal.SIGTERM)
+        if agents:
+            await asyncio.wait([asyncio.create_task(agent.wait()) for agent in agents], timeout=self._grace_s)
+        for agent in agents:
+            agent.kill()
+        for child in self._children.values():
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+    # -- the queue's side -------------------------------------------------------------------------------------------
+
+    async def _follow_schedule(self) -> None:
+        assert self._began_s is not None
+        for change in self._schedule.changes():
+            await asyncio.sleep(max(0.0, self._began_s + change.at_s - time.time()))
+            self._change(change.idle, change.wanted)
+
+    def _change(self, idle: Sequence[str], wanted: Sequence[str]) -> None:
+        """Everything that happens to nodes at one instant, as one event."""
+        offered = [name for name in idle if self._offer(self._nodes[name])]
+        wants = [name for name in wanted if self._want(self._nodes[name])]
+        if offered or wants:
+            self._tell(idle=offered, wanted=wants)
+
+    def _offer(self, node: _Node) -> bool:
+        if node.phase == "taking":
+            # The queue's next job is already over: the node is offered once it has been handed back.
+            node.wanted_s = None
+        if node.phase != "busy":
+            return False
+        node.phase = "idle"
+        node.idle_since_s = node.idle_since_s or time.time()
+        return True
+
+    def _want(self, node: _Node) -> bool:
+        if node.idle_since_s is not None:
+            node.idle_s += time.time() - node.idle_since_s
+            node.idle_since_s = None
+        if node.phase == "idle":
+            node.phase = "busy"
+            return True
+        if node.phase != "held":
+            return False
+        node.phase = "taking"
+        node.wanted_s = time.time()
+        if node.agent is not None:
+            node.agent.signal(signal.SIGTERM)
+        self._spawn(self._take(node, node.pilot))
+        return True
+
+    async def _take(self, node: _Node, pilot: int) -> None:
+        """The queue waits no longer than this."""
+        await asyncio.sleep(self._grace_s)
+        if node.pilot == pilot and node.agent is not None:
+            node.agent.kill()
+
+    # -- our side ---------------------------------------------------------------------------------------------------
+
+    def _claim(self, names: Sequence[str], controller: dict[str, str]) -> None:
+        refused = []
+        for name in names:
+            node = self._nodes.get(name)
+            if node is None or node.phase != "idle":
+                refused.append(name)
+                continue
+            node.phase = "held"
+            self._pilots += 1
+            node.pilot = self._pilots
+            self._spawn(self._pilot(node, self._pilots, controller))
+        if refused:
+            self._tell(refused=refused)
+
+    async def _pilot(self, node: _Node, number: int, controller: dict[str, str]) -> None:
+        """Hold the node with an agent until that ends."""
+        held_s = time.time()
+        arguments = [
+            *("--node", node.name, "--pilot", f"{node.name}-{number}"),
+            *("--address-file", controller["address_file"], "--token-file", controller["token_file"]),
+            *("--socket", str(self._directory / f"{node.name}.sock")),
+            *("--template", str(self._directory / "workers.sock")),
+            *self._agent_arguments,
+        ]
+        code = 1
+        try:
+            agent = await Forked.start(
+                self._directory / "agents.sock",
+                arguments,
+                env=os.environ,
+                workdir=str(self._directory),
+                log=self._directory / f"{node.name}.log",
+                patience_s=_IMPORT_PATIENCE_S,
+            )
+            node.agent = agent
+            if node.phase == "taking":
+                agent.kill()
+            code = await agent.wait()
+        except OSError:
+            pass
+        node.agent = None
+        self._handed_back(node, held_s, code)
+
+    def _handed_back(self, node: _Node, held_s: float, code: int) -> None:
+        now_s = time.time()
+        if node.wanted_s is not None:
+            self._hand_backs.append(
+                {"node": node.name, "wanted_s": node.wanted_s, "took_s": now_s - node.wanted_s, "killed": code < 0}
+            )
+        idle_again = node.phase == "held" or (node.phase == "taking" and node.wanted_s is None)
+        node.phase = "idle" if idle_again else "busy"
+        node.wanted_s = None
+        if idle_again:
+            node.idle_since_s = node.idle_since_s or now_s
+        self._tell(lost=[node.name], idle=[node.name] if idle_again else [])
+
+    def _release(self, names: Sequence[str]) -> None:
+        for name in names:
+            node = self._nodes.get(name)
+            if node is not None and node.phase == "held" and node.agent is not None:
+                node.agent.signal(signal.SIGTERM)
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    def _tell(self, **event: Any) -> None:
+        data = encode({"kind": "nodes", "time_s": time.time(), **event})
+        for writer in self._watchers:
+            writer.write(data)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                command = json.loads(line)
+                answer = self._obey(command, writer)
+                if answer is not None:
+                    writer.write(encode(answer))
+                await writer.drain()
+        except (OSError, ValueError):
+            pass
+        finally:
+            if writer in self._watchers:
+                self._watchers.remove(writer)
+            writer.close()
+
+    def _obey(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any] | None:
+        names = command.get("nodes", [])
+        unknown = [name for name in names if name not in self._nodes]
+        match command["kind"]:
+            case "watch":
+                held = [node.name for node in self._nodes.values() if node.phase in ("held", "taking")]
+                writer.write(encode({"kind": "held", "nodes": held}))
+                self._watchers.append(writer)
+                idle = [node.name for node in self._nodes.values() if node.phase == "idle"]
+                writer.write(encode({"kind": "nodes", "time_s": time.time(), "idle": idle}))
+            case "begin" if self._began_s is None:
+                self._began_s = time.time()
+                self._spawn(self._follow_schedule())
+            case "claim":
+                self._claim(names, command["controller"])
+            case "release":
+                self._release(names)
+            case "want" | "offer" if unknown:
+                return {"kind": "answer", "unknown": unknown}
+            case "want":
+                self._change([], names)
+                return {"kind": "answer", "unknown": []}
+            case "offer":
+                self._change(names, [])
+                return {"kind": "answer", "unknown": []}
+            case "statistics":
+                return {"kind": "statistics", **self._statistics()}
+            case "stop":
+                self._stopping.set()
+        return None
+
+    def _statistics(self) -> dict[str, Any]:
+        now_s = time.time()
+        idle_s = sum(n.idle_s + (now_s - n.idle_since_s if n.idle_since_s else 0.0) for n in self._nodes.values())
+        return {"began_s": self._began_s, "idle_node_s": idle_s, "hand_backs": self._hand_backs}
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    asyncio.run(Daemon(directory).run())
+    # Whatever is left of our own group (an agent that was being forked, say) goes too; we lead it.
+    if os.getpgrp() == os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with suppress(ProcessLookupError):
+            os.killpg(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Starting the daemon of virtual nodes, or finding the one that an earlier controller left running."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from offcut.cluster.local.schedule import Schedule
+from offcut.errors import ClusterError
+from offcut.wire.local import check_socket_path
+
+_START_PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSite:
+    """What a local cluster is made of. `preload`: modules that its workers will want, imported once."""
+
+    schedule: Schedule
+    grace_s: float = 1.0
+    preload: tuple[str, ...] = ()
+    agent_arguments: tuple[str, ...] = field(default=("--worker-env", "GLOO_SOCKET_IFNAME=lo"))
+
+
+async def ensure_running(directory: Path, site: LocalSite) -> bool:
+    """Have a daemon in `directory`; True if it was started now, False if one was there. Raises ClusterError."""
+    socket = directory / "cluster.sock"
+    longest = max((len(name) for name in site.schedule.nodes), default=0)
+    check_socket_path(directory / ("x" * max(longest, len("cluster")) + ".sock"))
+    if await _answers(socket):
+        return False
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    socket.unlink(missing_ok=True)
+    for name in ("agents.sock", "workers.sock"):
+        (directory / name).unlink(missing_ok=True)
+    site.schedule.save(directory / "schedule.json")
+    config = {
+        "grace_s": site.grace_s,
+        "preload": ",".join(site.preload),
+        "agent_arguments": list(site.agent_arguments),
+    }
+    (directory / "cluster.json").write_text(json.dumps(config))
+    with (directory / "cluster.log").open("ab") as log:
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "offcut.cluster.local.daemon", str(directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    give_up_s = time.monotonic() + _START_PATIENCE_S
+    while not await _answers(socket):
+        if daemon.poll() is not None or time.monotonic() > give_up_s:
+            raise ClusterError("The local cluster did not start.", next_step=f"Its log is {directory / 'cluster.log'}.")
+        await asyncio.sleep(0.02)
+    return True
+
+
+async def _answers(socket: Path) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(str(socket))
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,14 @@
+"""The brain: `step(state, event)` answers any event in any state with effects. Pure: no clock, no I/O, no randomness.
+
+- `state`: what the controller knows
+- `turn`: one event being answered: the effects so far
+- `step`: which handler answers which event
+- `nodes`, `workers`, `jobs`: the handlers
+- `resize`: from assigned nodes to membership epochs
+- `decide`: from the state to an allocation problem, and from its answer to nodes
+"""
+
+from offcut.control.state import JobState, NodeState, Settings, State
+from offcut.control.step import step
+
+__all__ = ["JobState", "NodeState", "Settings", "State", "step"]

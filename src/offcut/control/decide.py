@@ -1,0 +1,119 @@
+"""From the state to an allocation problem, and from its answer to claimed nodes and started workers."""
+
+from __future__ import annotations
+
+from offcut.allocate.place import place
+from offcut.control import resize
+from offcut.control.state import LIVE, Decision, JobState, State
+from offcut.control.turn import Turn
+from offcut.model import AllocationProblem, JobRequest
+from offcut.model import events as ev
+from offcut.model.effects import Claim, Solve, StartWorkers
+from offcut.model.events import Member
+
+#: In which order a job's nodes are worth keeping: those in the epoch, then those nearest to it.
+_KEEP = {"member": 0, "ready": 1, "starting": 2, "stopped": 3, "none": 4}
+
+
+def problem(state: State) -> AllocationProblem:
+    """How many of the claimable and held nodes should each live job have?
+
+    Throughput is in units of the job's own at its smallest size, so that jobs weigh alike whatever a sample costs.
+    """
+    settings = state.settings
+    requests = []
+    for job in state.live_jobs():
+        sizes, curve = job.job.sizes, job.curve
+        unit = curve.at(sizes.smallest) or 1.0
+        requests.append(
+            JobRequest(
+                id=job.job.id,
+                min_nodes=sizes.smallest,
+                max_nodes=sizes.largest,
+                sizes=None if sizes.contiguous else sizes.allowed,
+                current=len(job.nodes),
+                weight=job.job.weight / unit,
+                curve=curve,
+                grow_cost_s=settings.grow_cost_s if job.job.grow_cost_s is None else job.job.grow_cost_s,
+                shrink_cost_s=settings.shrink_cost_s if job.job.shrink_cost_s is None else job.job.shrink_cost_s,
+            )
+        )
+    held = sum(len(job.nodes) for job in state.jobs.values() if job.phase in LIVE)
+    return AllocationProblem(
+        nodes=held + len(state.free),
+        horizon_s=settings.horizon_s,
+        jobs=tuple(requests),
+        cost_model=settings.cost_model,
+    )
+
+
+def ask(turn: Turn) -> None:
+    """The problem has changed: whatever is being solved is stale."""
+    state = turn.state
+    state.version += 1
+    if not state.claiming:
+        state.asked = None
+        return
+    asked = problem(state)
+    state.asked = asked if asked.jobs else None
+    if state.asked is not None:
+        turn.emit(Solve, version=state.version, problem=asked)
+
+
+def on_solved(turn: Turn, event: ev.Solved) -> None:
+    state = turn.state
+    if event.version != state.version or state.asked is None:
+        return
+    state.decision = Decision(turn.now_s, event.version, state.asked, event.allocation)
+    state.asked = None
+    jobs = {job.job.id: job for job in state.live_jobs()}
+    counts = {job_id: n for job_id, n in event.allocation.nodes.items() if job_id in jobs}
+    changed = {job_id for job_id, n in counts.items() if n != len(jobs[job_id].nodes)}
+    if not changed:
+        return
+    nodes = state.nodes
+    held = {job_id: sorted(jobs[job_id].nodes, key=lambda name: _KEEP[nodes[name].worker]) for job_id in jobs}
+    free = sorted(state.free, key=lambda name: (nodes[name].phase != "up", name))
+    placed = place(
+        {job_id: counts[job_id] for job_id in jobs if job_id in changed},
+        {job_id: held[job_id] for job_id in changed},
+        free,
+        until_s={name: until_s for name in free if (until_s := nodes[name].until_s) is not None},
+        cohort={name: nodes[name].idle_since_s for name in free},
+    )
+    for job_id, names in placed.dropped.items():
+        for name in names:
+            resize.withdraw(turn, jobs[job_id], nodes[name])
+    claims: list[str] = []
+    for job_id, names in placed.gained.items():
+        claims += _gain(turn, jobs[job_id], names)
+    if claims:
+        known = [until_s for name in claims if (until_s := nodes[name].until_s) is not None]
+        turn.emit(Claim, nodes=tuple(claims), until_s=min(known, default=None))
+    # The moves that the answer asked for do not change the problem that it answered.
+    turn.dirty = False
+
+
+def _gain(turn: Turn, job: JobState, names: tuple[str, ...]) -> list[str]:
+    """Assign the nodes; return those that have to be claimed first."""
+    starting: list[Member] = []
+    claims: list[str] = []
+    for name in names:
+        node = turn.state.nodes[name]
+        resize.assign(turn, job, node)
+        if node.phase == "up":
+            resize.prepare(turn, node)
+            starting.append(node.member)
+        elif node.phase == "idle":
+            node.phase = "claimed"
+            claims.append(name)
+            turn.timer(f"boot:{name}", turn.state.settings.boot_limit_s)
+    if starting:
+        turn.emit(StartWorkers, job=job.job.id, members=tuple(starting))
+    return claims
+
+
+def on_solve_failed(turn: Turn, event: ev.SolveFailed) -> None:
+    if event.version == turn.state.version:
+        turn.state.asked = None
+        turn.tell("allocation", f"not solved: {event.reason}; every job keeps the nodes that it has")

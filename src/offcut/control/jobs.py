@@ -1,0 +1,135 @@
+"""Jobs are submitted, changed, paused, cancelled, and come to their end."""
+
+from __future__ import annotations
+
+from offcut.control import resize
+from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
+from offcut.control.turn import Turn
+from offcut.model import events as ev
+from offcut.model.job import Job
+
+
+def on_job_submitted(turn: Turn, event: ev.JobSubmitted) -> None:
+    if event.job.id in turn.state.jobs:
+        turn.tell(event.job.id, "submitted again: ignored")
+        return
+    turn.state.jobs[event.job.id] = JobState(event.job, "waiting", turn.now_s, size_since_s=turn.now_s)
+    turn.tell(event.job.id, f"submitted, sizes {event.job.sizes}")
+    turn.dirty = True
+
+
+def note_progress(state: State, event: ev.JobProgressed) -> None:
+    job = state.jobs.get(event.job)
+    if job is not None and event.step >= job.progress.step:
+        progress = job.progress
+        progress.step, progress.samples, progress.loss = event.step, event.samples, event.loss
+        progress.time_s = event.time_s
+
+
+def on_job_cancelled(turn: Turn, event: ev.JobCancelled) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is not None and job.phase not in ENDED:
+        end(turn, job, "cancelled", "cancelled by hand")
+
+
+def on_job_paused(turn: Turn, event: ev.JobPaused) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is not None and job.phase in LIVE:
+        resize.disband(turn, job)
+        job.phase = "paused"
+        turn.tell(event.job, "paused")
+
+
+def on_job_resumed(turn: Turn, event: ev.JobResumed) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is not None and job.phase == "paused":
+        job.phase = "waiting"
+        turn.tell(event.job, "resumed")
+        turn.dirty = True
+
+
+def on_job_changed(turn: Turn, event: ev.JobChanged) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.phase in ENDED:
+        return
+    old = job.job
+    job.job = Job(
+        **{name: getattr(old, name) for name in Job.__slots__}
+        | ({"sizes": event.sizes} if event.sizes else {})
+        | ({"weight": event.weight} if event.weight is not None else {})
+    )
+    turn.tell(event.job, f"changed: sizes {job.job.sizes}, weight {job.job.weight:g}")
+    turn.dirty = True
+    if job.members and job.size not in job.job.sizes:
+        turn.resize(event.job, gone=True)
+
+
+def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.phase != "running":
+        return
+    resize.note_formed(turn, job, event.epoch)
+    # A newer epoch may have been on its way: those who have trained are all in the last one that formed.
+    first = job.formed[0] if job.formed else None
+    job.members = tuple(member for member in job.members if member in job.formed)
+    begin_finishing(turn, job)
+    if first is None or first not in job.members:
+        reopen(turn, job)
+
+
+def begin_finishing(turn: Turn, job: JobState) -> None:
+    """A member's script is past its training: the membership stays as it is while all come to their end."""
+    job.phase = "finishing"
+    turn.timer(f"finish:{job.job.id}", turn.state.settings.finish_limit_s)
+    for name in list(job.nodes):
+        node = turn.state.nodes[name]
+        if node.member not in job.members or node.worker != "member":
+            resize.withdraw(turn, job, node)
+    turn.dirty = True
+
+
+def on_exit_while_finishing(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
+    """The first member does what is done once (saving the model, say): when it has ended, so has the job."""
+    first = job.members[0] == event.member
+    if not first:
+        node.worker = "none"
+        resize.detach(turn, job, node)
+    elif event.outcome in ("finished", "left"):
+        end(turn, job, "finished", "its script came to its end")
+    elif event.outcome == "failed":
+        end(turn, job, "failed", f"its script failed after training: {event.detail}")
+    else:
+        node.worker = "none"
+        resize.detach(turn, job, node)
+        reopen(turn, job)
+
+
+def reopen(turn: Turn, job: JobState) -> None:
+    """The first member was lost before its script came to the end: run the end again, from the final checkpoint."""
+    turn.tell(job.job.id, "its first member was lost while finishing: its script runs its end again")
+    resize.disband(turn, job)
+    job.phase = "waiting"
+    turn.state.timers.pop(f"finish:{job.job.id}", None)
+    turn.dirty = True
+
+
+def check_finishing(turn: Turn, job: JobState) -> None:
+    """A node of a finishing job went away: did the first member go with it?"""
+    if job.phase == "finishing" and not resize.is_member(turn.state, job, job.members[0]):
+        reopen(turn, job)
+
+
+def end(turn: Turn, job: JobState, phase: JobPhase, reason: str) -> None:
+    resize.disband(turn, job)
+    job.phase = phase
+    job.reason = reason
+    job.ended_s = turn.now_s
+    turn.state.timers.pop(f"finish:{job.job.id}", None)
+    turn.tell(job.job.id, f"{phase}: {reason}")
+
+
+def give_up_finishing(turn: Turn, job_id: str) -> None:
+    job = turn.state.jobs.get(job_id)
+    if job is not None and job.phase == "finishing":
+        limit_s = turn.state.settings.finish_limit_s
+        end(turn, job, "finished", f"trained; its script was ended {limit_s:g} s after its last step")

@@ -1,0 +1,150 @@
+"""Nodes come, boot, are wanted back, and vanish."""
+
+from __future__ import annotations
+
+from offcut.control import jobs, resize
+from offcut.control.state import LIVE, NodeState
+from offcut.control.turn import Turn
+from offcut.model import events as ev
+from offcut.model.effects import Release, StartWorkers, StopWorkers
+from offcut.model.events import Member
+
+
+def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
+    state = turn.state
+    if event.lost:
+        lost = set(event.lost)
+        for job in state.jobs.values():
+            if job.formed:
+                resize.note_gone(turn, job, lambda member: member.node in lost)
+    gone = [state.nodes[name] for name in (*event.wanted, *event.lost) if name in state.nodes]
+    wanted = set(event.wanted)
+    _hand_back(turn, [node for node in gone if node.name in wanted and node.phase != "idle"])
+    for node in gone:
+        forget(turn, node, "wanted by the queue" if node.name in wanted else "lost")
+    for offer in event.offered:
+        known = state.nodes.get(offer.node)
+        if known is not None:
+            known.until_s = offer.until_s
+            continue
+        state.nodes[offer.node] = NodeState(offer.node, "idle", turn.now_s, offer.until_s)
+        state.free[offer.node] = None
+        turn.dirty = True
+
+
+def _hand_back(turn: Turn, nodes: list[NodeState]) -> None:
+    if nodes:
+        turn.emit(Release, nodes=tuple(node.name for node in nodes))
+
+
+def forget(turn: Turn, node: NodeState, why: str) -> None:
+    """The node is none of ours any more."""
+    state = turn.state
+    if state.nodes.pop(node.name, None) is None:
+        return
+    state.free.pop(node.name, None)
+    turn.dirty = True
+    if node.job is not None:
+        turn.tell(node.job, f"{node.name} {why}")
+        job = state.jobs[node.job]
+        resize.detach(turn, job, node)
+        jobs.check_finishing(turn, job)
+
+
+def on_claim_refused(turn: Turn, event: ev.ClaimRefused) -> None:
+    for name in event.nodes:
+        node = turn.state.nodes.get(name)
+        if node is not None and node.phase == "claimed":
+            turn.tell(name, f"claim refused: {event.reason}")
+            forget(turn, node, "could not be claimed")
+
+
+def on_nodes_booted(turn: Turn, event: ev.NodesBooted) -> None:
+    state = turn.state
+    starting: dict[str, list[Member]] = {}
+    strangers = []
+    for name in event.nodes:
+        node = state.nodes.get(name)
+        if node is None:
+            strangers.append(name)
+        elif node.phase != "up":
+            node.phase = "up"
+            state.timers.pop(f"boot:{name}", None)
+            if node.job is None:
+                turn.timer(f"hold:{name}", state.settings.hold_s)
+            else:
+                resize.prepare(turn, node)
+                starting.setdefault(node.job, []).append(node.member)
+    if strangers:
+        # An agent on a node that is not ours (any more) has to go.
+        turn.emit(Release, nodes=tuple(strangers))
+    for job, members in starting.items():
+        turn.emit(StartWorkers, job=job, members=tuple(members))
+
+
+def on_agent_reported(turn: Turn, event: ev.AgentReported) -> None:
+    """Compare what an agent runs with what it should run; either side may have changed while it was cut off."""
+    state = turn.state
+    node = state.nodes.get(event.node)
+    if node is None:
+        turn.emit(Release, nodes=(event.node,))
+        return
+    expected = (node.job, node.incarnation) if node.worker not in ("none", "stopped") else None
+    if node.phase != "up":
+        expected = None
+        on_nodes_booted(turn, ev.NodesBooted(time_s=event.time_s, nodes=(event.node,)))
+    running = {(worker.job, worker.incarnation): worker for worker in event.workers}
+    for job, incarnation in running:
+        if (job, incarnation) != expected:
+            turn.emit(StopWorkers, job=job, members=(Member(node.name, incarnation),), limit_s=0.0)
+    if expected is None or node.job is None:
+        return
+    found = running.get((node.job, node.incarnation))
+    job_state = state.jobs[node.job]
+    if found is None:
+        turn.tell(node.job, f"{node.name} came back without its worker")
+        was_member = node.worker == "member"
+        resize.restart(turn, job_state, node)
+        if was_member:
+            turn.resize(node.job, gone=True)
+    elif found.ready and node.worker == "starting":
+        resize.mark_ready(turn, job_state, node)
+
+
+def on_release_asked(turn: Turn, event: ev.ReleaseAsked) -> None:
+    state = turn.state
+    if not event.nodes:
+        state.claiming = False
+    names = event.nodes or tuple(state.nodes)
+    held = [state.nodes[name] for name in names if name in state.nodes and state.nodes[name].phase != "idle"]
+    _hand_back(turn, held)
+    for node in held:
+        forget(turn, node, "released by hand")
+    if not state.claiming:
+        turn.dirty = False
+
+
+def on_claiming_resumed(turn: Turn, event: ev.ClaimingResumed) -> None:
+    turn.state.claiming = True
+    turn.dirty = True
+
+
+def release_unused(turn: Turn, name: str) -> None:
+    """The node is held, and no job has wanted it for a while."""
+    node = turn.state.nodes.get(name)
+    if node is None or node.job is not None or node.phase != "up":
+        return
+    live = any(job.phase in LIVE for job in turn.state.jobs.values())
+    turn.tell(name, "handed back: " + ("no job gains by it" if live else "no job left to run"))
+    _hand_back(turn, [node])
+    forget(turn, node, "handed back")
+
+
+def give_up_booting(turn: Turn, name: str) -> None:
+    """The agent of a claimed node has not answered in time."""
+    node = turn.state.nodes.get(name)
+    if node is None or node.phase != "claimed":
+        return
+    turn.tell(name, f"no answer from its agent within {turn.state.settings.boot_limit_s:g} s: handed back")
+    _hand_back(turn, [node])
+    forget(turn, node, "did not boot")

@@ -1,0 +1,181 @@
+"""From assigned nodes to membership epochs: who is in, who waits, who leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from offcut.control.state import LIVE, JobState, NodeState, State
+from offcut.control.turn import Turn
+from offcut.model.effects import SetEpoch, StartWorkers
+from offcut.model.events import Member
+
+
+def assign(turn: Turn, job: JobState, node: NodeState) -> None:
+    """The node is the job's from now on; its worker starts as soon as the node is up."""
+    turn.state.free.pop(node.name, None)
+    turn.state.timers.pop(f"hold:{node.name}", None)
+    node.job = job.job.id
+    node.worker = "none"
+    job.nodes[node.name] = None
+
+
+def detach(turn: Turn, job: JobState, node: NodeState) -> None:
+    """The node is the job's no more. A member's departure forces a new epoch."""
+    if node.worker == "member":
+        turn.resize(job.job.id, gone=True)
+    elif node.worker != "none":
+        turn.resize(job.job.id, gone=False)
+    job.nodes.pop(node.name, None)
+    node.job = None
+    node.worker = "none"
+    if node.name in turn.state.nodes:
+        turn.state.free[node.name] = None
+        turn.dirty = True
+        if node.phase == "up":
+            turn.timer(f"hold:{node.name}", turn.state.settings.hold_s)
+
+
+def withdraw(turn: Turn, job: JobState, node: NodeState) -> None:
+    """Stop the job's worker on the node, if there is one, and take the node from the job."""
+    if node.worker not in ("none", "stopped"):
+        turn.stop(job.job.id, node.member)
+    detach(turn, job, node)
+
+
+def prepare(turn: Turn, node: NodeState) -> None:
+    """A new incarnation is about to start on the node."""
+    turn.state.incarnations += 1
+    node.incarnation = turn.state.incarnations
+    node.worker = "starting"
+    turn.timer(f"ready:{node.name}:{node.incarnation}", turn.state.settings.ready_limit_s)
+
+
+def restart(turn: Turn, job: JobState, node: NodeState) -> None:
+    """Start the job's worker on this node anew, at once."""
+    prepare(turn, node)
+    turn.emit(StartWorkers, job=job.job.id, members=(node.member,))
+
+
+def mark_ready(turn: Turn, job: JobState, node: NodeState) -> None:
+    node.worker = "ready"
+    turn.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    turn.resize(job.job.id, gone=False)
+
+
+def is_member(state: State, job: JobState, member: Member) -> bool:
+    """Whether this very incarnation still is in the job's epoch."""
+    node = state.nodes.get(member.node)
+    return (
+        node is not None
+        and node.job == job.job.id
+        and node.incarnation == member.incarnation
+        and node.worker == "member"
+    )
+
+
+def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
+    """Set a new epoch if the job's membership should change now.
+
+    Members keep their order and joiners come after them, so that the first rank always has the state. The size is the
+    largest allowed one that members and ready workers can carry: an epoch never shrinks unless a member is gone, and
+    a growing one waits a moment for workers that are still starting.
+    """
+    if job.phase not in LIVE:
+        return
+    state = turn.state
+    stay = [member for member in job.members if is_member(state, job, member)]
+    nodes = [state.nodes[name] for name in job.nodes]
+    ready = [node.member for node in nodes if node.worker == "ready"]
+    size = job.job.sizes.fit(len(stay) + len(ready))
+    if _heirless(job, (stay + ready)[:size]):
+        # The state is with members that are leaving: let them save it, then start from what they saved.
+        if job.members:
+            _set_epoch(turn, job, [], abort=True)
+        if f"depart:{job.job.id}" not in state.timers:
+            turn.timer(f"depart:{job.job.id}", state.settings.depart_limit_s)
+        return
+    if gone or len(stay) < len(job.members):
+        _set_epoch(turn, job, (stay + ready)[:size], abort=True)
+        return
+    if size <= len(stay):
+        return
+    if size < job.job.sizes.fit(len(stay) + len(ready) + sum(node.worker == "starting" for node in nodes)):
+        window_s = state.settings.join_window_s
+        if job.joining_since_s is None:
+            job.joining_since_s = turn.now_s
+            turn.timer(f"join:{job.job.id}", window_s)
+        if turn.now_s < job.joining_since_s + window_s:
+            return
+    _set_epoch(turn, job, (stay + ready)[:size], abort=False)
+
+
+def _heirless(job: JobState, members: list[Member]) -> bool:
+    return bool(members and job.formed) and not any(member in job.formed for member in members)
+
+
+def note_gone(turn: Turn, job: JobState, gone: Callable[[Member], bool]) -> None:
+    """These members are no more: whoever waits for them to save the state waits no longer."""
+    before = job.formed
+    job.formed = tuple(member for member in before if not gone(member))
+    if before and not job.formed and job.phase in LIVE:
+        turn.state.timers.pop(f"depart:{job.job.id}", None)
+        turn.resize(job.job.id, gone=False)
+
+
+def note_formed(turn: Turn, job: JobState, epoch: int) -> None:
+    """The members of this epoch have the state."""
+    members = job.forming.get(epoch)
+    if members is None:
+        return
+    nodes = turn.state.nodes
+    job.formed = tuple(
+        member
+        for member in members
+        if member in job.formed or (member.node in nodes and nodes[member.node].incarnation == member.incarnation)
+    )
+    job.forming = {newer: members for newer, members in job.forming.items() if newer > epoch}
+
+
+def _set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) -> None:
+    state = turn.state
+    previous = job.members
+    job.members = tuple(members)
+    job.epoch += 1
+    job.forming[job.epoch] = job.members
+    job.joining_since_s = None
+    job.size_since_s = turn.now_s
+    job.resizes += 1
+    job.phase = "running" if members else "waiting"
+    state.timers.pop(f"broken:{job.job.id}", None)
+    for member in members:
+        state.nodes[member.node].worker = "member"
+    turn.emit(SetEpoch, job=job.job.id, epoch=job.epoch, members=job.members, previous=previous, abort=abort)
+    # Whoever was in and is not any more, though its node still is the job's, cannot serve the size: free the node.
+    kept = set(members)
+    for member in previous:
+        if member not in kept and is_member(state, job, member):
+            node = state.nodes[member.node]
+            turn.stop(job.job.id, member)
+            node.worker = "none"
+            detach(turn, job, node)
+
+
+def renew(turn: Turn, job: JobState) -> None:
+    """Set a new epoch with the same members: the last one broke and nobody was found dead."""
+    _set_epoch(turn, job, list(job.members), abort=True)
+
+
+def disband(turn: Turn, job: JobState) -> None:
+    """Take all nodes from the job: members leave at their boundary, with the state safe; the rest stop at once."""
+    state = turn.state
+    if job.members:
+        previous = job.members
+        job.members = ()
+        job.epoch += 1
+        job.size_since_s = turn.now_s
+        turn.emit(SetEpoch, job=job.job.id, epoch=job.epoch, members=(), previous=previous, abort=False)
+    job.joining_since_s = None
+    for name in list(job.nodes):
+        withdraw(turn, job, state.nodes[name])
+    turn.resized.pop(job.job.id, None)
+    turn.dirty = True

@@ -1,0 +1,149 @@
+"""What the controller knows. `step` owns a State and may mutate it; everybody else only reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from offcut.model import Allocation, AllocationProblem, CostModel, Job, ScalingCurve, amdahl
+from offcut.model.events import Member
+
+#: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers.
+NodePhase = Literal["idle", "claimed", "up"]
+#: `none`: no worker of the node's job. `starting`, `ready`: booting, waiting for an epoch. `member`: in the epoch.
+#: `stopped`: ended after a failure, to be started again when its timer fires.
+WorkerPhase = Literal["none", "starting", "ready", "member", "stopped"]
+#: `finishing`: the script is past its training and runs to its end.
+JobPhase = Literal["waiting", "running", "paused", "finishing", "finished", "failed", "cancelled"]
+
+LIVE: frozenset[JobPhase] = frozenset({"waiting", "running"})
+ENDED: frozenset[JobPhase] = frozenset({"finished", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an administrator may choose; part of the journal's first entry, so that a fold repeats every decision."""
+
+    #: How long an allocation is expected to last (T_fwd in BFTrainer).
+    horizon_s: float = 120.0
+    cost_model: CostModel = "stall"
+    #: Seconds of progress that a resize costs a job that does not say.
+    grow_cost_s: float = 0.3
+    shrink_cost_s: float = 0.2
+    #: A ready worker waits this long for others of its job that are starting, so that they join in one resize.
+    join_window_s: float = 0.3
+    #: A claimed node whose agent has not answered after this is released.
+    boot_limit_s: float = 60.0
+    #: A worker that has not reported ready after this is ended, and counts as a failure.
+    ready_limit_s: float = 180.0
+    #: A member that was told to leave and has not is killed after this.
+    stop_limit_s: float = 30.0
+    #: The last holders of a job's state have this long to save it before the job goes on elsewhere.
+    depart_limit_s: float = 3.0
+    #: If an epoch breaks and nobody is found dead, a new one is set after this.
+    broken_wait_s: float = 1.0
+    #: A held node that no job wants is handed back after this.
+    hold_s: float = 10.0
+    #: A script that is past its training has this long to come to its end.
+    finish_limit_s: float = 120.0
+    #: The first restart of a failed worker waits this long, each further one twice as long.
+    retry_wait_s: float = 0.5
+
+
+@dataclass(slots=True)
+class NodeState:
+    name: str
+    phase: NodePhase
+    #: When the node became idle: nodes that became idle together tend to be wanted together.
+    idle_since_s: float
+    until_s: float | None = None
+    job: str | None = None
+    worker: WorkerPhase = "none"
+    incarnation: int = 0
+
+    @property
+    def member(self) -> Member:
+        return Member(self.name, self.incarnation)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the job last reported; not journalled, reported anew after a restart."""
+
+    step: int = 0
+    samples: int = 0
+    loss: float = float("nan")
+    time_s: float = 0.0
+
+
+@dataclass(slots=True)
+class JobState:
+    job: Job
+    phase: JobPhase
+    submitted_s: float
+    #: The nodes assigned to it, oldest first, whatever their workers do.
+    nodes: dict[str, None] = field(default_factory=dict)
+    epoch: int = 0
+    members: tuple[Member, ...] = ()
+    #: Members of newer epochs than the last that formed, which are still to report.
+    forming: dict[int, tuple[Member, ...]] = field(default_factory=dict)
+    #: Those members of the last epoch that formed who are not known to have gone: the training's state is with them.
+    formed: tuple[Member, ...] = ()
+    size_since_s: float = 0.0
+    failures: int = 0
+    #: The newest epoch and the furthest stable step at which a failure was counted.
+    failure_epoch: int = -1
+    failure_step: int = -1
+    #: When the first of its ready workers began to wait for the others.
+    joining_since_s: float | None = None
+    resizes: int = 0
+    ended_s: float | None = None
+    reason: str = ""
+    progress: Progress = field(default_factory=Progress, compare=False)
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
+    def curve(self) -> ScalingCurve:
+        """The curve that the allocator uses: the job's own, or Amdahl's law with 2 % serial work."""
+        return self.job.curve or amdahl(self.job.sizes.largest)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The last allocation that was carried out, kept for explanations."""
+
+    time_s: float
+    version: int
+    problem: AllocationProblem
+    allocation: Allocation
+
+
+@dataclass(slots=True)
+class State:
+    settings: Settings = field(default_factory=Settings)
+    #: Time of the newest event.
+    now_s: float = 0.0
+    #: How many journalled events have been answered; the number of the newest one.
+    event_id: int = 0
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    #: In order of submission.
+    jobs: dict[str, JobState] = field(default_factory=dict)
+    #: Nodes without a job, claimed or not.
+    free: dict[str, None] = field(default_factory=dict)
+    #: Version of the newest allocation problem.
+    version: int = 0
+    #: The newest problem that has no answer yet.
+    asked: AllocationProblem | None = None
+    decision: Decision | None = None
+    incarnations: int = 0
+    #: Timers that have not fired: they are armed again after a restart.
+    timers: dict[str, float] = field(default_factory=dict)
+    #: False after a release of all nodes: nothing is claimed until it is undone.
+    claiming: bool = True
+
+    def live_jobs(self) -> list[JobState]:
+        """Jobs that may have nodes: the highest priority first, then by submission."""
+        return sorted((j for j in self.jobs.values() if j.phase in LIVE), key=lambda j: -j.job.priority)

@@ -1,0 +1,56 @@
+"""Which handler answers which event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from offcut.control import decide, jobs, nodes, resize, timers, workers
+from offcut.control.state import State
+from offcut.control.turn import Turn
+from offcut.model import events as ev
+from offcut.model.effects import Effect
+
+_HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
+    ev.NodesChanged: nodes.on_nodes_changed,
+    ev.ClaimRefused: nodes.on_claim_refused,
+    ev.NodesBooted: nodes.on_nodes_booted,
+    ev.AgentReported: nodes.on_agent_reported,
+    ev.ReleaseAsked: nodes.on_release_asked,
+    ev.ClaimingResumed: nodes.on_claiming_resumed,
+    ev.WorkersReady: workers.on_workers_ready,
+    ev.WorkerExited: workers.on_worker_exited,
+    ev.EpochFormed: workers.on_epoch_formed,
+    ev.EpochBroken: workers.on_epoch_broken,
+    ev.JobTrained: jobs.on_job_trained,
+    ev.JobSubmitted: jobs.on_job_submitted,
+    ev.JobCancelled: jobs.on_job_cancelled,
+    ev.JobPaused: jobs.on_job_paused,
+    ev.JobResumed: jobs.on_job_resumed,
+    ev.JobChanged: jobs.on_job_changed,
+    ev.Solved: decide.on_solved,
+    ev.SolveFailed: decide.on_solve_failed,
+    ev.TimerFired: timers.on_timer_fired,
+}
+
+
+def step(state: State, event: ev.Event) -> list[Effect]:
+    """Answer one event: change `state` and return what is to be done, in this order: nodes to release, membership
+    epochs, workers to stop, then the allocation problem to solve.
+
+    Total: any event is answered in any state; what does not fit (a late report of a worker that is gone, the answer to
+    an old problem) changes nothing. `JobProgressed` is no decision: it is not numbered, for the journal leaves it out.
+    """
+    if isinstance(event, ev.JobProgressed):
+        jobs.note_progress(state, event)
+        return []
+    state.now_s = max(state.now_s, event.time_s)
+    state.event_id += 1
+    turn = Turn(state, state.now_s)
+    _HANDLERS[type(event)](turn, event)
+    for job_id, gone in turn.resized.items():
+        resize.settle(turn, state.jobs[job_id], gone=gone)
+    turn.emit_stops()
+    if turn.dirty:
+        decide.ask(turn)
+    return turn.effects

@@ -1,0 +1,118 @@
+"""Workers report ready, leave, finish, fail and die; epochs form and break."""
+
+from __future__ import annotations
+
+from offcut.control import jobs, resize
+from offcut.control.state import LIVE, JobState, NodeState
+from offcut.control.turn import Turn
+from offcut.model import events as ev
+from offcut.model.events import Member
+
+
+def _find(turn: Turn, job_id: str, member: Member) -> tuple[JobState, NodeState] | None:
+    """The job and node of this incarnation, unless it is of the past."""
+    job = turn.state.jobs.get(job_id)
+    node = turn.state.nodes.get(member.node)
+    if job is None or node is None or node.job != job_id or node.incarnation != member.incarnation:
+        return None
+    return job, node
+
+
+def on_workers_ready(turn: Turn, event: ev.WorkersReady) -> None:
+    for member in event.members:
+        found = _find(turn, event.job, member)
+        if found and found[1].worker == "starting":
+            resize.mark_ready(turn, *found)
+
+
+def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
+    if event.job in turn.state.jobs:
+        resize.note_gone(turn, turn.state.jobs[event.job], lambda member: member == event.member)
+    found = _find(turn, event.job, event.member)
+    if found is None or found[1].worker in ("none", "stopped"):
+        return
+    job, node = found
+    was_member = node.worker == "member"
+    turn.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    if job.phase == "finishing":
+        jobs.on_exit_while_finishing(turn, job, node, event)
+    elif event.outcome == "finished" and was_member:
+        jobs.begin_finishing(turn, job)
+        jobs.on_exit_while_finishing(turn, job, node, event)
+    elif event.outcome == "left":
+        # It left by itself: its node is wanted, and the queue's word will follow.
+        turn.tell(event.job, f"its worker on {node.name} left")
+        resize.detach(turn, job, node)
+    else:
+        _on_failure(turn, job, node, event, was_member=was_member)
+
+
+def _on_failure(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExited, *, was_member: bool) -> None:
+    settings = turn.state.settings
+    turn.tell(event.job, f"its worker on {node.name} {event.outcome}: {event.detail or 'no reason known'}")
+    node.worker = "stopped"
+    if was_member:
+        turn.resize(event.job, gone=True)
+    if event.stable_step > job.failure_step:
+        job.failures = 0
+    # All ranks of one epoch raise at the same step: that is one failure. A worker that never was in an epoch counts
+    # by itself.
+    if event.epoch > job.failure_epoch or event.epoch == 0:
+        job.failures += 1
+        job.failure_epoch = max(job.failure_epoch, event.epoch)
+        job.failure_step = max(job.failure_step, event.stable_step)
+    if job.failures > job.job.max_failures:
+        last = event.detail.strip().splitlines()[-1] if event.detail.strip() else event.outcome
+        jobs.end(turn, job, "failed", f"{job.failures} failures in a row; the last: {last}")
+        return
+    wait_s = settings.retry_wait_s * 2 ** max(0, job.failures - 1) if event.outcome == "failed" else 0.0
+    if wait_s:
+        turn.timer(f"retry:{node.name}:{node.incarnation}", wait_s)
+    else:
+        resize.restart(turn, job, node)
+
+
+def retry(turn: Turn, name: str, incarnation: int) -> None:
+    """The wait after a failure is over."""
+    node = turn.state.nodes.get(name)
+    if node and node.job and node.incarnation == incarnation and node.worker == "stopped":
+        resize.restart(turn, turn.state.jobs[node.job], node)
+
+
+def give_up_starting(turn: Turn, name: str, incarnation: int) -> None:
+    """The worker has not reported ready in time."""
+    node = turn.state.nodes.get(name)
+    if node is None or node.job is None or node.incarnation != incarnation or node.worker != "starting":
+        return
+    job = turn.state.jobs[node.job]
+    limit_s = turn.state.settings.ready_limit_s
+    turn.stop(node.job, node.member)
+    event = ev.WorkerExited(
+        time_s=turn.now_s,
+        job=node.job,
+        member=node.member,
+        outcome="failed",
+        detail=f"not ready within {limit_s:g} s: does the script reach session.epochs()?",
+    )
+    _on_failure(turn, job, node, event, was_member=False)
+
+
+def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is None:
+        return
+    resize.note_formed(turn, job, event.epoch)
+    if event.epoch == job.epoch:
+        turn.state.timers.pop(f"broken:{event.job}", None)
+        turn.tell(event.job, f"size {job.size} after {1000 * event.took_s:.0f} ms, at step {event.step}")
+
+
+def on_epoch_broken(turn: Turn, event: ev.EpochBroken) -> None:
+    """Deaths are reported by agents and by cut connections, and bring an epoch of their own; this is for the rest."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.phase not in LIVE or event.epoch != job.epoch:
+        return
+    key = f"broken:{event.job}"
+    if key not in turn.state.timers:
+        turn.timer(key, turn.state.settings.broken_wait_s)
+        turn.tell(event.job, f"epoch {event.epoch} broke at {event.member.node}: {event.detail}")

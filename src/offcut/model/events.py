@@ -1,0 +1,259 @@
+"""What can happen: the events that the controller answers. Time comes in on the event, in seconds since 1970.
+
+One event carries everything of its kind that happened at one instant: on a large machine dozens of nodes come and go
+together. `JobProgressed` is the only one that the journal does not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from offcut.model.allocation import Allocation
+from offcut.model.job import Job
+from offcut.model.sizes import Sizes
+
+#: How a worker ended. `left`: at a step boundary, as it was told or because its node is wanted. `finished`: the script
+#: came to its end. `failed`: the script raised or returned an exit code. `lost`: it died, froze, or its node went.
+Outcome = Literal["left", "finished", "failed", "lost"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """A job's workers on one node. The incarnation tells a worker from those that ran on the same node before it."""
+
+    node: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An idle node that may be claimed; `until_s` is the known end of its window, None where it is not known."""
+
+    node: str
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesChanged:
+    """Nodes became idle, were wanted back by the queue, or vanished."""
+
+    time_s: float
+    offered: tuple[Offer, ...] = ()
+    wanted: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    kind: Literal["nodes_changed"] = "nodes_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRefused:
+    """The batch system did not give us these nodes."""
+
+    time_s: float
+    nodes: tuple[str, ...]
+    reason: str
+    kind: Literal["claim_refused"] = "claim_refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesBooted:
+    """The agents of these claimed nodes answer, and run no worker yet."""
+
+    time_s: float
+    nodes: tuple[str, ...]
+    kind: Literal["nodes_booted"] = "nodes_booted"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningWorker:
+    """A job's workers that an agent says it runs."""
+
+    job: str
+    incarnation: int
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReported:
+    """An agent came back after its connection had been cut, and says what it runs."""
+
+    time_s: float
+    node: str
+    workers: tuple[RunningWorker, ...]
+    kind: Literal["agent_reported"] = "agent_reported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersReady:
+    """All ranks of these members have booted: an epoch may include them."""
+
+    time_s: float
+    job: str
+    members: tuple[Member, ...]
+    kind: Literal["workers_ready"] = "workers_ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerExited:
+    """A job's workers on one node have ended. `epoch` and `stable_step` are the last that they reported."""
+
+    time_s: float
+    job: str
+    member: Member
+    outcome: Outcome
+    detail: str = ""
+    epoch: int = 0
+    stable_step: int = 0
+    kind: Literal["worker_exited"] = "worker_exited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochFormed:
+    """The members of an epoch did their first step in it, `took_s` after the controller set it."""
+
+    time_s: float
+    job: str
+    epoch: int
+    took_s: float
+    step: int
+    kind: Literal["epoch_formed"] = "epoch_formed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTrained:
+    """The members of `epoch` have passed the job's last step; their scripts run to their end."""
+
+    time_s: float
+    job: str
+    epoch: int
+    kind: Literal["job_trained"] = "job_trained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochBroken:
+    """A member could not go on in its epoch and waits for a newer one."""
+
+    time_s: float
+    job: str
+    epoch: int
+    member: Member
+    detail: str = ""
+    kind: Literal["epoch_broken"] = "epoch_broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSubmitted:
+    time_s: float
+    job: Job
+    kind: Literal["job_submitted"] = "job_submitted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgressed:
+    """The job's stable steps and samples so far, and the loss of the last of them. Not journalled."""
+
+    time_s: float
+    job: str
+    epoch: int
+    step: int
+    samples: int
+    loss: float
+    kind: Literal["job_progressed"] = "job_progressed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCancelled:
+    time_s: float
+    job: str
+    kind: Literal["job_cancelled"] = "job_cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPaused:
+    time_s: float
+    job: str
+    kind: Literal["job_paused"] = "job_paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResumed:
+    time_s: float
+    job: str
+    kind: Literal["job_resumed"] = "job_resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChanged:
+    """The user changed a live job; None leaves a field as it is."""
+
+    time_s: float
+    job: str
+    sizes: Sizes | None = None
+    weight: float | None = None
+    kind: Literal["job_changed"] = "job_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseAsked:
+    """Somebody wants nodes handed back now; no nodes named: all of them, and none claimed again until it is undone."""
+
+    time_s: float
+    nodes: tuple[str, ...] = ()
+    kind: Literal["release_asked"] = "release_asked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimingResumed:
+    """Undoes a release of all nodes."""
+
+    time_s: float
+    kind: Literal["claiming_resumed"] = "claiming_resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """The solver's answer to version `version` of the allocation problem."""
+
+    time_s: float
+    version: int
+    allocation: Allocation
+    kind: Literal["solved"] = "solved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolveFailed:
+    time_s: float
+    version: int
+    reason: str
+    kind: Literal["solve_failed"] = "solve_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    time_s: float
+    key: str
+    kind: Literal["timer_fired"] = "timer_fired"
+
+
+Event = (
+    NodesChanged
+    | ClaimRefused
+    | NodesBooted
+    | AgentReported
+    | WorkersReady
+    | WorkerExited
+    | EpochFormed
+    | EpochBroken
+    | JobTrained
+    | JobSubmitted
+    | JobProgressed
+    | JobCancelled
+    | JobPaused
+    | JobResumed
+    | JobChanged
+    | ReleaseAsked
+    | ClaimingResumed
+    | Solved
+    | SolveFailed
+    | TimerFired
+)

@@ -1,0 +1,138 @@
+"""One epoch's process group, which a member can walk away from.
+
+Gloo notices a closed socket within some 30 ms, but a frozen peer only by its own time-out, and neither `abort()` nor
+`shutdown()` wakes work that is pending. So nothing here blocks inside gloo: a group is built in a thread of its own,
+work is waited for on a condition that a newer epoch notifies too, and a group that is left behind with work pending is
+kept until that work ends, for its destructor would block until then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from offcut.errors import ResizeError
+from offcut.torch.link import MembershipEpoch
+
+#: Gloo's own time-out: long, for newer epochs end a wait, and a member may evaluate for long between two steps.
+_PENDING = timedelta(hours=12)
+#: How long the members may take to find each other before they give this epoch up.
+_FORMING = timedelta(seconds=60)
+
+_left_behind: list[Group] = []
+
+
+class Abandoned(ResizeError):
+    """A newer epoch has come, or a peer is gone: go on under the next epoch."""
+
+
+class Group:
+    """Collectives among the members of one epoch. All calls raise Abandoned when the epoch cannot go on."""
+
+    def __init__(self, membership: MembershipEpoch, rank: int, changed: threading.Condition, stale: Callable[[], bool]):
+        """Join the other members; returns when all have found each other."""
+        self.membership = membership
+        self.rank = rank
+        self.world = membership.world
+        self._changed = changed
+        #: Whether to stop waiting; whoever forms the group may change it afterwards.
+        self.stale = stale
+        self._pending: list[dist.Work] = []
+        self._gloo: dist.ProcessGroupGloo | None = None
+        if self.world > 1:
+            self._gloo = self._form()
+
+    def _form(self) -> dist.ProcessGroupGloo:
+        outcome: list[dist.ProcessGroupGloo | Exception] = []
+
+        def form() -> None:
+            try:
+                # A store client of its own: a get that waits for a dead peer holds the client's lock.
+                host, _, port = self.membership.store.rpartition(":")
+                client = dist.TCPStore(host, int(port), is_master=False, timeout=_FORMING, wait_for_workers=False)
+                store = dist.PrefixStore(f"{self.membership.job}/{self.membership.epoch}", client)
+                outcome.append(dist.ProcessGroupGloo(store, self.rank, self.world, _PENDING))
+            except Exception as error:  # whatever the store or gloo raise ends this attempt, nothing else
+                outcome.append(error)
+            with self._changed:
+                self._changed.notify_all()
+
+        threading.Thread(target=form, name="offcut-form", daemon=True).start()
+        with self._changed:
+            self._changed.wait_for(lambda: bool(outcome) or self.stale())
+        if not outcome:
+            raise Abandoned("a newer epoch came while this one was forming")
+        if isinstance(outcome[0], Exception):
+            raise Abandoned(f"the members did not find each other: {outcome[0]}")
+        return outcome[0]
+
+    def _run(self, work: dist.Work) -> None:
+        self._pending.append(work)
+        self.wait(work)
+        self._pending.remove(work)
+
+    def wait(self, work: dist.Work) -> None:
+        """Wait until `work` is done, a peer is gone, or a newer epoch makes it pointless."""
+        if not work.is_completed():
+            work.get_future().add_done_callback(self._wake)
+            with self._changed:
+                self._changed.wait_for(lambda: work.is_completed() or self.stale())
+        if not work.is_completed():
+            raise Abandoned("a newer epoch came")
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise Abandoned(f"a peer is gone: {str(error).splitlines()[0]}") from None
+
+    def _wake(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _checked(self, start: Callable[[], dist.Work]) -> dist.Work:
+        try:
+            return start()
+        except RuntimeError as error:
+            raise Abandoned(f"a peer is gone: {str(error).splitlines()[0]}") from None
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Sum `tensor` over the members, in place; every member gets the same bits."""
+        gloo = self._gloo
+        if gloo is not None:
+            self._run(self._checked(lambda: gloo.allreduce([tensor])))
+
+    def gather(self, values: list[int]) -> list[list[int]]:
+        """Every member's `values` (as many on each), by rank."""
+        table = torch.zeros(self.world, len(values), dtype=torch.int64)
+        table[self.rank] = torch.tensor(values, dtype=torch.int64)
+        self.all_reduce(table)
+        return table.tolist()
+
+    def send(self, tensor: torch.Tensor, to: int) -> dist.Work:
+        """Start sending a contiguous tensor; `wait` for the work before changing it."""
+        gloo = self._gloo
+        if gloo is None:
+            raise ResizeError("a group of one has nobody to send to")
+        work = self._checked(lambda: gloo.send([tensor], to, 0))
+        self._pending.append(work)
+        return work
+
+    def receive(self, tensor: torch.Tensor, source: int) -> None:
+        """Fill `tensor` with what `source` sends."""
+        gloo = self._gloo
+        if gloo is None:
+            raise ResizeError("a group of one has nobody to receive from")
+        self._run(self._checked(lambda: gloo.recv([tensor], source, 0)))
+
+    def leave(self) -> None:
+        """Done with this group: let it go now, or when its pending work has ended."""
+        self._pending = [work for work in self._pending if not work.is_completed()]
+        _left_behind.append(self)
+        for group in list(_left_behind):
+            group._pending = [work for work in group._pending if not work.is_completed()]
+            if not group._pending:
+                group._gloo = None
+                _left_behind.remove(group)

@@ -1,0 +1,128 @@
+"""A worker's line to its agent: the newest membership epoch comes in, heartbeats and reports go out."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from offcut.wire.local import ENV_AGENT, ENV_WORKER, Line, worker_name
+
+#: How often a worker says that it lives, and how far it is.
+BEAT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipEpoch:
+    """One membership epoch as its members see it: the workers' names in rank order."""
+
+    epoch: int
+    workers: tuple[str, ...]
+    store: str
+    job: str
+
+    @property
+    def world(self) -> int:
+        return len(self.workers)
+
+
+class AgentLink:
+    """Shared with the thread that reads it; `changed` is notified with every message.
+
+    When the agent goes, the worker goes: nothing of ours outlives its hold on a node.
+    """
+
+    def __init__(self, path: str, worker: str) -> None:
+        self.worker = worker
+        self.changed = threading.Condition()
+        self._newest: MembershipEpoch | None = None
+        #: The newest epoch before which somebody died: what is in flight under an older one may never end.
+        self._aborting = -1
+        self._leave_by: float | None = None
+        #: Called in the reading thread when the worker is told to leave, with the instant by which it must be gone.
+        self.on_leave: Callable[[float], None] | None = None
+        self._line = Line.connect(path)
+        self._beat: dict[str, Any] = {}
+        self.send("hello", worker=worker, pid=os.getpid())
+        threading.Thread(target=self._read, name="offcut-link", daemon=True).start()
+        threading.Thread(target=self._beat_forever, name="offcut-beat", daemon=True).start()
+
+    @classmethod
+    def from_environment(cls) -> AgentLink | None:
+        """The link that the agent asked for, or None in a script that runs alone."""
+        path = os.environ.get(ENV_AGENT)
+        return cls(path, os.environ[ENV_WORKER]) if path else None
+
+    def send(self, kind: str, **fields: Any) -> None:
+        try:
+            self._line.send(kind=kind, **fields)
+        except OSError:
+            os._exit(3)
+
+    def progress(self, **fields: Any) -> None:
+        """What the next heartbeats say."""
+        self._beat = fields
+
+    def beat_now(self) -> None:
+        self.send("beat", **self._beat)
+
+    def newest(self) -> MembershipEpoch | None:
+        with self.changed:
+            return self._newest
+
+    def newer_than(self, epoch: int) -> bool:
+        # Read without the lock: one reference, and a late look is made good at the next.
+        newest = self._newest
+        return newest is not None and newest.epoch > epoch
+
+    def aborted(self, epoch: int) -> bool:
+        """Whether `epoch` has lost a member."""
+        return self._aborting > epoch
+
+    @property
+    def leaving(self) -> bool:
+        return self._leave_by is not None
+
+    def await_newer(self, epoch: int) -> MembershipEpoch | None:
+        """Wait for an epoch after `epoch`; None when told to leave first."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.leaving or self.newer_than(epoch))
+            return self._newest if self.newer_than(epoch) else None
+
+    def _read(self) -> None:
+        try:
+            for message in self._line.messages():
+                self._take(message)
+        except (OSError, ValueError):
+            pass
+        os._exit(3)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        with self.changed:
+            if message["kind"] == "epoch":
+                if message["abort"]:
+                    self._aborting = max(self._aborting, message["epoch"])
+                if self._newest is None or message["epoch"] > self._newest.epoch:
+                    self._newest = MembershipEpoch(
+                        epoch=message["epoch"],
+                        workers=tuple(
+                            worker_name(member["node"], member["incarnation"], rank)
+                            for member in message["members"]
+                            for rank in range(member["ranks"])
+                        ),
+                        store=message["store"],
+                        job=message["job"],
+                    )
+            elif message["kind"] == "leave":
+                self._leave_by = time.monotonic() + message["limit_s"]
+            self.changed.notify_all()
+        if message["kind"] == "leave" and self.on_leave is not None:
+            threading.Thread(target=self.on_leave, args=(self._leave_by,), name="offcut-leave", daemon=True).start()
+
+    def _beat_forever(self) -> None:
+        while True:
+            self.beat_now()
+            time.sleep(BEAT_S)

@@ -1,0 +1,72 @@
+"""Step records: the proof that every sample counted exactly once.
+
+A rank writes down what it contributes to a step *before* it enters the step's reduce, and the loss after the step was
+applied. So whatever dies, every step that anybody applied has the records of all that contributed to it. Where a step
+was contributed to under several epochs, the highest counts: a step is done again only if no survivor had applied it.
+The lines survive a kill -9, for they are handed to the kernel one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class StepRecords:
+    """Appends to one file per worker in `directory`."""
+
+    def __init__(self, directory: Path, worker: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(directory / f"{worker}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def contribute(self, *, step: int, epoch: int, data_epoch: int, samples: list[int]) -> None:
+        self._write({"step": step, "epoch": epoch, "data_epoch": data_epoch, "samples": samples})
+
+    def applied(self, *, step: int, epoch: int, loss: float) -> None:
+        self._write({"step": step, "epoch": epoch, "loss": loss})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps(record).encode() + b"\n")
+
+
+@dataclass(slots=True)
+class StepHistory:
+    """One step as it counts: under its highest epoch."""
+
+    epoch: int
+    data_epoch: int = 0
+    samples: list[int] = field(default_factory=list)
+    loss: float | None = None
+    #: Epochs in which some member applied it; more than one means that it was done again.
+    applied_in: set[int] = field(default_factory=set)
+
+
+def history(directory: Path) -> dict[int, StepHistory]:
+    """What counts of all records in `directory`, by step."""
+    steps: dict[int, StepHistory] = {}
+    for record in _lines(directory):
+        step = steps.setdefault(record["step"], StepHistory(record["epoch"]))
+        if record["epoch"] > step.epoch:
+            steps[record["step"]] = step = StepHistory(record["epoch"], applied_in=step.applied_in)
+        if "loss" in record:
+            step.applied_in.add(record["epoch"])
+        if record["epoch"] < step.epoch:
+            continue
+        if "loss" in record:
+            step.loss = record["loss"]
+        else:
+            step.data_epoch = record["data_epoch"]
+            step.samples += record["samples"]
+    return dict(sorted(steps.items()))
+
+
+def _lines(directory: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(directory.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            # A worker that was killed inside its last write leaves half a line: nothing had come of it.
+            if line.endswith("}"):
+                yield json.loads(line)

@@ -1,0 +1,76 @@
+"""The sum of all members' gradients, and a few numbers that ride along with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from offcut.torch.group import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What every member knows after a reduce."""
+
+    #: Mean loss over the global batch.
+    loss: float
+    #: Some member has seen a newer epoch: all switch at this boundary.
+    switch: bool
+    #: Which ranks leave at this boundary.
+    leaving: tuple[int, ...]
+
+
+class Reducer:
+    """Gradients live in one flat buffer per dtype and device, so that a reduce copies nothing.
+
+    `parameters` get views of it as their `.grad`; one that takes no part in a backward pass has a gradient of zeros.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        unique = {id(p): p for p in parameters if p.requires_grad}
+        self._groups: list[tuple[torch.Tensor, list[tuple[torch.nn.Parameter, torch.Tensor]]]] = []
+        by_kind: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
+        for parameter in unique.values():
+            by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        for (dtype, device), members in by_kind.items():
+            flat = torch.zeros(sum(p.numel() for p in members), dtype=dtype, device=device)
+            views, start = [], 0
+            for parameter in members:
+                views.append((parameter, flat[start : start + parameter.numel()].view_as(parameter)))
+                start += parameter.numel()
+            self._groups.append((flat, views))
+
+    def zero(self) -> None:
+        """Gradients to zero, and back into the flat buffers wherever a script has replaced them."""
+        for flat, views in self._groups:
+            flat.zero_()
+            for parameter, view in views:
+                parameter.grad = view
+
+    def reduce(self, group: Group, *, loss: float, switch: bool, leaving: bool) -> Tally:
+        """Sum gradients and losses over the members; both are already weighted by the rank's share.
+
+        Raises Abandoned when the epoch cannot go on; the gradients are worthless then.
+        """
+        tail = torch.zeros(2 + group.world, dtype=torch.float64)
+        tail[0] = loss
+        tail[1] = float(switch)
+        tail[2 + group.rank] = float(leaving)
+        for flat, views in self._groups:
+            for parameter, view in views:
+                grad = parameter.grad
+                if grad is None:
+                    view.zero_()
+                elif grad.data_ptr() != view.data_ptr():
+                    view.copy_(grad)
+                parameter.grad = view
+            group.all_reduce(flat)
+        group.all_reduce(tail)
+        numbers = tail.tolist()
+        return Tally(
+            loss=numbers[0],
+            switch=numbers[1] > 0,
+            leaving=tuple(rank for rank in range(group.world) if numbers[2 + rank] > 0),
+        )

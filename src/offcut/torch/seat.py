@@ -1,0 +1,168 @@
+"""A worker's seat among a job's members: taking it, moving to the next epoch with the state, and giving it up."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+from offcut.torch.checkpoint import Checkpoints
+from offcut.torch.group import Abandoned, Group
+from offcut.torch.link import AgentLink, MembershipEpoch
+from offcut.torch.state import TrainingState
+from offcut.torch.transfer import give, pairs, receive
+
+#: How long before it must be gone a worker stops waiting for its step boundary and saves the last one instead.
+_SAVING_S = 0.45
+
+
+class Left(SystemExit):
+    """This worker leaves its job: the script ends here, its work so far is safe with the other members or on disk."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Alone:
+    """The seat of a script that runs without offcut: a group of one that nobody joins."""
+
+    def __init__(self) -> None:
+        nobody = MembershipEpoch(0, ("alone",), "", "")
+        self.group: Group | None = Group(nobody, 0, threading.Condition(), lambda: False)
+        self.taken = True
+        self.newer = False
+        self.leaving = False
+
+    def enter_next(self, gone: Sequence[int] = ()) -> None:
+        raise AssertionError("a script that runs alone has no next epoch")
+
+
+class Seat:
+    """Belongs to the training thread; `changing` is held by it whenever the state is not that of a boundary."""
+
+    def __init__(
+        self, link: AgentLink, state: TrainingState, checkpoints: Checkpoints, changing: threading.Lock
+    ) -> None:
+        self.group: Group | None = None
+        self._link = link
+        self._state = state
+        self._checkpoints = checkpoints
+        self._changing = changing
+        self._tried = -1
+        self._has_state = False
+        #: The last epoch that held: its members have the state.
+        self._formed: MembershipEpoch | None = None
+        link.on_leave = self._leave_in_time
+
+    @property
+    def taken(self) -> bool:
+        """Whether this worker has been a member yet."""
+        return self._formed is not None
+
+    @property
+    def newer(self) -> bool:
+        """Whether a newer epoch than the current one is known."""
+        return self.group is not None and self._link.newer_than(self.group.membership.epoch)
+
+    @property
+    def leaving(self) -> bool:
+        return self._link.leaving
+
+    def abandon(self, reason: str) -> None:
+        """The current epoch cannot go on."""
+        group, self.group = self.group, None
+        if group is not None:
+            group.leave()
+            self._link.send("broken", epoch=group.membership.epoch, detail=reason)
+
+    def enter_next(self, gone: Sequence[int] = ()) -> None:
+        """Take part in the newest epoch, again and again until one holds; leave where this worker is in none.
+
+        `gone` are the ranks of the last epoch that are known to have left at this boundary. Raises Left.
+        """
+        link, old = self._link, self.group
+        self.group = None
+        if not self.taken:
+            link.send("ready")
+        while True:
+            newest = link.await_newer(self._tried)
+            if newest is None or link.worker not in newest.workers:
+                if old is not None:
+                    old.leave()
+                self.leave(save=self._must_save(newest, gone, known=old is not None))
+                return
+            self._tried = newest.epoch
+            try:
+                group = self._form(newest)
+            except Abandoned as reason:
+                link.send("broken", epoch=newest.epoch, detail=str(reason))
+                continue
+            if old is not None:
+                old.leave()
+            self.group, self._formed = group, newest
+            return
+
+    def _form(self, newest: MembershipEpoch) -> Group:
+        link = self._link
+        group = Group(newest, newest.workers.index(link.worker), link.changed, lambda: link.newer_than(newest.epoch))
+        try:
+            self._synchronise(group)
+        except Abandoned:
+            group.leave()
+            raise
+        # Once formed, only a death ends a wait before its time: at a change without one all switch at a boundary.
+        group.stale = lambda: link.aborted(newest.epoch)
+        return group
+
+    def _synchronise(self, group: Group) -> None:
+        """Whoever lacks the most advanced member's state receives it; where nobody has any, the first rank has."""
+        state = self._state
+        steps = [row[0] for row in group.gather([state.step if self._has_state else -1])]
+        if max(steps) < 0:
+            if group.rank == 0:
+                saved = self._checkpoints.newest()
+                if saved is not None:
+                    state.load(saved)
+            steps[0] = 0
+        for giver, receiver in pairs(steps):
+            if group.rank == giver:
+                give(group, state.tree(), receiver)
+            elif group.rank == receiver:
+                state.load(receive(group, giver))
+        self._has_state = True
+
+    def _must_save(self, newest: MembershipEpoch | None, gone: Sequence[int], *, known: bool) -> bool:
+        """Whether nobody else may be left with this state. Where it is not `known` who is, each one saves."""
+        formed = self._formed
+        if formed is None:
+            return False
+        remaining = [worker for rank, worker in enumerate(formed.workers) if rank not in gone]
+        if newest is not None and any(worker in newest.workers for worker in remaining):
+            return False
+        return not known or remaining[0] == self._link.worker
+
+    def leave(self, *, save: bool) -> None:
+        """End this worker's part at a boundary. Raises Left."""
+        if save:
+            self._checkpoints.save_now(self._state.step, self._state.tree())
+        self._link.beat_now()
+        self._link.send("left", step=self._state.step)
+        raise Left
+
+    def _leave_in_time(self, leave_by: float) -> None:
+        """In a thread of its own: if no boundary comes in time and nobody else has the state, save the last boundary's.
+
+        A step changes no parameter before its update, so the state of the last boundary is still there.
+        """
+        time.sleep(max(0.0, leave_by - _SAVING_S - time.monotonic()))
+        group, newest = self.group, self._link.newest()
+        if group is None or not self._changing.acquire(timeout=max(0.0, leave_by - time.monotonic())):
+            return
+        others = set(group.membership.workers) - {self._link.worker}
+        if others and (newest is None or others & set(newest.workers) or group.rank != 0):
+            self._changing.release()
+            return
+        self._checkpoints.save_now(self._state.step, self._state.boundary_tree())
+        self._link.send("left", step=self._state.step)
+        os._exit(0)

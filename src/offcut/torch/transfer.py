@@ -1,0 +1,115 @@
+"""Moving a training state from members that have it to those that lack it.
+
+The state goes as a skeleton (the tree with its tensors emptied, written by torch.save and read back with
+`weights_only`, which builds containers and tensors and nothing else) and then the tensors' bytes in chunks.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import torch
+
+from offcut.torch.group import Group
+from offcut.torch.state import map_tensors
+
+#: Bytes per message: large enough for bandwidth, small enough to have the next one under way.
+CHUNK_BYTES = 8 << 20
+
+
+def pairs(steps: list[int]) -> list[tuple[int, int]]:
+    """Who gives to whom: (giver, receiver) ranks. `steps[rank]` is the member's last applied step, -1 without state.
+
+    The givers are the most advanced; receivers are spread over them in turn, so that a state leaves several nodes at
+    once. Nobody gives where nobody has a state.
+    """
+    top = max(steps)
+    if top < 0:
+        return []
+    givers = [rank for rank, step in enumerate(steps) if step == top]
+    lacking = [rank for rank, step in enumerate(steps) if step < top]
+    return [(givers[i % len(givers)], receiver) for i, receiver in enumerate(lacking)]
+
+
+def give(group: Group, tree: dict[str, Any], to: int) -> None:
+    """Send `tree` to one member. Raises Abandoned."""
+    tensors: list[torch.Tensor] = []
+
+    def empty(tensor: torch.Tensor) -> torch.Tensor:
+        tensors.append(tensor.detach())
+        return torch.empty(0, dtype=tensor.dtype)
+
+    skeleton = io.BytesIO()
+    torch.save({"tree": map_tensors(tree, empty), "shapes": [tuple(t.shape) for t in tensors]}, skeleton)
+    head = torch.frombuffer(bytearray(skeleton.getvalue()), dtype=torch.uint8)
+    group.wait(group.send(torch.tensor([head.numel()]), to))
+    group.wait(group.send(head, to))
+    under_way = None
+    for chunk in _chunks(tensors):
+        work = group.send(chunk, to)
+        if under_way is not None:
+            group.wait(under_way[0])
+        under_way = (work, chunk)  # the chunk must live until it has been sent
+    if under_way is not None:
+        group.wait(under_way[0])
+
+
+def receive(group: Group, source: int) -> dict[str, Any]:
+    """The tree that `source` gives, on the CPU. Raises Abandoned."""
+    size = torch.zeros(1, dtype=torch.int64)
+    group.receive(size, source)
+    head = torch.empty(int(size), dtype=torch.uint8)
+    group.receive(head, source)
+    saved = torch.load(io.BytesIO(head.numpy().tobytes()), weights_only=True)
+    shapes = iter(saved["shapes"])
+    tensors: list[torch.Tensor] = []
+
+    def fill(tensor: torch.Tensor) -> torch.Tensor:
+        full = torch.empty(next(shapes), dtype=tensor.dtype)
+        tensors.append(full)
+        return full
+
+    tree = map_tensors(saved["tree"], fill)
+    views = [_bytes(tensor) for tensor in tensors]
+    for plan in _plan([view.numel() for view in views]):
+        if len(plan) == 1:
+            i, start, stop = plan[0]
+            group.receive(views[i][start:stop], source)
+            continue
+        chunk = torch.empty(sum(stop - start for _, start, stop in plan), dtype=torch.uint8)
+        group.receive(chunk, source)
+        for (i, start, stop), part in zip(plan, chunk.split([b - a for _, a, b in plan]), strict=True):
+            views[i][start:stop] = part
+    return tree
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def _plan(sizes: list[int]) -> list[list[tuple[int, int, int]]]:
+    """Cut a row of buffers into messages: each a list of (buffer, first byte, end) of CHUNK_BYTES in all at most."""
+    messages: list[list[tuple[int, int, int]]] = []
+    message: list[tuple[int, int, int]] = []
+    room = CHUNK_BYTES
+    for i, size in enumerate(sizes):
+        start = 0
+        while start < size:
+            stop = min(size, start + room)
+            message.append((i, start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                messages.append(message)
+                message, room = [], CHUNK_BYTES
+    if message:
+        messages.append(message)
+    return messages
+
+
+def _chunks(tensors: list[torch.Tensor]) -> Any:
+    views = [_bytes(tensor.cpu().contiguous()) for tensor in tensors]
+    for plan in _plan([view.numel() for view in views]):
+        parts = [views[i][start:stop] for i, start, stop in plan]
+        yield parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,0 +1,147 @@
+"""Draw idle windows from a `WindowProcess`: any number of nodes, any duration, one seed, always the same windows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from offcut.errors import InputError
+from offcut.traces.process import LEVELS, SUMMIT, WindowProcess
+from offcut.traces.windows import Floats, Ints, Windows
+
+#: The hidden level is stepped at this interval; short against the time for which it remembers.
+_STEP_S = 60.0
+#: The end of a window moves to the nearest instant at which the queue takes nodes if that changes its length by no
+#: more than this share: such instants are shared by groups, and further moves would bend the length distribution.
+_END_TOLERANCE = 0.25
+#: A node that was idle a moment ago is likelier to be idle again: its chance falls as 1 / (time since + this).
+_RETURN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """Windows without nodes yet: `count[i]` of them open at `start_s[i]` and end at `end_s[i]`; ordered by start."""
+
+    start_s: Floats
+    end_s: Floats
+    count: Ints
+
+
+def generate(nodes: int, duration_s: float, seed: int, process: WindowProcess = SUMMIT) -> Windows:
+    """Idle windows of `nodes` nodes (`n0000`, `n0001`, ...) in `[0, duration_s)`; those under way at a border are cut.
+
+    Times are whole seconds. Raises InputError where `nodes` or `duration_s` is not positive.
+    """
+    if nodes < 1:
+        raise InputError(f"nodes: {nodes} is no machine.", next_step="Ask for at least 1 node.")
+    if not (math.isfinite(duration_s) and duration_s > 0):
+        raise InputError(f"duration: {duration_s} s is no time.", next_step="Ask for more than 0 seconds.")
+    rng = np.random.default_rng(seed)
+    warm_up_s = float(math.ceil(process.length_s[LEVELS.index(0.99)] + process.memory_s))
+    bundles = draw_bundles(process, nodes, warm_up_s + duration_s, rng)
+    node, start, end = _place(bundles, nodes, rng)
+    start, end = np.maximum(start - warm_up_s, 0.0), np.minimum(end - warm_up_s, duration_s)
+    end = np.floor(end)
+    kept = end > start
+    width = max(4, len(str(nodes - 1)))
+    names = [f"n{i:0{width}d}" for i in node[kept].tolist()]
+    return Windows.from_columns(names, start[kept], end[kept])
+
+
+def draw_bundles(process: WindowProcess, nodes: int, duration_s: float, rng: np.random.Generator) -> Bundles:
+    """When windows open and end in `[0, duration_s)`, for a machine of `nodes` nodes, without saying on which nodes."""
+    level = _hidden_level(process.memory_s, duration_s, rng)
+    opens = _instants(level, process.opens_per_h, process.swing, rng)
+    takes = _instants(level, process.ends_per_h, process.swing, rng)
+    # An instant sees the level tilted by the swing, for more instants fall where it is high.
+    seen = level[(opens / _STEP_S).astype(np.int64)] - process.swing
+    score = math.sqrt(process.clumping) * seen
+    score += math.sqrt(1 - process.clumping) * rng.standard_normal(len(opens))
+    size = _quantile(process.group_size, _normal_cdf(score)) * nodes / process.nodes
+    left = np.floor(size + rng.random(len(size))).astype(np.int64)
+    theta = 1 / process.together - 1
+    starts, ends, counts = [], [], []
+    while left.any():
+        share = rng.beta(1.0, theta, len(left)) if theta > 0 else np.ones(len(left))
+        count = rng.binomial(left, share)
+        left = left - count
+        some = count > 0
+        start = opens[some]
+        starts.append(start)
+        ends.append(_gather(start, _quantile(process.length_s, rng.random(len(start))), takes))
+        counts.append(count[some])
+    if not starts:
+        return Bundles(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+    start, end, count = np.concatenate(starts), np.concatenate(ends), np.concatenate(counts)
+    order = np.lexsort((end, start))
+    return Bundles(start[order], end[order], count[order])
+
+
+def _hidden_level(memory_s: float, duration_s: float, rng: np.random.Generator) -> Floats:
+    keep = math.exp(-_STEP_S / memory_s)
+    noise = rng.standard_normal(math.ceil(duration_s / _STEP_S)).tolist()
+    noise[1:] = [math.sqrt(1 - keep * keep) * value for value in noise[1:]]
+    level = noise[0]
+    levels = [level]
+    for value in noise[1:]:
+        level = keep * level + value
+        levels.append(level)
+    return np.array(levels)
+
+
+def _instants(level: Floats, per_h: float, swing: float, rng: np.random.Generator) -> Floats:
+    """Instants of a Poisson process whose rate follows the level, in whole seconds."""
+    rate = per_h / 3600 * np.exp(swing * level - swing * swing / 2)
+    steps = np.repeat(np.arange(len(level)), rng.poisson(rate * _STEP_S))
+    return np.unique(np.floor((steps + rng.random(len(steps))) * _STEP_S))
+
+
+def _gather(start: Floats, length: Floats, takes: Floats) -> Floats:
+    """Ends, moved to the nearest instant at which the queue takes nodes where that is near."""
+    end = start + np.maximum(1.0, np.round(length))
+    if not len(takes):
+        return end
+    after = np.minimum(np.searchsorted(takes, end), len(takes) - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(np.abs(takes[after] - end) < np.abs(takes[before] - end), takes[after], takes[before])
+    return np.where(np.abs(nearest - end) <= _END_TOLERANCE * (end - start), nearest, end)
+
+
+def _place(bundles: Bundles, nodes: int, rng: np.random.Generator) -> tuple[Ints, Floats, Floats]:
+    """Give every window a node that is not idle then; what finds no node is left out, for the machine is all idle."""
+    idle_until = np.full(nodes, -math.inf)
+    chosen: list[npt.NDArray[np.int64]] = []
+    starts, ends = [], []
+    borders = np.flatnonzero(np.diff(bundles.start_s, prepend=-1.0, append=math.inf))
+    for first, last in pairwise(borders):
+        now = bundles.start_s[first]
+        candidates = np.flatnonzero(idle_until < now)
+        wanted = np.repeat(bundles.end_s[first:last], bundles.count[first:last])[: len(candidates)]
+        if not len(wanted):
+            continue
+        if len(wanted) < len(candidates):
+            # The largest of log-weight + Gumbel noise: a draw without replacement in proportion to the weights.
+            away = np.minimum(now - idle_until[candidates], now + _RETURN_S)
+            key = rng.gumbel(size=len(candidates)) - np.log(away + _RETURN_S)
+            candidates = candidates[np.argpartition(-key, len(wanted) - 1)[: len(wanted)]]
+            candidates.sort()
+        idle_until[candidates] = wanted
+        chosen.append(candidates)
+        starts.append(np.full(len(wanted), now))
+        ends.append(wanted)
+    if not chosen:
+        return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+    return np.concatenate(chosen), np.concatenate(starts), np.concatenate(ends)
+
+
+def _quantile(table: tuple[float, ...], probability: Floats) -> Floats:
+    """The quantile function through `table`, straight in the logarithm between its levels."""
+    return np.exp(np.interp(probability, LEVELS, np.log(table)))
+
+
+def _normal_cdf(z: Floats) -> Floats:
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z.tolist()])

@@ -1,0 +1,49 @@
+"""Text files, gzipped or not. The reader of each format sees lines; what is wrong with the file itself is said here."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from offcut.errors import InputError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_text(path: str | Path) -> str:
+    """The text of `path`, unpacked where it is gzip (told by its first bytes, not by its name).
+
+    Raises InputError where the file is missing, cannot be read, is a truncated or damaged gzip, or is not UTF-8.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}.", next_step="Check the path.") from None
+    if data[:2] == _GZIP_MAGIC:
+        try:
+            data = gzip.decompress(data)
+        except EOFError:
+            raise InputError(
+                f"{path}: the gzip file is truncated ({len(data):,} bytes are there).", next_step="Copy it again."
+            ) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"{path}: the gzip file is damaged ({error}).", next_step="Copy it again.") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8 text.", next_step="Is this the right file?") from None
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` to `path`, gzipped where the name ends in `.gz`; the same text gives the same bytes."""
+    path = Path(path)
+    data = text.encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data, compresslevel=6, mtime=0)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}.", next_step="Choose another place.") from None

@@ -1,0 +1,7 @@
+"""Messages between controller, agents and workers; tokens; the client side of the controller's API.
+
+- `messages`: what agents and the controller tell each other, over a WebSocket
+- `local`: what an agent, its launcher and its workers tell each other, over UNIX sockets on one node
+- `tokens`: secrets in files that only their owner can read
+- `client`: the API as the command line uses it
+"""

@@ -1,0 +1,218 @@
+"""Processes forked from one that has done its imports: milliseconds instead of seconds of processor time each.
+
+A server listens on a UNIX socket. One connection is one process: a request comes in, `started` and later `exited` go
+out, and when the other end closes, the process and all that it started are killed: it cannot outlive whoever asked for
+it. When the server dies, the kernel kills its processes.
+
+The server stays single-threaded, so that a fork is a whole copy, and runs nothing of a request itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import ctypes
+import gc
+import io
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from offcut.wire.local import encode
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
+    """Ask the kernel to signal this process when `parent`, which started it, ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal_number)
+    if os.getppid() != parent:
+        os._exit(3)
+
+
+def kill_group(leader: int) -> None:
+    """End a process that leads a group, and the group, at once; again does nothing."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(leader, signal.SIGKILL)
+
+
+# -- the server -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Child:
+    pid: int
+    pidfd: int
+    connection: socket.socket
+
+
+class ForkServer:
+    """Forks one child per connection; `run` is called in the child with the request's argv and returns its exit code.
+
+    A request is `{"argv": [...], "env": {...}, "workdir": "...", "log": "..."}`.
+    """
+
+    def __init__(self, path: Path, run: Callable[[list[str]], int]) -> None:
+        self._run = run
+        self._selector = selectors.DefaultSelector()
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Bound under another name first: whoever sees the path can connect.
+        unborn = path.with_name(f".{path.name}.{os.getpid()}")
+        self._server.bind(str(unborn))
+        unborn.chmod(0o600)
+        self._server.listen(64)
+        unborn.replace(path)
+        self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+
+    def serve(self) -> NoReturn:
+        gc.collect()
+        gc.freeze()
+        while True:
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _accept(self) -> None:
+        connection, _ = self._server.accept()
+        try:
+            with connection.makefile("rb") as lines:
+                request = json.loads(lines.readline() or b"null")
+        except (OSError, ValueError):
+            request = None
+        if request is None:
+            connection.close()
+            return
+        parent, pid = os.getpid(), os.fork()
+        if pid == 0:
+            self._become(request, parent, connection)
+        child = _Child(pid, os.pidfd_open(pid), connection)
+        self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._exited(child))
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._dropped(child))
+        with suppress(OSError):
+            connection.sendall(encode({"kind": "started", "pid": pid}))
+
+    def _dropped(self, child: _Child) -> None:
+        """Whoever asked closed the connection, or is gone."""
+        with suppress(OSError):
+            if child.connection.recv(4096):
+                return
+        self._selector.unregister(child.connection)
+        kill_group(child.pid)
+
+    def _exited(self, child: _Child) -> None:
+        # The group first: while its leader is not reaped, its number can be nobody else's.
+        kill_group(child.pid)
+        _, status = os.waitpid(child.pid, 0)
+        self._selector.unregister(child.pidfd)
+        os.close(child.pidfd)
+        with suppress(KeyError):
+            self._selector.unregister(child.connection)
+        with suppress(OSError):
+            child.connection.sendall(encode({"kind": "exited", "code": os.waitstatus_to_exitcode(status)}))
+        child.connection.close()
+
+    def _become(self, request: dict[str, Any], parent: int, connection: socket.socket) -> NoReturn:
+        """In the forked child: do what was asked, and end the process."""
+        code = 1
+        try:
+            os.setsid()
+            die_with_parent(parent)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            for key in list(self._selector.get_map().values()):
+                os.close(key.fd)
+            self._selector.close()
+            connection.close()
+            _redirect(request["log"])
+            os.environ.clear()
+            os.environ.update(request["env"])
+            os.chdir(request["workdir"])
+            code = self._run(request["argv"])
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(Exception):
+                atexit._run_exitfuncs()
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            # Not sys.exit: a library's thread that hangs would keep the interpreter from ending.
+            os._exit(code)
+
+
+def _redirect(log: str) -> None:
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(nothing)
+    os.close(output)
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), line_buffering=True)
+    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), line_buffering=True)
+
+
+# -- the client -------------------------------------------------------------------------------------------------------
+
+
+class Forked:
+    """A process that a fork server made for us; it lives no longer than this connection."""
+
+    def __init__(self, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.pid = pid
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(
+        cls, server: Path, argv: Sequence[str], *, env: Mapping[str, str], workdir: str, log: Path, patience_s: float
+    ) -> Forked:
+        """Ask `server` for a process; wait up to `patience_s` for a server that is still importing.
+
+        Raises OSError if it does not answer.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + patience_s
+        while True:
+            try:
+                reader, writer = await asyncio.open_unix_connection(str(server))
+                break
+            except (FileNotFoundError, ConnectionRefusedError):
+                if loop.time() > give_up_s:
+                    raise
+                await asyncio.sleep(0.02)
+        writer.write(encode({"argv": list(argv), "env": dict(env), "workdir": workdir, "log": str(log)}))
+        await writer.drain()
+        line = await reader.readline()
+        if not line:
+            writer.close()
+            raise ConnectionResetError("the fork server is gone")
+        return cls(json.loads(line)["pid"], reader, writer)
+
+    async def wait(self) -> int:
+        """Its exit code; minus the signal's number if one ended it."""
+        try:
+            line = await self._reader.readline()
+        except OSError:
+            line = b""
+        self._writer.close()
+        # No answer: the server died, and the kernel killed its processes.
+        return int(json.loads(line)["code"]) if line else -signal.SIGKILL
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it and all that it started, at once; again does nothing."""
+        kill_group(self.pid)

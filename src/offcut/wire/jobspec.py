@@ -1,0 +1,126 @@
+"""A job as users write it: in a TOML file, as options of `offcut submit`, as the body of an API request."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from offcut.errors import InputError
+from offcut.model import Job, ScalingCurve, Sizes
+
+
+class CurveSpec(BaseModel):
+    """Throughput in samples/s (or any unit) at node counts, for a job whose scaling is known."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    nodes: list[int]
+    rate: list[float]
+
+
+class JobSpec(BaseModel):
+    """A malleable training job."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=80, pattern=r"^[\w.+-]+$", description="What you call it.")
+    command: list[str] = Field(
+        min_length=1, description="The training script and its arguments; a script that ends in .py runs under Python."
+    )
+    sizes: str = Field("1:8", description="The node counts it may have: '4', '1:8', '2:8:2' or '1,2,4'.")
+    ranks_per_node: int = Field(1, ge=1, le=64, description="Training processes on each node: one per accelerator.")
+    workdir: str = Field(".", description="Where it runs; relative to the job file.")
+    env: dict[str, str] = Field({}, description="Added to the environment of its processes.")
+    setup: str = Field("", description="Shell lines run first: modules, a container, an activation script.")
+    weight: Annotated[float, Field(gt=0, description="How much its throughput counts against other jobs'.")] = 1.0
+    priority: int = Field(0, description="Jobs of a higher priority are served first.")
+    curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known.")
+    mode: Literal["session", "restart"] = Field(
+        "session", description="'session': the script uses offcut.torch. 'restart': a resize ends and relaunches it."
+    )
+    goal_samples: int | None = Field(None, ge=1, description="Stop after so many samples; else at the script's end.")
+    max_failures: int = Field(3, ge=0, description="Failures in a row, without progress between, that are forgiven.")
+    grow_cost_s: float | None = Field(None, ge=0, description="Seconds of progress that growing costs.")
+    shrink_cost_s: float | None = Field(None, ge=0, description="Seconds of progress that shrinking costs.")
+    checkpoint_age_s: float = Field(30.0, gt=0, description="At most this much work is redone after a total loss.")
+    step_records: bool = Field(False, description="Write down which samples every step used.")
+
+    @field_validator("sizes")
+    @classmethod
+    def _sizes_can_be_read(cls, text: str) -> str:
+        try:
+            Sizes.parse(text)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    @model_validator(mode="after")
+    def _curve_covers_sizes(self) -> JobSpec:
+        if self.curve is not None:
+            try:
+                curve = ScalingCurve(tuple(self.curve.nodes), tuple(self.curve.rate))
+            except InputError as error:
+                raise ValueError(str(error)) from None
+            largest = Sizes.parse(self.sizes).largest
+            if largest > curve.max_nodes:
+                raise ValueError(f"sizes: {largest} nodes lie outside the curve, which ends at {curve.max_nodes}.")
+            if max(curve.rate) == 0:
+                raise ValueError("curve: every rate is 0.")
+        return self
+
+    def to_job(self, job_id: str) -> Job:
+        curve = ScalingCurve(tuple(self.curve.nodes), tuple(self.curve.rate)) if self.curve else None
+        same = self.model_dump(exclude={"command", "sizes", "env", "curve"})
+        return Job(
+            id=job_id,
+            command=tuple(self.command),
+            sizes=Sizes.parse(self.sizes),
+            env=tuple(sorted(self.env.items())),
+            curve=curve,
+            **same,
+        )
+
+
+def read_job_file(path: Path) -> JobSpec:
+    """A job from a TOML file; its `workdir` and script are taken relative to the file. Raises InputError."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.", next_step="Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not TOML: {error}.", next_step="See the job file reference.") from None
+    spec = parse_job(data, where=str(path))
+    workdir = (path.parent / spec.workdir).resolve()
+    return check_files(spec.model_copy(update={"workdir": str(workdir)}), where=str(path))
+
+
+def parse_job(data: dict[str, Any], *, where: str) -> JobSpec:
+    """A job from plain data; InputError names `where` and the field."""
+    try:
+        return JobSpec.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{where}: {_first(error)}", next_step="See: offcut submit --help") from None
+
+
+def check_files(spec: JobSpec, *, where: str) -> JobSpec:
+    """InputError unless the working directory exists and, for a Python job, the script in it."""
+    workdir = Path(spec.workdir)
+    if not workdir.is_dir():
+        raise InputError(f"{where}: workdir: {workdir} is no directory.", next_step="Create it, or correct the path.")
+    script = spec.command[0]
+    if script.endswith(".py") and not (workdir / script).is_file():
+        raise InputError(f"{where}: command: there is no script {workdir / script}.", next_step="Check the path.")
+    return spec
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"unknown key '{field}'."
+    text = first["msg"].removeprefix("Value error, ").rstrip(".")
+    given = f" (given: {first['input']!r})" if first["type"] not in ("missing", "value_error") else ""
+    return f"{field + ': ' if field and not text.startswith(field) else ''}{text}{given}."

@@ -1,0 +1,81 @@
+"""What an agent, its launcher and its workers tell each other: one JSON object per line over a UNIX socket.
+
+Worker to agent: `hello` (worker, pid), `ready`, `beat` (epoch, step, samples, loss, redone), `formed` (epoch, step),
+`broken` (epoch, detail), `left` (step), `finished` (step), `note` (text).
+Agent to worker: `epoch` (epoch, members, store, abort), `leave` (limit_s).
+Agent to launcher: one `run` per connection. Launcher to agent: `started` (pid), then `exited` (code); the worker is
+killed when the agent's end of the connection closes, so that no worker outlives its agent.
+
+These stay on one machine and between processes of one account, so they are plain dicts; what goes over the network is
+in `messages`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from offcut.errors import InputError
+
+#: The kernel's limit on a UNIX socket's path, less its terminating zero.
+PATH_LIMIT = 107
+
+#: The environment of a worker: where its agent listens, who it is, and where its job keeps its files.
+ENV_AGENT = "OFFCUT_AGENT"
+ENV_WORKER = "OFFCUT_WORKER"
+ENV_JOB = "OFFCUT_JOB"
+ENV_JOB_DIR = "OFFCUT_JOB_DIR"
+ENV_GOAL = "OFFCUT_GOAL_SAMPLES"
+ENV_CHECKPOINT_AGE = "OFFCUT_CHECKPOINT_AGE_S"
+ENV_RECORDS = "OFFCUT_STEP_RECORDS"
+
+
+def worker_name(node: str, incarnation: int, local_rank: int) -> str:
+    """The name of one rank's process, unique over the life of a controller."""
+    return f"{node}#{incarnation}:{local_rank}"
+
+
+def check_socket_path(path: Path) -> None:
+    """InputError if the kernel could not bind a socket there."""
+    if len(str(path)) > PATH_LIMIT:
+        raise InputError(
+            f"The path {path} is longer than the {PATH_LIMIT} bytes that a UNIX socket's may have.",
+            next_step="Choose a shorter state directory with --state.",
+        )
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+class Line:
+    """A blocking line connection; `send` may be called from several threads."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    @classmethod
+    def connect(cls, path: str) -> Line:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(path)
+        return cls(connection)
+
+    def send(self, **message: Any) -> None:
+        """OSError when the other side is gone."""
+        data = encode(message)
+        with self._lock:
+            self._connection.sendall(data)
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """Every message until the other side closes."""
+        with self._connection.makefile("rb") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,203 @@
+"""What agents and the controller tell each other, one JSON object per WebSocket message.
+
+An agent opens the connection and says `Hello` first. Both sides refuse a version other than their own with a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from offcut.errors import ProtocolError
+
+#: Raised with every change that an older peer could misread.
+VERSION = 1
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WorkerReport(Message):
+    """One job's workers on the agent's node."""
+
+    job: str
+    incarnation: int
+    ready: bool
+
+
+class Hello(Message):
+    kind: Literal["hello"] = "hello"
+    version: int = VERSION
+    node: str
+    #: Tells this agent from others that held the node before or after it.
+    pilot: str
+    workers: tuple[WorkerReport, ...] = ()
+
+
+class Ready(Message):
+    """All ranks of the incarnation have booted and wait for an epoch."""
+
+    kind: Literal["ready"] = "ready"
+    job: str
+    incarnation: int
+
+
+class Exited(Message):
+    """The incarnation's workers are gone."""
+
+    kind: Literal["exited"] = "exited"
+    job: str
+    incarnation: int
+    outcome: Literal["left", "finished", "failed", "lost"]
+    detail: str = ""
+    epoch: int = 0
+    stable_step: int = 0
+
+
+class Formed(Message):
+    """The first rank's first step in a new epoch is done."""
+
+    kind: Literal["formed"] = "formed"
+    job: str
+    epoch: int
+    step: int
+
+
+class Trained(Message):
+    """The first rank has passed the last step; the script runs to its end."""
+
+    kind: Literal["trained"] = "trained"
+    job: str
+    epoch: int
+    step: int
+
+
+class Broken(Message):
+    kind: Literal["broken"] = "broken"
+    job: str
+    incarnation: int
+    epoch: int
+    detail: str = ""
+
+
+class Progress(Message):
+    """Stable steps and samples so far, from the first rank. `redone` counts steps done again after a total loss."""
+
+    kind: Literal["progress"] = "progress"
+    job: str
+    epoch: int
+    step: int
+    samples: int
+    loss: float | None = None
+    redone: int = 0
+
+
+class Note(Message):
+    """Something the user of the job should know (a checkpoint that could not be written, say)."""
+
+    kind: Literal["note"] = "note"
+    job: str
+    text: str
+
+
+class Heartbeat(Message):
+    kind: Literal["heartbeat"] = "heartbeat"
+
+
+class Launch(Message):
+    """How to run one job's workers."""
+
+    job: str
+    command: tuple[str, ...]
+    workdir: str
+    env: dict[str, str] = {}
+    setup: str = ""
+    ranks_per_node: int = 1
+    mode: Literal["session", "restart"] = "session"
+    #: Checkpoints, logs and records of the job; on a file system that all nodes share.
+    directory: str
+    goal_samples: int | None = None
+    checkpoint_age_s: float = 30.0
+    step_records: bool = False
+
+
+class Start(Message):
+    kind: Literal["start"] = "start"
+    launch: Launch
+    incarnation: int
+
+
+class Stop(Message):
+    """End the incarnation: at its step boundary if it is in an epoch, and by force after `limit_s`."""
+
+    kind: Literal["stop"] = "stop"
+    job: str
+    incarnation: int
+    limit_s: float
+
+
+class EpochMember(Message):
+    node: str
+    incarnation: int
+    ranks: int = 1
+
+
+class Epoch(Message):
+    """The job's newest membership. Ranks count through `members` in order; `store` is the rendezvous store."""
+
+    kind: Literal["epoch"] = "epoch"
+    job: str
+    epoch: int
+    members: tuple[EpochMember, ...]
+    store: str
+    abort: bool
+
+
+class Refused(Message):
+    """The controller closes the connection, and why. A stale agent (`fatal`) exits."""
+
+    kind: Literal["refused"] = "refused"
+    reason: str
+    fatal: bool
+
+
+FromAgent = Annotated[
+    Hello | Ready | Exited | Formed | Trained | Broken | Progress | Note | Heartbeat, Field(discriminator="kind")
+]
+ToAgent = Annotated[Start | Stop | Epoch | Refused, Field(discriminator="kind")]
+
+_FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(FromAgent)
+_TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)
+
+
+def from_agent(data: str | bytes) -> FromAgent:
+    """Read an agent's message; ProtocolError if it is none."""
+    try:
+        return _FROM_AGENT.validate_json(data)
+    except ValidationError as error:
+        raise ProtocolError(_sentence("an agent", error)) from None
+
+
+def to_agent(data: str | bytes) -> ToAgent:
+    """Read the controller's message to an agent; ProtocolError if it is none."""
+    try:
+        return _TO_AGENT.validate_json(data)
+    except ValidationError as error:
+        raise ProtocolError(_sentence("the controller", error)) from None
+
+
+def _sentence(sender: str, error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"])) or "the message"
+    return f"A message from {sender} cannot be read: {where}: {first['msg']}."
+
+
+def check_version(version: int) -> None:
+    """ProtocolError unless the peer speaks this version."""
+    if version != VERSION:
+        raise ProtocolError(
+            f"The agent speaks message version {version}, this controller {VERSION}.",
+            next_step="Install the same offcut on the nodes as on the controller's machine.",
+        )
