@@ -99,9 +99,9 @@ class Profile:
             table: Floats = np.array(rows, dtype=np.float64)
             sizes = np.array(self.micro_batches, dtype=float)
             if micro_batch <= sizes[0]:
-                return np.multiply(table[:, 0], micro_batch / sizes[0])
+                return np.asarray(table[:, 0] * (micro_batch / sizes[0]), dtype=np.float64)
             if micro_batch >= sizes[-1]:
-                return np.multiply(table[:, -1], micro_batch / sizes[-1])
+                return np.asarray(table[:, -1] * (micro_batch / sizes[-1]), dtype=np.float64)
             return np.array([np.interp(micro_batch, sizes, row) for row in table])
 
         forward = timed([layer.forward_s for layer in self.layers])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch.utils.data import TensorDataset, default_collate
+
+import torch
 
 
 class Batch:

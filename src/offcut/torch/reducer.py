@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-
 from offcut.torch.group import Group
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-
 from offcut.torch.sampler import Cursor
 
 

@@ -10,7 +10,6 @@ import io
 from typing import Any
 
 import torch
-
 from offcut.torch.group import Group
 from offcut.torch.state import map_tensors
 
