@@ -5,13 +5,10 @@ from __future__ import annotations
 import typer
 
 from offcut.cli.plan import plan
+from offcut.cli.profile import profile
 
 
 def register(app: typer.Typer) -> None:
     """Add every command to `app`."""
     app.command()(plan)
-
-    # A lone command would take the place of the group; a callback keeps `offcut plan` a command of its own.
-    @app.callback()
-    def _root() -> None:
-        pass
+    app.command()(profile)
