@@ -64,10 +64,17 @@ def _print(document: dict[str, Any], output: Path | None) -> None:
 
     console = Console()
     size = document["micro_batches"][-1]
-    table = Table(
-        title=f"{document['model']} on {document['device']}, micro-batch of {size}", title_justify="left"
-    )
-    for name in ("layer", "forward ms", "backward ms", "of it weights ms", "cut MB", "stored MB", "parameters MB", "±%"):
+    table = Table(title=f"{document['model']} on {document['device']}, micro-batch of {size}", title_justify="left")
+    for name in (
+        "layer",
+        "forward ms",
+        "backward ms",
+        "of it weights ms",
+        "cut MB",
+        "stored MB",
+        "parameters MB",
+        "±%",
+    ):
         table.add_column(name, justify="left" if name == "layer" else "right", no_wrap=name == "layer")
     for layer in document["layers"]:
         table.add_row(

@@ -102,9 +102,7 @@ def _linear(p: int, m: int, f: float, b: float, c: float) -> Iterator[Check]:
 
     run = _run("1f1b-so", shape, linked)
     yield check("1f1b-so", "step", ideal + 2 * (p - 1) * c, run.step_s)
-    yield from (
-        check("1f1b-so", f"in flight at {s}", min(m, 2 * (p - s) - 1), run.peak_in_flight[s]) for s in range(p)
-    )
+    yield from (check("1f1b-so", f"in flight at {s}", min(m, 2 * (p - s) - 1), run.peak_in_flight[s]) for s in range(p))
 
 
 def _interleaved(p: int, m: int) -> Iterator[Check]:
@@ -113,9 +111,7 @@ def _interleaved(p: int, m: int) -> Iterator[Check]:
         if m <= p:
             continue
         shape = Shape(ranks=p, micro_batches=m, chunks=v)
-        run = _run(
-            "interleaved", shape, plain_costs([f / v] * p * v, [b / v] * p * v, stored_bytes=[1 / v] * p * v)
-        )
+        run = _run("interleaved", shape, plain_costs([f / v] * p * v, [b / v] * p * v, stored_bytes=[1 / v] * p * v))
         case = f"p={p} m={m} v={v}"
         step = m * (f + b) + (p - 1) * (f + b) / v
         yield Check(schedule="interleaved", quantity="step", case=case, formula=step, simulated=run.step_s)

@@ -90,9 +90,7 @@ def _measure(
             next_step="Check the example inputs.",
         ) from None
     # The input is stored once, by the layer that made it.
-    held = sum(stored.values()) - sum(
-        stored.get(p, 0) for p in {x.untyped_storage().data_ptr() for x in inputs}
-    )
+    held = sum(stored.values()) - sum(stored.get(p, 0) for p in {x.untyped_storage().data_ptr() for x in inputs})
     forwards, backwards, input_only = [], [], []
     for run in range(warm_ups + repeats):
         out, forward_s = _timed(lambda: as_tuple(module(*inputs)), device)

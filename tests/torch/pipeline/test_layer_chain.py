@@ -72,7 +72,9 @@ def test_what_cannot_be_traced_is_told() -> None:
 
 def test_loading_a_model(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
-    path.write_text("import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(2, 2))\ndef no():\n    return 3\n")
+    path.write_text(
+        "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(2, 2))\ndef no():\n    return 3\n"
+    )
     assert len(layer_chain(load_model(f"{path}:build"))) == 1
     for where, message in (
         (f"{path}:none", "no function 'none'"),

@@ -71,9 +71,7 @@ def outcomes(where: str, world: int, argument: Any = None, *, timeout_s: float =
         return results
 
 
-def _worker(
-    where: str, rank: int, world: int, argument: Any, store: str, timeout_s: float, end: Connection
-) -> None:
+def _worker(where: str, rank: int, world: int, argument: Any, store: str, timeout_s: float, end: Connection) -> None:
     import torch
     import torch.distributed as dist
 

@@ -86,9 +86,7 @@ def _actions(program: Program, replicas: tuple[int, ...], copy: int) -> dict[int
     made: dict[int, list[_Action | None]] = {}
     for place in range(len(replicas)):
         lane = place * r + copy
-        made[place] = [
-            _Action.from_str(f"{stage}{'FBIW'[kind]}{i // r}") for kind, stage, i in program.lane(lane)
-        ]
+        made[place] = [_Action.from_str(f"{stage}{'FBIW'[kind]}{i // r}") for kind, stage, i in program.lane(lane)]
     return made
 
 

@@ -63,9 +63,7 @@ class OwnEngine:
         self._heard: set[tuple[int, int]] = set()
         self._posted: dict[tuple[int, int, int], list[tuple[torch.Tensor, dist.Work]]] = {}
 
-    def step(
-        self, inputs: dict[int, torch.Tensor], targets: dict[int, torch.Tensor]
-    ) -> float:
+    def step(self, inputs: dict[int, torch.Tensor], targets: dict[int, torch.Tensor]) -> float:
         """Every operation of this rank once; returns the sum of its micro-batches' losses.
 
         Gradients are left in the parameters, as of the mean over all micro-batches of the plan, this rank's share.
@@ -185,8 +183,10 @@ class OwnEngine:
         return work
 
     def _tag(self, kind: int, cut: int, i: int, k: int) -> int:
-        return 1 + self._program.stages + (
-            ((kind * self._program.stages + cut) * self._program.micro_batches + i) * _TENSORS + k
+        return (
+            1
+            + self._program.stages
+            + (((kind * self._program.stages + cut) * self._program.micro_batches + i) * _TENSORS + k)
         )
 
     @staticmethod

@@ -20,7 +20,8 @@ from offcut.torch.pipeline.own import OwnEngine
 class PlanRunner:
     """Runs `plan` in the default process group, whose ranks are the plan's devices in order.
 
-    `engine`: `native` (torch.distributed.pipelining), `own`, or `auto`: native where it can. A failure on any rank
+    `engine`: `native` (torch.distributed.pipelining), `own`, or `auto`: native where it can; `own_engine` may be a
+    subclass. A failure on any rank
     reaches the others within `timeout_s`. Raises InputError where the plan does not suit the model or the group.
     """
 
@@ -33,6 +34,7 @@ class PlanRunner:
         engine: str = "auto",
         device: torch.device | None = None,
         timeout_s: float = 60.0,
+        own_engine: type[OwnEngine] = OwnEngine,
     ) -> None:
         self.plan = plan
         self.rank = dist.get_rank()
@@ -51,9 +53,7 @@ class PlanRunner:
             for stage in self.stages
         }
         # Every rank makes every group, in one order: that is what new_group asks for.
-        self._sums = {
-            stage: new_group(ranks, timeout_s) for stage, ranks in holders.items() if len(ranks) > 1
-        }
+        self._sums = {stage: new_group(ranks, timeout_s) for stage, ranks in holders.items() if len(ranks) > 1}
         refusal = can_run(plan)
         if engine == "native" and refusal:
             raise InputError(f"torch.distributed.pipelining cannot run {plan.label}: {refusal}.", next_step="Use own.")
@@ -72,7 +72,7 @@ class PlanRunner:
             )
             self.micro_batches = self._native.micro_batches
         else:
-            self._own = OwnEngine(
+            self._own = own_engine(
                 program, self.modules, loss_fn, rank=self.rank, device=self.device, timeout_s=timeout_s
             )
             self.micro_batches = self._own.micro_batches
