@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
+import torch
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import F
 from offcut.torch.pipeline import PlanRunner
 from offcut.torch.pipeline.own import OwnEngine
+from torch import nn
 
 WIDTH = 8
 
@@ -54,12 +54,13 @@ class DelayedEngine(OwnEngine):
         self._free = 0.0
         return super().step(inputs, targets)
 
-    def _give(self, kind: int, stage: int, i: int, tensors: Any, here: Any, sends: Any) -> None:
+    def _give(self, op: Any, tensors: Any, here: Any, sends: Any) -> None:
+        kind, stage, i = op
         to_stage = stage + 1 if kind == F else stage - 1
         if self.delay_s and self._owner[to_stage, i] != self._rank:
             self._free = max(self._free, time.monotonic()) + self.delay_s
             self.board[kind, to_stage, i] = self._free
-        super()._give(kind, stage, i, tensors, here, sends)
+        super()._give(op, tensors, here, sends)
 
     def _take(self, kind: int, stage: int, i: int, here: Any) -> Any:
         got = super()._take(kind, stage, i, here)
@@ -124,25 +125,31 @@ def network(width: int, layers: int) -> nn.Module:
 
 
 def computing(rank: int, world: int, argument: dict[str, Any]) -> list[Any]:
-    """For every (plan, width, layers): (this rank's stage's forward and backward while the peer computes as well, the
-    shortest step). The stage is measured in the midst of the run, so both see the same machine."""
+    """For every (plan, width, layers): (this rank's stage's forward and backward, the step), all of them means.
+
+    Steps and measurements of the stage alternate, and the peer computes during both: on a machine with other users the
+    two see the same load."""
     found = []
     for plan, width, layers, engine in argument["cases"]:
         runner = PlanRunner(network(width, layers), plan, mse, engine=engine, timeout_s=30.0)
         stage = runner.modules[rank]
         x = torch.randn(plan.micro_batch, width)
-        measured = []
-        torch.distributed.barrier()
-        for _ in range(12):
-            given = x.clone().requires_grad_(rank > 0)
+        batch, target = torch.randn(plan.batch, width), torch.randn(plan.batch, width)
+        measured, steps = [], []
+        runner.step(batch, target)
+        for _ in range(argument["repeats"]):
+            torch.distributed.barrier()
+            for _ in range(plan.micro_batches):
+                given = x.clone().requires_grad_(rank > 0)
+                start = time.monotonic()
+                out = stage(given)
+                middle = time.monotonic()
+                out.sum().backward()
+                measured.append((middle - start, time.monotonic() - middle))
+            torch.distributed.barrier()
             start = time.monotonic()
-            out = stage(given)
-            middle = time.monotonic()
-            out.sum().backward()
-            measured.append((middle - start, time.monotonic() - middle))
-        for p in runner.parameters():
-            p.grad = None
-        step_s = _shortest(runner, plan, argument["repeats"], width)
-        low = [float(np.min([m[k] for m in measured])) for k in (0, 1)]
-        found.append((low, step_s))
+            runner.step(batch, target)
+            steps.append(time.monotonic() - start)
+        mean = [float(np.mean([m[k] for m in measured])) for k in (0, 1)]
+        found.append((mean, float(np.mean(steps))))
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,7 +49,8 @@ def pipelines(draw: st.DrawFn) -> tuple[Shape, StageCosts]:
     forward = draw(st.lists(times, min_size=p, max_size=p))
     backward = draw(st.lists(times, min_size=p, max_size=p))
     hops = draw(st.lists(st.floats(0.0, 3.0), min_size=p - 1, max_size=p - 1))
-    costs = plain_costs(forward, backward, hop_s=hops)
+    sync = draw(st.lists(st.floats(0.0, 5.0), min_size=p, max_size=p))
+    costs = replace(plain_costs(forward, backward, hop_s=hops), sync_s=np.array(sync))
     shape = Shape(ranks=p, micro_batches=m, replicas=replicas, stage_s=tuple(costs.stage_s.tolist()), hop_s=tuple(hops))
     return shape, costs
 
@@ -79,7 +82,7 @@ def test_every_program_is_complete_and_respects_its_dependencies(pipeline: tuple
             if s:
                 assert at[F, s - 1, i][1] <= at[F, s, i][0] + 1e-9
                 assert at[back, s, i][1] <= at[back, s - 1, i][0] + 1e-9
-    assert run.step_s == pytest.approx(max(end for _, end in at.values()))
+    assert run.step_s >= max(end for _, end in at.values()) * (1 - 1e-9)
 
 
 @settings(max_examples=200, deadline=None)

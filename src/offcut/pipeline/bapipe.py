@@ -14,6 +14,8 @@ what it could bring.)
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from offcut.pipeline.candidates import candidate
@@ -84,11 +86,11 @@ def _inter_layer(placing: Placing, stages: int, allowed: list[int] | None = None
 
 
 def _coarse_grained(placing: Placing, stages: int, cuts: Cuts) -> Cuts:
-    """While a chosen cut's transfer takes longer than the slowest stage, forbid cuts as dear as it and balance again."""
+    """While a chosen cut's transfer takes longer than the slowest stage, forbid cuts as dear and balance again."""
     cut_s = np.array([placing.hardware.link.transfer_s(size) for size in placing.chain.cut_bytes])
     allowed = list(range(1, placing.chain.layers))
     while True:
-        slowest = max(placing.work[b] - placing.work[a] for a, b in zip(cuts, cuts[1:], strict=False))
+        slowest = max(placing.work[b] - placing.work[a] for a, b in pairwise(cuts))
         dearest = max(cut_s[c] for c in cuts[1:-1])
         cheaper = [c for c in allowed if cut_s[c] < dearest]
         if dearest <= slowest or len(cheaper) < stages - 1:
@@ -105,7 +107,7 @@ def _memory_fit(placing: Placing, cuts: Cuts, schedule: str, micro_batches: int)
 
     def over(trial: Cuts) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         costs = placing.costs(trial, (1,) * stages, SCHEDULES[schedule])
-        return costs.state_bytes + flights * costs.stored_bytes - limits
+        return np.asarray(costs.state_bytes + flights * costs.stored_bytes - limits, dtype=np.float64)
 
     for _ in range(4 * placing.chain.layers):
         excess = over(cuts)

@@ -69,18 +69,19 @@ def _plan_bound(  # type: ignore[no-untyped-def]
     best = 0.0
     for b in range(stages):
         q = (micro_batches + replicas[b] - 1) // replicas[b]
-        f, g = forward[b], backward[b]
-        work = max(q * (f + g), f + trip + q * g, q * f + trip + g)
+        f, g, t = forward[b], backward[b], travels[b]
+        best = max(best, before + max(q * (f + g), f + trip + q * g, q * f + trip + g) + sync[b])
+        # What follows the last input gradient; all the weight gradients may come after it.
+        until = max(q * (f + t), f + trip + q * t, q * f + trip + t)
         if occupancy:
             into = hop[b - 1] if b > 0 else 0.0
             out = hop[b] if b < stages - 1 else 0.0
-            work = max(work, q * (into + out) - into)
-        # The last weight gradient may be the last thing that stage b does; only the rest of it is in the way back.
-        best = max(best, before + work + sync[b])
-        way = travels[b] - g
+            until = max(until, q * (into + out) - into)
+        way = 0.0
         for s in range(b - 1, -1, -1):
             way += travels[s] + hop[s]
-            best = max(best, before + work + way + sync[s])
+            best = max(best, before + until + way + sync[s])
+        best = max(best, before + until)
         if b < stages - 1:
             before += f + hop[b]
             trip -= forward[b + 1] + travels[b + 1] + 2 * hop[b]
@@ -248,10 +249,9 @@ def _fewest_devices(  # type: ignore[no-untyped-def]
             while r <= max_devices and r + fewest[j] < fewest[i]:
                 q = (m + r - 1) // r
                 work = max(q * (f + b), f + trip + q * b, q * f + trip + b)
-                moved = hop[i] + hop[j]
-                work = max(work, q * moved - hop[i])
+                sent = q * (hop[i] + hop[j]) - hop[i]
                 sync = 2 * (r - 1) * (w / r / bandwidth + latency)
-                if before + work + max(sync, way_back) <= limit:
+                if before + max(work + max(sync, way_back), sent + way_back) <= limit:
                     fewest[i] = r + fewest[j]
                     came[i] = j
                     count[i] = r
@@ -300,9 +300,9 @@ def _least_transfers(  # type: ignore[no-untyped-def]
                 while d + r <= devices:
                     q = (m + r - 1) // r
                     work = max(q * (f + b), f + trip + q * b, q * f + trip + b)
-                    work = max(work, q * (hop[i] + hop[j]) - hop[i])
+                    sent = q * (hop[i] + hop[j]) - hop[i]
                     sync = 2 * (r - 1) * (w / r / bandwidth + latency)
-                    if before + work + max(sync, way_back) <= limit:
+                    if before + max(work + max(sync, way_back), sent + way_back) <= limit:
                         if least + hop[j] < front[j, d + r]:
                             front[j, d + r] = least + hop[j]
                             came[j, d + r] = i

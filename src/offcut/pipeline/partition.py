@@ -110,7 +110,10 @@ def _arrays(row: Row) -> tuple[NDArray[np.float64] | bool, ...]:
     stored = np.append(0.0, np.cumsum(first.stored_bytes))
     limits = np.array(row.memory_bytes[:stages], dtype=float)
     in_flight = np.array(row.in_flight[:stages], dtype=float)
-    return times, hop, state, stored, first.cut_bytes, limits, in_flight, row.overlap
+    # No way to a layer is shorter than every layer before it on the device that does it fastest.
+    per_layer = np.min([np.diff(times[s]) for s in range(stages)], axis=0)
+    soonest = np.append(0.0, np.cumsum(per_layer))
+    return times, soonest, hop, state, stored, first.cut_bytes, limits, in_flight, row.overlap
 
 
 @njit(cache=True)
@@ -122,7 +125,7 @@ def _fits(s, i, j, state, stored, cut_bytes, limits, in_flight):  # type: ignore
 
 
 @njit(cache=True)
-def _balance(times, hop, state, stored, cut_bytes, limits, in_flight, overlap):  # type: ignore[no-untyped-def]
+def _balance(times, soonest, hop, state, stored, cut_bytes, limits, in_flight, overlap):  # type: ignore[no-untyped-def]
     stages, n = times.shape
     layers = n - 1
     best = np.full((stages + 1, n), np.inf)
@@ -160,7 +163,7 @@ def _work_s(m, s, i, j, times, hop, overlap):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _bound_of(  # type: ignore[no-untyped-def]
-    cuts, micro_batches, times, hop, state, stored, cut_bytes, limits, in_flight, overlap
+    cuts, micro_batches, times, soonest, hop, state, stored, cut_bytes, limits, in_flight, overlap
 ):
     prefix = 0.0
     bound = 0.0
@@ -172,7 +175,7 @@ def _bound_of(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _within(  # type: ignore[no-untyped-def]
-    limit, micro_batches, times, hop, state, stored, cut_bytes, limits, in_flight, overlap
+    limit, micro_batches, times, soonest, hop, state, stored, cut_bytes, limits, in_flight, overlap
 ):
     stages, n = times.shape
     layers = n - 1
@@ -183,7 +186,7 @@ def _within(  # type: ignore[no-untyped-def]
         for j in range(s + 1, layers - (stages - 1 - s) + 1):
             for i in range(j - 1, s - 1, -1):
                 compute = times[s, j] - times[s, i]
-                if micro_batches * compute > limit:
+                if soonest[i] + micro_batches * compute > limit:
                     break
                 if np.isinf(prefix[s, i]) or not _fits(s, i, j, state, stored, cut_bytes, limits, in_flight):
                     continue

@@ -1,8 +1,8 @@
 """Measure a model layer by layer on this machine's device. A program of its own: `python -m offcut.torch.profile`.
 
-Per layer and micro-batch size: the forward, the whole backward, and the part of it that only makes weight gradients (the
-whole less the input gradient alone). Warm-up runs first, then medians; `spread` is the interquartile range over the
-median of forward plus backward. Stored bytes are what autograd keeps from the forward, parameters left out.
+Per layer and micro-batch size: the forward, the whole backward, and the part of it that only makes weight gradients
+(the whole less the input gradient alone). Warm-up runs first, then medians; `spread` is the interquartile range over
+the median of forward plus backward. Stored bytes are what autograd keeps from the forward, parameters left out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-
 from offcut.errors import InputError, OffcutError
 from offcut.pipeline.profile import Layer, Profile, to_json
 from offcut.torch.pipeline.layers import LayerChain, as_tuple, layer_chain, load_function, load_model
+from torch import nn
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -43,7 +42,7 @@ def profile_model(
     for size in micro_batches:
         values = tuple(x.to(device) for x in inputs(size))
         for i in range(len(chain)):
-            measured, values = _measure(chain, i, values, device, repeats, warm_ups, size)
+            measured, values = _measure(chain, i, values, device=device, repeats=repeats, warm_ups=warm_ups, size=size)
             rows[i].append(measured)
     layers = []
     for i, sizes in enumerate(rows):
@@ -65,7 +64,14 @@ def profile_model(
 
 
 def _measure(
-    chain: LayerChain, index: int, given: Tensors, device: torch.device, repeats: int, warm_ups: int, size: int
+    chain: LayerChain,
+    index: int,
+    given: Tensors,
+    *,
+    device: torch.device,
+    repeats: int,
+    warm_ups: int,
+    size: int,
 ) -> tuple[dict[str, float], Tensors]:
     module = chain.stage(index, index + 1).to(device)
     inputs = tuple(x.detach().requires_grad_(x.is_floating_point() and index > 0) for x in given)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import nn
-
 from offcut.pipeline.plan import Plan, Stage
 from offcut.torch.pipeline import PlanRunner
+from torch import nn
 
 LAYERS, WIDTH = 8, 6
 
@@ -29,7 +29,7 @@ def make_plan(
             first_layer=first, end_layer=end, place=s % len(replicas), forward_s=1.0, backward_s=2.0, weight_grad_s=1.0,
             hop_s=1.0 if s < len(cuts) - 2 else 0.0, sync_s=0.0, parameter_bytes=0.0, state_bytes=0.0, stored_bytes=1.0,
         )
-        for s, (first, end) in enumerate(zip(cuts, cuts[1:], strict=False))
+        for s, (first, end) in enumerate(pairwise(cuts))
     )  # fmt: skip
     return Plan(
         model="toy", devices=sum(replicas), batch=batch, micro_batch=micro_batch, schedule=schedule, replicas=replicas,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-
 from offcut.errors import InputError  # noqa: E402
 from offcut.torch.pipeline.layers import layer_chain, load_model  # noqa: E402
+from torch import nn  # noqa: E402
 
 
 class Residual(nn.Module):
@@ -26,7 +26,7 @@ class Residual(nn.Module):
 
 def run(chain, cuts, x):
     values = (x,)
-    for first, end in zip(cuts, cuts[1:], strict=False):
+    for first, end in pairwise(cuts):
         out = chain.stage(first, end)(*values)
         values = out if isinstance(out, tuple) else (out,)
     return values[0]

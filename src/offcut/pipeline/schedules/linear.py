@@ -44,16 +44,19 @@ def safe_depths(shape: Shape, depths: Sequence[int]) -> NDArray[np.int64]:
     """Depth of one replica of each stage, at least 1.
 
     Stage s + 1 starts its first backward after w' of its own forwards; with r' replicas that takes (w' - 1) r' + 1
-    micro-batches in a row, which stage s must have let through before its own first backward: w r > (w' - 1) r'.
+    micro-batches in a row, which every earlier stage must have let through before a backward of its own:
+    w r > (w' - 1) r' for each of them.
     """
     replicas = shape.replica_counts
     local: list[int] = []
+    through = -1
     for s, (depth, r) in enumerate(zip(depths, replicas, strict=True)):
         w = max(1, -(-depth // r))
         if shape.caps:
             w = min(w, max(1, shape.caps[s]))
-        if local:
-            w = min(w, (local[-1] * replicas[s - 1] - 1) // r + 1)
+        if s:
+            w = min(w, (through - 1) // r + 1)
+        through = min(through, w * r) if s else w * r
         local.append(w)
     return np.array(local, dtype=np.int64)
 

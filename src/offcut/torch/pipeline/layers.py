@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch import fx, nn
-
 from offcut.errors import InputError
+from torch import fx, nn
 
 
 class LayerChain:
@@ -201,7 +200,7 @@ def load_model(where: str) -> nn.Module:
     return model
 
 
-def load_function(path: Path, name: str):  # noqa: ANN201 - whatever the user wrote
+def load_function(path: Path, name: str):
     """`name` from the Python file at `path`."""
     if not path.is_file():
         raise InputError(f"{path}: no such file.", next_step="Check the path.")

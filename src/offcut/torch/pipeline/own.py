@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
-from torch import nn
 
+import torch
 from offcut.errors import OffcutError
 from offcut.pipeline.program import B, F, Op, Program
 from offcut.torch.pipeline.boundary import Bounded
 from offcut.torch.pipeline.layers import as_tuple
+from torch import nn
 
 LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Meta = list[tuple[torch.Size, torch.dtype]]
@@ -85,7 +85,7 @@ class OwnEngine:
                     total += float(loss.detach()) * self._program.micro_batches
                     made = (loss,)
                 else:
-                    self._give(F, stage, i, tuple(x.detach() for x in made), here, sends)
+                    self._give((F, stage, i), tuple(x.detach() for x in made), here, sends)
                 kept[stage, i] = (given, made)
             elif kind == B:
                 given, made = kept.pop((stage, i))
@@ -97,7 +97,7 @@ class OwnEngine:
                     torch.autograd.backward([x for x, _ in pairs], [g for _, g in pairs])
                 if stage > 0:
                     gradients = tuple(torch.zeros_like(x) if x.grad is None else x.grad for x in given)
-                    self._give(B, stage, i, gradients, here, sends)
+                    self._give((B, stage, i), gradients, here, sends)
             else:
                 raise OffcutError("this runtime does not divide the backward.", next_step="Use the native one.")
         for _, work in sends:
@@ -153,13 +153,12 @@ class OwnEngine:
 
     def _give(
         self,
-        kind: int,
-        stage: int,
-        i: int,
+        op: Op,
         tensors: tuple[torch.Tensor, ...],
         here: dict[tuple[int, int, int], tuple[torch.Tensor, ...]],
         sends: list[tuple[torch.Tensor, dist.Work]],
     ) -> None:
+        kind, stage, i = op
         to_stage, cut = (stage + 1, stage) if kind == F else (stage - 1, stage - 1)
         to = self._owner[to_stage, i]
         if kind == F:
