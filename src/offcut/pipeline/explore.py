@@ -26,7 +26,7 @@ from offcut.pipeline.plan import Plan, Stage
 from offcut.pipeline.problem import Problem
 from offcut.pipeline.profile import Profile
 from offcut.pipeline.runners_up import Lost, Tally
-from offcut.pipeline.schedules import Schedule, Sends, schedule_named
+from offcut.pipeline.schedules import Schedule, Sends
 from offcut.pipeline.simulator import simulate
 
 #: A gap this small needs no further search.
@@ -163,7 +163,9 @@ class Explorer:
     def _refine(self, search: _Search, bound: float) -> float:
         """Uneven replicas, a tighter bound, and a local search; returns the bound."""
         devices = search.devices
-        linear = [schedule for schedule in self.problem.tried_schedules if schedule.depths]
+        linear = [schedule for schedule in self.problem.tried_schedules if schedule.depths and schedule.synchronous]
+        if not linear:
+            return bound
         tight = math.inf
         for placing in self._placings:
             chain_bound = self._chain_bound(placing, devices)
@@ -181,12 +183,13 @@ class Explorer:
             if best.step_s <= tight * (1 + _CLOSE) or len(best.stages) != len(best.replicas):
                 break
             placing = next(p for p in self._placings if p.micro_batch == best.micro_batch)
-            schedule = schedule_named(best.schedule)
-            near = [
-                search.new(placing, *split, schedule)
-                for split in neighbours(best.cuts, best.replicas, devices, placing.work)
-            ]
-            search.weigh([c for c in near if c and c.bound_s < best.step_s])
+            near: list[Candidate | None] = []
+            for split in neighbours(best.cuts, best.replicas, devices, placing.work):
+                # The bound is the same for every schedule of this family: look at one before the others are made.
+                first = search.new(placing, *split, linear[0])
+                if first is not None and first.bound_s < best.step_s:
+                    near += [first, *(search.new(placing, *split, schedule) for schedule in linear[1:])]
+            search.weigh(near)
             if search.front[0].step_s >= best.step_s * (1 - 1e-9):
                 break
         return max(bound, tight)

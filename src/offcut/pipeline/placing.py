@@ -45,6 +45,7 @@ class Placing:
         #: Cumulative forward and backward seconds by layer, on the profile's device.
         self.work = np.append(0.0, np.cumsum(self.chain.forward_s + self.chain.backward_s))
         self._total_s = [chain.total_s for chain in self._chains]
+        self._latest: tuple[tuple[Cuts, tuple[int, ...], int], StageCosts] | None = None
         self._sums = {id(chain): _sums(chain) for chain in by_kind.values()}
 
     @property
@@ -89,6 +90,13 @@ class Placing:
 
     def costs(self, cuts: Cuts, replicas: Sequence[int], schedule: Schedule) -> StageCosts:
         """Costs of stages `[cuts[s], cuts[s + 1])`; with chunks, stage s is on place s mod len(replicas)."""
+        # Schedules are tried one after the other on the same split.
+        key = (cuts, tuple(replicas), schedule.weight_copies)
+        if self._latest is None or self._latest[0] != key:
+            self._latest = (key, self._costs(cuts, replicas, schedule.weight_copies))
+        return self._latest[1]
+
+    def _costs(self, cuts: Cuts, replicas: Sequence[int], weight_copies: int) -> StageCosts:
         places, stages = len(replicas), len(cuts) - 1
         firsts = [0, *accumulate(replicas)]
         low, high = np.array(cuts[:-1]), np.array(cuts[1:])
@@ -108,7 +116,7 @@ class Placing:
         sync = [
             all_reduce_s(
                 float(parameters[s]),
-                replicas[s % places] * schedule.weight_copies,
+                replicas[s % places] * weight_copies,
                 self.hardware.slowest_link(firsts[s % places], replicas[s % places]),
             )
             for s in range(stages)
