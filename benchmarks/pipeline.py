@@ -148,7 +148,7 @@ def planning(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
                 "gap_any": found.gap_any,
                 "our_gb": found.best.memory_bytes / 1e9,
                 "memory_of_data_parallel_over_ours": parallel_bytes / found.best.memory_bytes,
-                "leanest_plan_gb": min(plan.memory_bytes for plan in found.plans) / 1e9,
+                "memory_of_data_parallel_over_leanest": parallel_bytes / min(p.memory_bytes for p in found.plans),
             }
         )
     return rows
@@ -348,9 +348,9 @@ def _print(plans: Any, quickness: Any, real: Any, summary: Any, machine: Any) ->
     print(f"\nSpeed-up over one device, {MICRO_BATCHES} micro-batches of the profile's batch a step\n")
     columns = ("model", "network", "devices", "dp_each_micro_batch", "dp_accumulating", "gpipe", "1f1b", "bapipe")
     columns += ("pipedream_steady", "pipedream_plan_synchronous", "ours", "our_plan", "bound", "gap", "our_gb")
-    columns += ("memory_of_data_parallel_over_ours",)
+    columns += ("memory_of_data_parallel_over_ours", "memory_of_data_parallel_over_leanest")
     heads = ("model", "network", "n", "DP each mb", "DP accum.", "GPipe", "1F1B", "BaPipe", "PipeDream steady")
-    heads += ("its plan, sync", "ours", "our plan", "bound", "gap", "GB", "DP GB / ours")
+    heads += ("its plan, sync", "ours", "our plan", "bound", "gap", "GB", "DP GB / ours", "DP GB / leanest")
     print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
     for row in plans:
         print("| " + " | ".join(cell(row[c]) for c in columns) + " |")

@@ -141,6 +141,28 @@ def test_our_depth_goes_only_where_a_link_is_slow() -> None:
     assert link_depths(one_slow) == [6, 5, 2, 1]
 
 
+def test_our_warm_up_keeps_the_slowest_stage_busier_with_less_in_flight_than_a_doubled_one() -> None:
+    """On uneven stages and links: nearer to the ideal rate than 1F1B-SO, and fewer micro-batches in flight."""
+    draw = np.random.default_rng(0)
+    excess: dict[str, list[float]] = {"1f1b": [], "1f1b-so": [], "1f1b-link": []}
+    depth: dict[str, list[float]] = {name: [] for name in excess}
+    for _ in range(60):
+        p = int(draw.integers(2, 8))
+        hops = np.where(draw.random(p - 1) < 0.5, 0.0, draw.uniform(0, 3, p - 1)).tolist()
+        costs = plain_costs(draw.uniform(0.5, 2, p).tolist(), draw.uniform(1, 3, p).tolist(), hop_s=hops)
+        for name in excess:
+            shapes = [
+                Shape(ranks=p, micro_batches=m, stage_s=tuple(costs.stage_s.tolist()), hop_s=tuple(hops))
+                for m in (300, 600)
+            ]
+            short, long = (simulate(SCHEDULES[name].program(shape), costs) for shape in shapes)
+            excess[name].append((long.step_s - short.step_s) / 300 / costs.stage_s.max() - 1)
+            depth[name].append(float(long.peak_in_flight[0]) / p)
+    mean = {name: float(np.mean(values)) for name, values in excess.items()}
+    assert mean["1f1b-link"] < 0.005 < mean["1f1b-so"] < mean["1f1b"]
+    assert np.mean(depth["1f1b"]) < np.mean(depth["1f1b-link"]) < np.mean(depth["1f1b-so"])
+
+
 def test_a_program_that_waits_for_itself_is_told() -> None:
     program = from_lanes([[(F, 0, 0), (B, 0, 0)], [(B, 1, 0), (F, 1, 0)]], stages=2, micro_batches=1)
     with pytest.raises(DeadlockError, match="wait for each other"):

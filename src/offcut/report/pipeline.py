@@ -61,14 +61,13 @@ def plan_figure(plan: Plan, path: Path) -> None:
         fontsize=10,
         loc="left",
     )
-    figure.legend(loc="outside lower left", ncols=5, fontsize=8, frameon=False)
     state = timeline.held @ np.array([stage.state_bytes for stage in plan.stages])
     memory.barh(range(ranks), state / 1e9, color="#bbbbbb", label="weights, gradients, optimizer")
     memory.barh(
         range(ranks), (np.array(plan.peak_bytes) - state) / 1e9, left=state / 1e9, color="#44aa99", label="activations"
     )
     memory.set_xlabel("memory at its peak (GB)")
-    memory.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.5 / max(ranks, 2)))
+    figure.legend(loc="outside lower center", ncols=6, fontsize=8, frameon=False)
     for axis in (gantt, memory):
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
