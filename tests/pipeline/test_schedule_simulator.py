@@ -150,13 +150,13 @@ def test_our_warm_up_keeps_the_slowest_stage_busier_with_less_in_flight_than_a_d
         p = int(draw.integers(2, 8))
         hops = np.where(draw.random(p - 1) < 0.5, 0.0, draw.uniform(0, 3, p - 1)).tolist()
         costs = plain_costs(draw.uniform(0.5, 2, p).tolist(), draw.uniform(1, 3, p).tolist(), hop_s=hops)
-        for name in excess:
+        for name, rates in excess.items():
             shapes = [
                 Shape(ranks=p, micro_batches=m, stage_s=tuple(costs.stage_s.tolist()), hop_s=tuple(hops))
                 for m in (300, 600)
             ]
             short, long = (simulate(SCHEDULES[name].program(shape), costs) for shape in shapes)
-            excess[name].append((long.step_s - short.step_s) / 300 / costs.stage_s.max() - 1)
+            rates.append((long.step_s - short.step_s) / 300 / costs.stage_s.max() - 1)
             depth[name].append(float(long.peak_in_flight[0]) / p)
     mean = {name: float(np.mean(values)) for name, values in excess.items()}
     assert mean["1f1b-link"] < 0.005 < mean["1f1b-so"] < mean["1f1b"]
