@@ -24,6 +24,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     ev.EpochBroken: workers.on_epoch_broken,
     ev.JobTrained: jobs.on_job_trained,
     ev.JobSubmitted: jobs.on_job_submitted,
+    ev.JobNoted: jobs.on_job_noted,
     ev.JobCancelled: jobs.on_job_cancelled,
     ev.JobPaused: jobs.on_job_paused,
     ev.JobResumed: jobs.on_job_resumed,

@@ -162,6 +162,16 @@ class JobProgressed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobNoted:
+    """Something that the job's user should know: a checkpoint that could not be written, say."""
+
+    time_s: float
+    job: str
+    text: str
+    kind: Literal["job_noted"] = "job_noted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled:
     time_s: float
     job: str
@@ -247,6 +257,7 @@ Event = (
     | JobTrained
     | JobSubmitted
     | JobProgressed
+    | JobNoted
     | JobCancelled
     | JobPaused
     | JobResumed

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
+from pydantic_core import to_json
 
 from offcut.control import Settings, State, step
 from offcut.errors import StoreError
@@ -38,10 +39,14 @@ CREATE INDEX IF NOT EXISTS story_of ON story (subject, event_id);
 CREATE TABLE IF NOT EXISTS snapshots (event_id INTEGER PRIMARY KEY, data TEXT NOT NULL);
 """
 
-_config = ConfigDict(ser_json_inf_nan="constants")
-_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")], config=_config)
-_STATE: TypeAdapter[State] = TypeAdapter(State, config=_config)
-_SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings, config=_config)
+_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+_STATE: TypeAdapter[State] = TypeAdapter(State)
+_SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
+
+
+def _json(item: Event | State | Settings) -> str:
+    # A loss may be NaN and a window's end infinite: JSON's usual null would not come back as what it was.
+    return to_json(item, inf_nan_mode="constants").decode()
 
 
 class Journal:
@@ -88,9 +93,7 @@ class Journal:
             state.settings = settings
             self.snapshot(state)
         if state.event_id == 0:
-            self._db.execute(
-                "INSERT OR REPLACE INTO meta VALUES ('settings', ?)", (_SETTINGS.dump_json(settings).decode(),)
-            )
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('settings', ?)", (_json(settings),))
         return state
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
@@ -108,7 +111,7 @@ class Journal:
         try:
             self._db.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?)",
-                (number, event.time_s, event.kind, _EVENT.dump_json(event).decode()),
+                (number, event.time_s, event.kind, _json(event)),
             )
         except sqlite3.Error as error:
             raise _unusable(self._path, error) from None
@@ -132,9 +135,7 @@ class Journal:
     def snapshot(self, state: State) -> None:
         """Keep the whole state; older snapshots go."""
         try:
-            self._db.execute(
-                "INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (state.event_id, _STATE.dump_json(state).decode())
-            )
+            self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (state.event_id, _json(state)))
             self._db.execute("DELETE FROM snapshots WHERE event_id < ?", (state.event_id,))
         except sqlite3.Error as error:
             raise _unusable(self._path, error) from None
