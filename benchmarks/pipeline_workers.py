@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 import numpy as np
-
 import torch
+from torch import nn
+
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import F
 from offcut.torch.pipeline import PlanRunner
 from offcut.torch.pipeline.own import OwnEngine
-from torch import nn
 
 WIDTH = 8
 

@@ -146,7 +146,7 @@ def test_our_warm_up_keeps_the_slowest_stage_busier_with_less_in_flight_than_a_d
     draw = np.random.default_rng(0)
     excess: dict[str, list[float]] = {"1f1b": [], "1f1b-so": [], "1f1b-link": []}
     depth: dict[str, list[float]] = {name: [] for name in excess}
-    for _ in range(60):
+    for _ in range(30):
         p = int(draw.integers(2, 8))
         hops = np.where(draw.random(p - 1) < 0.5, 0.0, draw.uniform(0, 3, p - 1)).tolist()
         costs = plain_costs(draw.uniform(0.5, 2, p).tolist(), draw.uniform(1, 3, p).tolist(), hop_s=hops)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from offcut.pipeline.problem import Problem
 
 
-def plan(  # noqa: PLR0917 - typer's parameters
+def plan(
     profile: Annotated[Path, typer.Argument(help="What `offcut profile` wrote, or a PipeDream graph file.")],
     hardware: Annotated[Path, typer.Option(help="The cluster: devices and links (TOML).")],
     devices: Annotated[str, typer.Option(help="Sizes to plan for: 4, 1:16, 2:8:2 or 1,2,4.")] = "1:8",

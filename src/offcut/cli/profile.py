@@ -13,7 +13,7 @@ import typer
 from offcut.errors import InputError, OffcutError
 
 
-def profile(  # noqa: PLR0917 - typer's parameters
+def profile(
     model: Annotated[str, typer.Argument(help="The function that builds the nn.Module, as model.py:build.")],
     micro_batch: Annotated[str, typer.Option(help="Micro-batch sizes to measure, such as 1,2,4.")] = "1",
     input_shape: Annotated[

@@ -18,7 +18,6 @@ the layers says how few devices can do it. No plan with one contiguous stage per
 
 from __future__ import annotations
 
-# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
 import math
 
 import numpy as np

@@ -131,7 +131,7 @@ class Splits:
                 )
                 yield from ((cuts, (replicas,) * stages, schedule) for cuts in found)
 
-    def _find(  # noqa: PLR0917 - the memory of what was found is keyed by position
+    def _find(
         self,
         placing: Placing,
         replicas: int,

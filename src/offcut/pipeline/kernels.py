@@ -5,7 +5,7 @@ Both take the program's arrays as they are and return (start, end, ok); ok is 0 
 
 from __future__ import annotations
 
-# ruff: noqa: PLR0917, PLR0915 - compiled functions take no keyword-only arguments and share no state
+# ruff: noqa: PLR0915 - one compiled loop each; parts of it would share all of its state
 import numpy as np
 from numba import njit
 

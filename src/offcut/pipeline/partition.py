@@ -13,7 +13,6 @@ loop stops early and costs about L^2 in all.
 
 from __future__ import annotations
 
-# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import TensorDataset, default_collate
-
 import torch
+from torch.utils.data import TensorDataset, default_collate
 
 
 class Batch:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from offcut.torch.state import map_tensors
 
 _NAME = re.compile(r"step-(\d+)\.pt")

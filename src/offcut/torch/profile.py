@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+
 from offcut.errors import InputError, OffcutError
 from offcut.pipeline.profile import Layer, Profile, to_json
 from offcut.torch.pipeline.layers import LayerChain, as_tuple, layer_chain, load_function, load_model
-from torch import nn
 
 Tensors = tuple[torch.Tensor, ...]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+
 from offcut.torch.group import Group
 
 

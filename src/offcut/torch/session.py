@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from offcut.errors import InputError
 from offcut.torch.batch import Batch, Loader
 from offcut.torch.checkpoint import Checkpoints

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+
 from offcut.torch.sampler import Cursor
 
 

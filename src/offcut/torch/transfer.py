@@ -10,6 +10,7 @@ import io
 from typing import Any
 
 import torch
+
 from offcut.torch.group import Group
 from offcut.torch.state import map_tensors
 

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import nn
+
 from offcut.pipeline.plan import Plan, Stage
 from offcut.torch.pipeline import PlanRunner
-from torch import nn
 
 LAYERS, WIDTH = 8, 6
 

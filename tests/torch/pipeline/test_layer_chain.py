@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
 from offcut.errors import InputError  # noqa: E402
 from offcut.torch.pipeline.layers import layer_chain, load_model  # noqa: E402
-from torch import nn  # noqa: E402
 
 
 class Residual(nn.Module):

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from offcut.errors import InputError
 from torch import fx, nn
+
+from offcut.errors import InputError
 
 
 class LayerChain:

@@ -71,12 +71,10 @@ def outcomes(where: str, world: int, argument: Any = None, *, timeout_s: float =
         return results
 
 
-def _worker(  # noqa: PLR0917 - the arguments of a Process
-    where: str, rank: int, world: int, argument: Any, store: str, timeout_s: float, end: Connection
-) -> None:
+def _worker(where: str, rank: int, world: int, argument: Any, store: str, timeout_s: float, end: Connection) -> None:
+    import torch
     import torch.distributed as dist
 
-    import torch
     from offcut.torch.pipeline.layers import load_function
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
-import torch
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import Program
 from offcut.torch.pipeline.boundary import Bounded
-from torch import nn
 
 LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-import torch.distributed as dist
-
 import torch
+import torch.distributed as dist
+from torch import nn
+
 from offcut.errors import OffcutError
 from offcut.pipeline.program import B, F, Op, Program
 from offcut.torch.pipeline.boundary import Bounded
 from offcut.torch.pipeline.layers import as_tuple
-from torch import nn
 
 LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Meta = list[tuple[torch.Size, torch.dtype]]

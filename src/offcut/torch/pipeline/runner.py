@@ -6,15 +6,15 @@ as a single process would have them; the optimizer's step is the caller's.
 
 from __future__ import annotations
 
-import torch.distributed as dist
-
 import torch
+import torch.distributed as dist
+from torch import nn
+
 from offcut.errors import InputError
 from offcut.pipeline.plan import Plan
 from offcut.torch.pipeline.layers import LayerChain, layer_chain
 from offcut.torch.pipeline.native import LossFn, NativeEngine, can_run, new_group
 from offcut.torch.pipeline.own import OwnEngine
-from torch import nn
 
 
 class PlanRunner:
