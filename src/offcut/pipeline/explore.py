@@ -40,7 +40,7 @@ class Findings:
     """What one size offers: the Pareto set of time against memory, fastest first, and what it is measured against.
 
     `bound_s`: no plan with one contiguous stage per device and whole backwards is faster; `gap` is how far the best
-    such plan is above it. `bound_any_s` and `gap_any` are the same for any synchronous plan whatever.
+    such plan that was found is above it (inf where only others were tried). `bound_any_s` and `gap_any` are the same for any synchronous plan whatever.
     `smallest_memory_bytes` is the least memory per device with which some plan exists.
     """
 
@@ -63,8 +63,9 @@ class Findings:
         if not self.plans:
             return "no plan fits"
         # Round up: a certificate must not promise more than was shown.
-        within = math.ceil(max(self.gap, 0.0) * 1000 - 1e-6) / 10
-        return f"within {within:.1f} % of the best possible plan of contiguous stages"
+        if math.isinf(self.gap):
+            return f"within {math.ceil(self.gap_any * 1000 - 1e-6) / 10:.1f} % of any plan at all"
+        return f"within {math.ceil(self.gap * 1000 - 1e-6) / 10:.1f} % of the best possible plan of contiguous stages"
 
 
 class _Search:
