@@ -44,6 +44,19 @@ def test_json_plan_file_and_figure(place: Path) -> None:
     assert (place / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_json_has_no_infinity_where_there_is_no_certificate(place: Path) -> None:
+    """Only a schedule outside the bound's class was tried: nothing to say of the gap, and still one valid document."""
+    done = offcut(
+        "plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4", "--devices", "2",
+        "--schedule", "zb-h1", "--stages", "2", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Infinity" not in done.stdout
+    size = json.loads(done.stdout)["sizes"][0]
+    assert size["gap"] is None
+    assert "of any plan at all" in size["certificate"]
+
+
 def test_the_report_names_stages_certificate_and_runners_up(place: Path) -> None:
     done = offcut("plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4")
     assert done.returncode == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,10 +127,10 @@ def _as_json(found: Findings) -> dict[str, Any]:
         "devices": found.devices,
         "best": found.best.to_json() if found.best else None,
         "pareto": [plan.to_json() for plan in found.plans],
-        "bound_s": found.bound_s,
-        "gap": found.gap if found.plans else None,
-        "bound_any_s": found.bound_any_s,
-        "gap_any": found.gap_any if found.plans else None,
+        "bound_s": _finite(found.bound_s),
+        "gap": _finite(found.gap),
+        "bound_any_s": _finite(found.bound_any_s),
+        "gap_any": _finite(found.gap_any),
         "certificate": found.certificate,
         "smallest_memory_bytes": found.smallest_memory_bytes,
         "lost": [
@@ -144,6 +145,11 @@ def _as_json(found: Findings) -> dict[str, Any]:
             for row in found.lost
         ],
     }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: null where there is nothing to say."""
+    return value if math.isfinite(value) else None
 
 
 def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
@@ -167,7 +173,7 @@ def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
             f"{p.samples_per_s:.1f}",
             f"{p.memory_bytes / 1e9:.2f}",
             f"{100 * p.bubble_of_step:.1f}",
-            f"<= {100 * found.gap:.1f} %",
+            f"<= {100 * found.gap:.1f} %" if math.isfinite(found.gap) else "–",
         )
     console.print(table)
     last = next(found for found in reversed(findings) if found.plans)
@@ -192,9 +198,8 @@ def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
             ", ".join(stage.skips),
         )
     console.print(stages)
-    console.print(
-        f"At {last.devices} devices: {last.certificate}; within {100 * last.gap_any:.1f} % of any plan at all."
-    )
+    any_plan = f"; within {100 * last.gap_any:.1f} % of any plan at all" if math.isfinite(last.gap) else ""
+    console.print(f"At {last.devices} devices: {last.certificate}{any_plan}.")
     lost = Table(title=f"Why the others lost at {last.devices} devices", title_justify="left")
     for name in ("plan", "family", "step s", "reason"):
         lost.add_column(name, justify="right" if name == "step s" else "left")

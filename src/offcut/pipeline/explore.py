@@ -40,7 +40,8 @@ class Findings:
     """What one size offers: the Pareto set of time against memory, fastest first, and what it is measured against.
 
     `bound_s`: no plan with one contiguous stage per device and whole backwards is faster; `gap` is how far the best
-    such plan that was found is above it (inf where only others were tried). `bound_any_s` and `gap_any` are the same for any synchronous plan whatever.
+    such plan that was found is above it (inf where only others were tried). `bound_any_s` and `gap_any` are the same
+    for any synchronous plan whatever.
     `smallest_memory_bytes` is the least memory per device with which some plan exists.
     """
 
