@@ -6,6 +6,8 @@ import typer
 
 from offcut.cli import allocate, jobs, nodes, queue, up, windows
 from offcut.cli.demo import demo
+from offcut.cli.plan import plan
+from offcut.cli.profile import profile
 
 
 def register(app: typer.Typer) -> None:
@@ -25,3 +27,5 @@ def register(app: typer.Typer) -> None:
     app.command("allocate")(allocate.allocate)
     app.command("windows")(windows.windows)
     app.command("queue")(queue.queue)
+    app.command("profile")(profile)
+    app.command("plan")(plan)
