@@ -55,11 +55,12 @@ async def serve(config: ServiceConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 
+    journal = Journal(paths.journal)
+    state = journal.load(config.settings)
     await ensure_running(paths.cluster, config.site)
     cluster = LocalCluster(paths.cluster, paths.address, paths.token)
     await cluster.connect()
-    journal = Journal(paths.journal)
-    controller = Controller(journal.load(config.settings), journal, cluster, paths, config.policy)
+    controller = Controller(state, journal, cluster, paths, config.policy)
 
     tcp = socket.create_server(("127.0.0.1", 0))
     unix = _listen_unix(paths.socket)

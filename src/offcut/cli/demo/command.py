@@ -28,7 +28,7 @@ def demo(
     start: Annotated[float, typer.Option(min=0.0, help="Where in the windows to begin, seconds.")] = 0.0,
     time_scale: Annotated[float, typer.Option(min=0.001, help="Seconds of the windows in one second.")] = 60.0,
     duration: Annotated[float, typer.Option(min=5.0, help="How long, seconds.")] = 75.0,
-    seed: Annotated[int, typer.Option(help="Of the generated windows.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the generated windows.")] = 3,
     grace: Annotated[float, typer.Option(min=0.1, help="Seconds after which a wanted node is taken.")] = 1.0,
     report: Annotated[Path, typer.Option(help="Where to write the report.", dir_okay=False)] = Path("offcut-demo.html"),
     keep: Annotated[Path | None, typer.Option(help="Keep the state directory (records, logs, report) here.")] = None,

@@ -12,7 +12,7 @@ from offcut.cluster.local.schedule import Schedule
 from offcut.errors import InputError
 from offcut.model import Window
 from offcut.traces.generate import generate
-from offcut.traces.windows import busiest, read_windows
+from offcut.traces.windows import Windows, busiest, read_windows
 
 #: The generated demo shows a machine of Summit's size, in the liveliest of so many stretches of its day.
 GENERATED_MACHINE = 4608
@@ -42,6 +42,20 @@ def jobs(nodes: int) -> list[DemoJob]:
     ]
 
 
+def _liveliest(trace: Windows, nodes: int, start_s: float, span_s: float) -> float:
+    """The start of the stretch in which the nodes that come and go most do so, and are idle for long besides."""
+
+    def liveliness(begin_s: float) -> float:
+        here = (trace.start_s < begin_s + span_s) & (trace.end_s > begin_s)
+        if len(np.unique(trace.node[here])) < nodes:
+            return 0.0
+        chosen = busiest(trace, nodes, begin_s, begin_s + span_s)
+        cut = Schedule.of_trace(trace.of_nodes(chosen), start_s=begin_s, time_scale=1.0, duration_s=span_s)
+        return cut.idle_node_seconds(span_s) / span_s * min(len(cut.windows), 6 * nodes)
+
+    return max((start_s + i * span_s for i in range(GENERATED_STRETCHES)), key=liveliness)
+
+
 def schedule(
     windows: Path | None, *, nodes: int, start_s: float, time_scale: float, duration_s: float, seed: int
 ) -> Schedule:
@@ -51,9 +65,7 @@ def schedule(
         trace = read_windows(windows)
     else:
         trace = generate(GENERATED_MACHINE, start_s + GENERATED_STRETCHES * span_s, seed)
-        starts = trace.start_s[trace.start_s >= start_s]
-        stretches = ((starts - start_s) // span_s).astype(int)
-        start_s += int(np.bincount(stretches, minlength=1).argmax()) * span_s
+        start_s = _liveliest(trace, nodes, start_s, span_s)
     chosen = busiest(trace, nodes, start_s, start_s + span_s)
     shown = {name: name if windows is not None else f"n{i:02d}" for i, name in enumerate(sorted(chosen), start=1)}
     picked = [Window(shown[w.node], w.start_s, w.end_s) for w in trace if w.node in shown]
