@@ -6,6 +6,7 @@ import typer
 
 from offcut.cli import allocate, jobs, nodes, queue, up, windows
 from offcut.cli.demo import demo
+from offcut.cli.doctor import doctor
 from offcut.cli.plan import plan
 from offcut.cli.profile import profile
 
@@ -24,6 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command("logs")(jobs.logs)
     app.add_typer(nodes.node, name="node")
     app.command("release")(nodes.release)
+    app.command("doctor")(doctor)
     app.command("allocate")(allocate.allocate)
     app.command("windows")(windows.windows)
     app.command("queue")(queue.queue)
