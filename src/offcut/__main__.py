@@ -2,4 +2,6 @@
 
 from offcut.cli import main
 
-main()
+# The solver process imports this module again, under another name.
+if __name__ == "__main__":
+    main()

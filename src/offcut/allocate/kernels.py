@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
 # mypy: disallow-untyped-decorators=False, disable-error-code="assignment"
 #: Everything within this share of the objective's magnitude is a tie.
 TIE = 5e-14
@@ -127,18 +126,6 @@ def best_at(lam: float, start: Array, low: Array, high: Array, slope: Array, bas
         total += top
         magnitude += abs(top)
     return total, magnitude
-
-
-@njit(cache=True)
-def value_of(start: Array, low: Array, high: Array, slope: Array, base: Array, answer: Array) -> float:
-    """The sum of the jobs' values at the sizes in `answer`."""
-    total = 0.0
-    for j in range(len(start) - 1):
-        for k in range(start[j], start[j + 1]):
-            if low[k] <= answer[j] <= high[k]:
-                total += base[k] + slope[k] * answer[j]
-                break
-    return total
 
 
 @njit(cache=True)

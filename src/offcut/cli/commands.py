@@ -4,6 +4,28 @@ from __future__ import annotations
 
 import typer
 
+from offcut.cli import allocate, jobs, nodes, queue, up, windows
+from offcut.cli.demo import demo
+from offcut.cli.plan import plan
+from offcut.cli.profile import profile
+
 
 def register(app: typer.Typer) -> None:
-    """Add every command to `app`."""
+    """Add every command to `app`, in the order in which help lists them."""
+    app.command("demo")(demo)
+    app.command("up")(up.up)
+    app.command("submit")(jobs.submit)
+    app.command("status")(jobs.status)
+    app.command("why")(jobs.why)
+    app.command("change")(jobs.change)
+    app.command("pause")(jobs.pause)
+    app.command("resume")(jobs.resume)
+    app.command("cancel")(jobs.cancel)
+    app.command("logs")(jobs.logs)
+    app.add_typer(nodes.node, name="node")
+    app.command("release")(nodes.release)
+    app.command("allocate")(allocate.allocate)
+    app.command("windows")(windows.windows)
+    app.command("queue")(queue.queue)
+    app.command("profile")(profile)
+    app.command("plan")(plan)

@@ -36,6 +36,7 @@ def problem(state: State) -> AllocationProblem:
                 curve=curve,
                 grow_cost_s=settings.grow_cost_s if job.job.grow_cost_s is None else job.job.grow_cost_s,
                 shrink_cost_s=settings.shrink_cost_s if job.job.shrink_cost_s is None else job.job.shrink_cost_s,
+                priority=job.job.priority,
             )
         )
     held = sum(len(job.nodes) for job in state.jobs.values() if job.phase in LIVE)
@@ -44,6 +45,7 @@ def problem(state: State) -> AllocationProblem:
         horizon_s=settings.horizon_s,
         jobs=tuple(requests),
         cost_model=settings.cost_model,
+        objective="priority" if len({request.priority for request in requests}) > 1 else "weighted",
     )
 
 

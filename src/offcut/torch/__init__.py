@@ -3,7 +3,7 @@
 - `session`: the contract with the user's script
 - `link`, `group`: the line to the agent, and one epoch's process group that can be walked away from
 - `reducer`, `sampler`, `batch`: gradients, which samples, and fetching them
-- `state`, `transfer`, `checkpoint`, `records`: what a training is, how it moves, how it is kept, and the proof
+- `state`, `transfer`, `checkpoint`: what a training is, how it moves, and how it is kept
 - `template`, `store`: programs of their own: the process that workers are forked from, and the rendezvous store
 - `demo`: the training scripts of `offcut demo`
 """

@@ -30,6 +30,38 @@ class Abandoned(ResizeError):
     """A newer epoch has come, or a peer is gone: go on under the next epoch."""
 
 
+class Pending:
+    """Work under way; `wake` is called when it is done."""
+
+    def __init__(self, work: dist.Work, wake: Callable[[], None], *, watched: bool) -> None:
+        # Held until it is done: gloo writes into the tensor.
+        self._work = work
+        self._wake = wake
+        self._error: RuntimeError | None = None
+        self.done = False
+        if watched:  # gloo has no futures for sends and receives, and they end only for one that waits
+            threading.Thread(target=self._finish, args=(work.wait,), name="offcut-watch", daemon=True).start()
+        else:
+            work.get_future().add_done_callback(lambda future: self._finish(future.value))
+
+    def _finish(self, outcome: Callable[[], object]) -> None:
+        try:
+            outcome()
+        except RuntimeError as error:
+            self._error = error
+        self.done = True
+        self._wake()
+
+    def check(self) -> None:
+        """Raise Abandoned if it failed."""
+        if self._error is not None:
+            raise _peer_is_gone(self._error) from None
+
+
+def _peer_is_gone(error: RuntimeError) -> Abandoned:
+    return Abandoned(f"a peer is gone: {str(error).splitlines()[0]}")
+
+
 class Group:
     """Collectives among the members of one epoch. All calls raise Abandoned when the epoch cannot go on."""
 
@@ -41,7 +73,7 @@ class Group:
         self._changed = changed
         #: Whether to stop waiting; whoever forms the group may change it afterwards.
         self.stale = stale
-        self._pending: list[dist.Work] = []
+        self._pending: list[Pending] = []
         self._gloo: dist.ProcessGroupGloo | None = None
         if self.world > 1:
             self._gloo = self._form()
@@ -70,39 +102,33 @@ class Group:
             raise Abandoned(f"the members did not find each other: {outcome[0]}")
         return outcome[0]
 
-    def _run(self, work: dist.Work) -> None:
-        self._pending.append(work)
-        self.wait(work)
-        self._pending.remove(work)
-
-    def wait(self, work: dist.Work) -> None:
-        """Wait until `work` is done, a peer is gone, or a newer epoch makes it pointless."""
-        if not work.is_completed():
-            work.get_future().add_done_callback(self._wake)
-            with self._changed:
-                self._changed.wait_for(lambda: work.is_completed() or self.stale())
-        if not work.is_completed():
-            raise Abandoned("a newer epoch came")
+    def _start(self, start: Callable[[], dist.Work], *, watched: bool = False) -> Pending:
         try:
-            work.wait()
+            work = start()
         except RuntimeError as error:
-            raise Abandoned(f"a peer is gone: {str(error).splitlines()[0]}") from None
+            raise _peer_is_gone(error) from None
+        pending = Pending(work, self._wake, watched=watched)
+        self._pending.append(pending)
+        return pending
 
-    def _wake(self, _: object) -> None:
+    def wait(self, pending: Pending) -> None:
+        """Wait until it is done, a peer is gone, or a newer epoch makes it pointless."""
+        with self._changed:
+            self._changed.wait_for(lambda: pending.done or self.stale())
+        if not pending.done:
+            raise Abandoned("a newer epoch came")
+        self._pending.remove(pending)
+        pending.check()
+
+    def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
-
-    def _checked(self, start: Callable[[], dist.Work]) -> dist.Work:
-        try:
-            return start()
-        except RuntimeError as error:
-            raise Abandoned(f"a peer is gone: {str(error).splitlines()[0]}") from None
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Sum `tensor` over the members, in place; every member gets the same bits."""
         gloo = self._gloo
         if gloo is not None:
-            self._run(self._checked(lambda: gloo.allreduce([tensor])))
+            self.wait(self._start(lambda: gloo.allreduce([tensor])))
 
     def gather(self, values: list[int]) -> list[list[int]]:
         """Every member's `values` (as many on each), by rank."""
@@ -111,28 +137,25 @@ class Group:
         self.all_reduce(table)
         return table.tolist()
 
-    def send(self, tensor: torch.Tensor, to: int) -> dist.Work:
-        """Start sending a contiguous tensor; `wait` for the work before changing it."""
+    def send(self, tensor: torch.Tensor, to: int) -> Pending:
+        """Start sending a contiguous tensor; `wait` for it before changing the tensor."""
         gloo = self._gloo
         if gloo is None:
             raise ResizeError("a group of one has nobody to send to")
-        work = self._checked(lambda: gloo.send([tensor], to, 0))
-        self._pending.append(work)
-        return work
+        return self._start(lambda: gloo.send([tensor], to, 0), watched=True)
 
     def receive(self, tensor: torch.Tensor, source: int) -> None:
         """Fill `tensor` with what `source` sends."""
         gloo = self._gloo
         if gloo is None:
             raise ResizeError("a group of one has nobody to receive from")
-        self._run(self._checked(lambda: gloo.recv([tensor], source, 0)))
+        self.wait(self._start(lambda: gloo.recv([tensor], source, 0), watched=True))
 
     def leave(self) -> None:
         """Done with this group: let it go now, or when its pending work has ended."""
-        self._pending = [work for work in self._pending if not work.is_completed()]
         _left_behind.append(self)
         for group in list(_left_behind):
-            group._pending = [work for work in group._pending if not work.is_completed()]
+            group._pending = [pending for pending in group._pending if not pending.done]
             if not group._pending:
                 group._gloo = None
                 _left_behind.remove(group)

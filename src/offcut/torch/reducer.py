@@ -22,6 +22,16 @@ class Tally:
     leaving: tuple[int, ...]
 
 
+#: A flat buffer, and the parameters with their views of it.
+_Flat = tuple[torch.Tensor, list[tuple[torch.nn.Parameter, torch.Tensor]]]
+
+
+def _flatten(parameters: list[torch.nn.Parameter], dtype: torch.dtype, device: torch.device) -> _Flat:
+    flat = torch.zeros(sum(p.numel() for p in parameters), dtype=dtype, device=device)
+    parts = flat.split([p.numel() for p in parameters])
+    return flat, [(p, part.view_as(p)) for p, part in zip(parameters, parts, strict=True)]
+
+
 class Reducer:
     """Gradients live in one flat buffer per dtype and device, so that a reduce copies nothing.
 
@@ -30,17 +40,18 @@ class Reducer:
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         unique = {id(p): p for p in parameters if p.requires_grad}
-        self._groups: list[tuple[torch.Tensor, list[tuple[torch.nn.Parameter, torch.Tensor]]]] = []
+        self._groups: list[_Flat] = []
         by_kind: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
         for parameter in unique.values():
             by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         for (dtype, device), members in by_kind.items():
-            flat = torch.zeros(sum(p.numel() for p in members), dtype=dtype, device=device)
-            views, start = [], 0
-            for parameter in members:
-                views.append((parameter, flat[start : start + parameter.numel()].view_as(parameter)))
-                start += parameter.numel()
-            self._groups.append((flat, views))
+            self._groups.append(_flatten(members, dtype, device))
+
+    def abandon_buffers(self) -> None:
+        """Leave the buffers to a reduce that was walked away from: it may still write into them when it ends."""
+        self._groups = [
+            _flatten([parameter for parameter, _ in views], flat.dtype, flat.device) for flat, views in self._groups
+        ]
 
     def zero(self) -> None:
         """Gradients to zero, and back into the flat buffers wherever a script has replaced them."""

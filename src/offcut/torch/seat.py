@@ -87,6 +87,9 @@ class Seat:
             link.send("ready")
         while True:
             newest = link.await_newer(self._tried)
+            if newest is not None and not self.taken and link.worker not in newest.workers:
+                self._tried = newest.epoch  # an epoch of the others; this worker's is still to come
+                continue
             if newest is None or link.worker not in newest.workers:
                 if old is not None:
                     old.leave()

@@ -23,12 +23,12 @@ from offcut.torch.batch import Batch, Loader
 from offcut.torch.checkpoint import Checkpoints
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
-from offcut.torch.records import StepRecords
 from offcut.torch.reducer import Reducer, Tally
 from offcut.torch.sampler import Cursor, Sampler, share
 from offcut.torch.seat import Alone, Left, Seat
 from offcut.torch.state import Stateful, TrainingState
 from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
+from offcut.wire.records import StepRecords
 
 __all__ = ["Left", "Session"]
 
@@ -74,6 +74,7 @@ class Session:
         self._checkpoints: Checkpoints | None = None
         self._goal_samples: int | None = None
         self._link = AgentLink.from_environment()
+        self._configure(self._link.worker if self._link else "alone")
         self._seat: Seat | Alone = Alone() if self._link is None else self._take_seat(self._link)
         #: The batch being worked on and this member's share of it; None before the first batch and after a step.
         self._batch: torch.Tensor | None = None
@@ -89,14 +90,16 @@ class Session:
         self._announced = -1
         self._goal_reached = False
 
-    def _take_seat(self, link: AgentLink) -> Seat:
-        directory = Path(os.environ[ENV_JOB_DIR])
+    def _configure(self, worker: str) -> None:
+        """What the job asks for by environment; a script that runs alone may be asked the same, for comparison."""
         goal = os.environ.get(ENV_GOAL)
         self._goal_samples = int(goal) if goal else None
         if os.environ.get(ENV_RECORDS):
-            self._records = StepRecords(directory / "records", link.worker)
+            self._records = StepRecords(Path(os.environ[ENV_JOB_DIR]) / "records", worker)
+
+    def _take_seat(self, link: AgentLink) -> Seat:
         self._checkpoints = Checkpoints(
-            directory / "checkpoints",
+            Path(os.environ[ENV_JOB_DIR]) / "checkpoints",
             float(os.environ.get(ENV_CHECKPOINT_AGE, "30")),
             lambda text: link.send("note", text=text),
         )
@@ -185,6 +188,7 @@ class Session:
             tally = self._reducer.reduce(seat.group, loss=self._loss_sum, switch=seat.newer, leaving=seat.leaving)
         except Abandoned as reason:
             self._failed = self._state.outside_model()
+            self._reducer.abandon_buffers()
             seat.abandon(str(reason))
             return False
         # Every member has applied the step before this one, or it could not have taken part in this reduce.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from offcut.errors import InputError
 from offcut.traces.process import LEVELS, SUMMIT, WindowProcess
-from offcut.traces.windows import Floats, Ints, Windows
+from offcut.traces.windows import Floats, Ints, Windows, node_names
 
 #: The hidden level is stepped at this interval; short against the time for which it remembers.
 _STEP_S = 60.0
@@ -47,9 +47,7 @@ def generate(nodes: int, duration_s: float, seed: int, process: WindowProcess = 
     start, end = np.maximum(start - warm_up_s, 0.0), np.minimum(end - warm_up_s, duration_s)
     end = np.floor(end)
     kept = end > start
-    width = max(4, len(str(nodes - 1)))
-    names = [f"n{i:0{width}d}" for i in node[kept].tolist()]
-    return Windows.from_columns(names, start[kept], end[kept])
+    return Windows.from_indices(node_names(nodes), node[kept], start[kept], end[kept])
 
 
 def draw_bundles(process: WindowProcess, nodes: int, duration_s: float, rng: np.random.Generator) -> Bundles:
@@ -57,11 +55,7 @@ def draw_bundles(process: WindowProcess, nodes: int, duration_s: float, rng: np.
     level = _hidden_level(process.memory_s, duration_s, rng)
     opens = _instants(level, process.opens_per_h, process.swing, rng)
     takes = _instants(level, process.ends_per_h, process.swing, rng)
-    # An instant sees the level tilted by the swing, for more instants fall where it is high.
-    seen = level[(opens / _STEP_S).astype(np.int64)] - process.swing
-    score = math.sqrt(process.clumping) * seen
-    score += math.sqrt(1 - process.clumping) * rng.standard_normal(len(opens))
-    size = _quantile(process.group_size, _normal_cdf(score)) * nodes / process.nodes
+    size = _quantile(process.group_size, rng.random(len(opens))) * nodes / process.nodes
     left = np.floor(size + rng.random(len(size))).astype(np.int64)
     theta = 1 / process.together - 1
     starts, ends, counts = [], [], []
@@ -112,27 +106,42 @@ def _gather(start: Floats, length: Floats, takes: Floats) -> Floats:
 
 
 def _place(bundles: Bundles, nodes: int, rng: np.random.Generator) -> tuple[Ints, Floats, Floats]:
-    """Give every window a node that is not idle then; what finds no node is left out, for the machine is all idle."""
+    """Give every window a node that is not idle then.
+
+    Where more begin than nodes are busy, the rest waits until nodes have become busy. Left out instead, they would take
+    their node-time with them: a fifth of it on a machine that is idle for a third of the time.
+    """
     idle_until = np.full(nodes, -math.inf)
-    chosen: list[npt.NDArray[np.int64]] = []
+    chosen: list[Ints] = []
     starts, ends = [], []
-    borders = np.flatnonzero(np.diff(bundles.start_s, prepend=-1.0, append=math.inf))
-    for first, last in pairwise(borders):
-        now = bundles.start_s[first]
+    borders = np.flatnonzero(np.diff(bundles.start_s, prepend=-1.0, append=math.inf)).tolist()
+    length_s = bundles.end_s - bundles.start_s
+    # (instant, number, lengths of the windows that begin then); the number tells equal instants apart.
+    groups: list[tuple[float, int, Floats]] = [
+        (float(bundles.start_s[a]), a, np.repeat(length_s[a:b], bundles.count[a:b])) for a, b in pairwise(borders)
+    ]
+    last_s = groups[-1][0] if groups else 0.0
+    number = len(length_s)
+    heapq.heapify(groups)
+    while groups:
+        now, _, wanted = heapq.heappop(groups)
         candidates = np.flatnonzero(idle_until < now)
-        wanted = np.repeat(bundles.end_s[first:last], bundles.count[first:last])[: len(candidates)]
-        if not len(wanted):
-            continue
-        if len(wanted) < len(candidates):
+        if len(wanted) > len(candidates):
+            retry_s = (idle_until.min() if not len(candidates) else now) + _RETURN_S
+            if retry_s <= last_s:
+                heapq.heappush(groups, (float(retry_s), number, wanted[len(candidates) :]))
+                number += 1
+            wanted = wanted[: len(candidates)]
+        elif len(wanted) < len(candidates):
             # The largest of log-weight + Gumbel noise: a draw without replacement in proportion to the weights.
             away = np.minimum(now - idle_until[candidates], now + _RETURN_S)
             key = rng.gumbel(size=len(candidates)) - np.log(away + _RETURN_S)
             candidates = candidates[np.argpartition(-key, len(wanted) - 1)[: len(wanted)]]
             candidates.sort()
-        idle_until[candidates] = wanted
+        idle_until[candidates] = now + wanted
         chosen.append(candidates)
         starts.append(np.full(len(wanted), now))
-        ends.append(wanted)
+        ends.append(now + wanted)
     if not chosen:
         return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
     return np.concatenate(chosen), np.concatenate(starts), np.concatenate(ends)
@@ -141,7 +150,3 @@ def _place(bundles: Bundles, nodes: int, rng: np.random.Generator) -> tuple[Ints
 def _quantile(table: tuple[float, ...], probability: Floats) -> Floats:
     """The quantile function through `table`, straight in the logarithm between its levels."""
     return np.exp(np.interp(probability, LEVELS, np.log(table)))
-
-
-def _normal_cdf(z: Floats) -> Floats:
-    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z.tolist()])

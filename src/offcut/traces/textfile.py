@@ -37,6 +37,19 @@ def read_text(path: str | Path) -> str:
         raise InputError(f"{path}, line {line}: not UTF-8 text.", next_step="Is this the right file?") from None
 
 
+def first_line(path: str | Path) -> str:
+    """The first line of `path` that is not blank, stripped, read without the rest; raises InputError as `read_text`."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            with gzip.open(file) if packed else file as lines:
+                return next((line.decode("utf-8-sig").strip() for line in lines if line.strip()), "")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+        return read_text(path).strip().partition("\n")[0].strip()
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write `text` to `path`, gzipped where the name ends in `.gz`; the same text gives the same bytes."""
     path = Path(path)

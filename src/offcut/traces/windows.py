@@ -66,14 +66,26 @@ class Windows(Sequence[Window]):
         names = column.unique().sort()
         # Rank by binary search: as quick as a categorical and independent of its version.
         index = names.search_sorted(column).to_numpy().astype(np.int64) if len(column) else np.zeros(0, np.int64)
+        return cls.from_indices(tuple(names.to_list()), index, start_s, end_s, expected_end_s)
+
+    @classmethod
+    def from_indices(
+        cls,
+        names: tuple[str, ...],
+        node: npt.ArrayLike,
+        start_s: npt.ArrayLike,
+        end_s: npt.ArrayLike,
+        expected_end_s: npt.ArrayLike | None = None,
+    ) -> Windows:
+        """As `from_columns`, with nodes as indices in the sorted `names`, some of which may have no window."""
+        index = np.asarray(node, np.int64)
         start = np.asarray(start_s, np.float64)
-        end = np.asarray(end_s, np.float64)
         order = np.lexsort((index, start))
         table = cls(
-            names=tuple(names.to_list()),
+            names=names,
             node=index[order],
             start_s=start[order],
-            end_s=end[order],
+            end_s=np.asarray(end_s, np.float64)[order],
             expected_end_s=None if expected_end_s is None else np.asarray(expected_end_s, np.float64)[order],
         )
         table._check()
@@ -148,6 +160,16 @@ class Windows(Sequence[Window]):
         part = self._take(new_index[self.node] >= 0)
         return Windows(tuple(wanted), new_index[part.node], part.start_s, part.end_s, part.expected_end_s)
 
+    def sample(self, count: int, seed: int) -> Windows:
+        """The windows of `count` nodes drawn at random; raises InputError where the trace has fewer."""
+        if not 1 <= count <= len(self.names):
+            raise InputError(
+                f"windows: {count} nodes asked for, but the trace has {len(self.names)}.",
+                next_step=f"Ask for 1 to {len(self.names)} nodes.",
+            )
+        drawn = np.random.default_rng(seed).choice(len(self.names), count, replace=False)
+        return self.of_nodes(self.names[i] for i in drawn.tolist())
+
     def between(self, start_s: float, end_s: float) -> Windows:
         """What of the windows lies in `[start_s, end_s)`, cut at its borders, on the same clock."""
         part = self._take((self.end_s > start_s) & (self.start_s < end_s))
@@ -165,6 +187,12 @@ class Windows(Sequence[Window]):
         times = np.unique(np.concatenate((starts, ends, [] if origin_s is None else [origin_s])))
         count = np.searchsorted(starts, times, "right") - np.searchsorted(ends, times, "right")
         return times, count.astype(np.int64)
+
+
+def node_names(nodes: int) -> tuple[str, ...]:
+    """The names of a machine's nodes where nobody named them: `n0000`, `n0001`, ..., padded so that they sort."""
+    width = max(4, len(str(nodes - 1)))
+    return tuple(f"n{i:0{width}d}" for i in range(nodes))
 
 
 def busiest(windows: Iterable[Window], count: int, start_s: float, end_s: float) -> list[str]:

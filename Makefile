@@ -1,0 +1,30 @@
+# Two commands on a fresh machine with Python >= 3.11: `make demo` and `make test`. Each makes .venv itself.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-full lint docs clean
+
+demo: .venv/.ready
+	$(BIN)/offcut demo
+
+# Two workers; what starts real agents and trainings runs in one of them, one test after another.
+test: .venv/.ready
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+
+test-full: .venv/.ready
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+lint: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/.ready: pyproject.toml constraints.txt scripts/make-venv
+	PYTHON=$(PYTHON) scripts/make-venv
+	touch $@
+
+clean:
+	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,122 @@
+"""Whether every promise was kept: hand-backs in time, no step lost, the loss of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offcut.cli.demo.plan import DemoJob
+from offcut.wire import local
+from offcut.wire.records import StepHistory, history
+
+#: How far a loss may be from the undisturbed run's: sums are taken in another order, nothing else differs.
+LOSS_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class JobCheck:
+    id: str
+    state: str
+    #: Stable steps, as the controller was told.
+    steps: int
+    samples: int
+    loss: float | None
+    reference_loss: float | None
+    #: Stable steps that the records do not show whole, and steps that were done again.
+    lost: int
+    redone: int
+    #: Samples of a data epoch that counted more than once.
+    repeated: int
+
+    @property
+    def difference(self) -> float | None:
+        if self.loss is None or self.reference_loss is None:
+            return None
+        return abs(self.loss - self.reference_loss)
+
+    @property
+    def held(self) -> bool:
+        if self.steps == 0:
+            return True
+        same = self.difference is not None and self.difference <= LOSS_TOLERANCE
+        return same and self.lost == 0 and self.repeated == 0
+
+
+def check_job(shown: dict[str, Any], directory: Path, job: DemoJob, scratch: Path) -> JobCheck:
+    """Compare a job's records with what it reported and with an undisturbed run of the same script."""
+    steps = history(directory / "records")
+    stable = int(shown["steps"])
+    last = steps.get(stable)
+    samples = sum(len(record.samples) for step, record in steps.items() if step <= stable)
+    return JobCheck(
+        id=shown["id"],
+        state=shown["state"],
+        steps=stable,
+        samples=samples,
+        loss=last.loss if last else None,
+        reference_loss=_reference(job, samples, stable, scratch) if stable else None,
+        lost=sum(not _whole(steps.get(step)) for step in range(1, stable + 1)),
+        redone=sum(max(0, len(record.applied_in) - 1) for record in steps.values()),
+        repeated=_repeated(steps, stable),
+    )
+
+
+def _whole(record: StepHistory | None) -> bool:
+    return record is not None and record.loss is not None and bool(record.samples)
+
+
+def _repeated(steps: dict[int, StepHistory], stable: int) -> int:
+    seen: dict[int, Counter[int]] = {}
+    for step, record in steps.items():
+        if step <= stable:
+            seen.setdefault(record.data_epoch, Counter()).update(record.samples)
+    return sum(times - 1 for counter in seen.values() for times in counter.values())
+
+
+def _reference(job: DemoJob, samples: int, step: int, scratch: Path) -> float | None:
+    """The loss at `step` of the same script run alone, by plain Python, with nobody coming or going."""
+    directory = scratch / f"reference-{job.name}"
+    directory.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        local.ENV_JOB_DIR: str(directory),
+        local.ENV_RECORDS: "1",
+        local.ENV_GOAL: str(samples),
+    }
+    done = subprocess.run(
+        [sys.executable, str(job.script)], env=environment, cwd=directory, capture_output=True, check=False
+    )
+    (directory / "output").write_bytes(done.stdout + done.stderr)
+    record = history(directory / "records").get(step)
+    return record.loss if record else None
+
+
+def check_jobs(
+    shown: list[dict[str, Any]],
+    directory: Callable[[str], Path],
+    jobs: dict[str, DemoJob],
+    scratch: Path,
+    done: Callable[[str], None],
+) -> list[JobCheck]:
+    """Check every job; `done` hears each id when its reference run has ended."""
+
+    def one(job: dict[str, Any]) -> JobCheck:
+        checked = check_job(job, directory(job["id"]), jobs[job["id"]], scratch)
+        done(job["id"])
+        return checked
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(one, shown))
+
+
+def late_hand_backs(hand_backs: list[dict[str, Any]], grace_s: float) -> list[dict[str, Any]]:
+    """Wanted nodes that were not back within the grace, or were taken by force."""
+    return [item for item in hand_backs if item["killed"] or item["took_s"] > grace_s]

@@ -1,0 +1,174 @@
+"""The demo command: set the stage, watch, stop, check, sum up."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from offcut.cli.demo.check import JobCheck
+from offcut.cli.shared import JsonOption, console, print_json
+from offcut.service.paths import StatePaths
+
+#: An allocation lasts seconds where time is compressed.
+HORIZON_S = 10.0
+_LOOK_S = 0.25
+
+
+def demo(
+    nodes: Annotated[int, typer.Option(min=1, max=64, help="Virtual nodes.")] = 8,
+    windows: Annotated[
+        Path | None, typer.Option(help="Idle windows (node,start_s,end_s); default: generated.", dir_okay=False)
+    ] = None,
+    start: Annotated[float, typer.Option(min=0.0, help="Where in the windows to begin, seconds.")] = 0.0,
+    time_scale: Annotated[float, typer.Option(min=0.001, help="Seconds of the windows in one second.")] = 60.0,
+    duration: Annotated[float, typer.Option(min=5.0, help="How long, seconds.")] = 75.0,
+    seed: Annotated[int, typer.Option(help="Of the generated windows.")] = 1,
+    grace: Annotated[float, typer.Option(min=0.1, help="Seconds after which a wanted node is taken.")] = 1.0,
+    report: Annotated[Path, typer.Option(help="Where to write the report.", dir_okay=False)] = Path("offcut-demo.html"),
+    keep: Annotated[Path | None, typer.Option(help="Keep the state directory (records, logs, report) here.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Watch three real trainings on nodes that come and go; then see every promise checked. Exit 1 if one was broken.
+
+    Examples: `offcut demo`, `offcut demo --windows windows.csv.gz --nodes 6 --start 90000 --time-scale 60 --json`
+    """
+    from offcut.cli.demo import check, plan
+    from offcut.cli.demo.stage import stage
+
+    schedule = plan.schedule(windows, nodes=nodes, start_s=start, time_scale=time_scale, duration_s=duration, seed=seed)
+    wanted = plan.jobs(nodes)
+    with stage(schedule, grace_s=grace, horizon_s=HORIZON_S, keep=keep) as running:
+        jobs = {running.submit(job): job for job in wanted}
+        running.client.post("/v1/begin")
+        began_s = time.time()
+        _watch(running, list(schedule.nodes), duration, live=not json)
+        status = running.client.get("/v1/status")
+        statistics = running.client.get("/v1/statistics")
+        running.stop()
+        with nullcontext() if json else console.status("Running the same scripts undisturbed, to compare …"):
+            checks = check.check_jobs(status["jobs"], running.paths.job, jobs, running.paths.root, lambda job: None)
+        late = check.late_hand_backs(statistics["cluster"]["hand_backs"], grace)
+        document = _document(status, statistics, checks, late, began_s)
+        document["report"] = str(_report(running.paths, document, report))
+    if json:
+        print_json(document)
+    else:
+        _summarise(document, checks)
+    if not document["promises_held"]:
+        raise typer.Exit(1)
+
+
+def _watch(running: Any, names: list[str], duration_s: float, *, live: bool) -> None:
+    from offcut.cli.demo.view import screen
+
+    began_s = time.monotonic()
+    shown = Live(console=console, auto_refresh=False, transient=True) if live and console.is_terminal else None
+    with shown or nullcontext():
+        said_s = 0.0
+        while (elapsed_s := time.monotonic() - began_s) < duration_s:
+            status = running.client.get("/v1/status")
+            if shown is not None:
+                shown.update(screen(status, names, elapsed_s, duration_s), refresh=True)
+            elif live and elapsed_s - said_s >= 5.0:
+                said_s = elapsed_s
+                sizes = ", ".join(f"{job['id']} {job['size']} nodes, step {job['steps']}" for job in status["jobs"])
+                console.print(f"{elapsed_s:3.0f} s: {sizes}", highlight=False)
+            time.sleep(max(0.0, min(_LOOK_S, duration_s - elapsed_s)))
+
+
+def _document(
+    status: dict[str, Any],
+    statistics: dict[str, Any],
+    checks: list[JobCheck],
+    late: list[dict[str, Any]],
+    began_s: float,
+) -> dict[str, Any]:
+    hand_backs = sorted(item["took_s"] for item in statistics["cluster"]["hand_backs"])
+    first_step_s = status["first_step_s"]
+    return {
+        "promises_held": not late and all(item.held for item in checks),
+        "promises": {
+            "queue_never_waits": not late,
+            "no_step_lost": all(item.lost == 0 and item.repeated == 0 for item in checks),
+            "loss_of_an_undisturbed_run": all(item.held for item in checks),
+        },
+        "steps_lost": sum(item.lost for item in checks),
+        "steps_redone": sum(item.redone for item in checks),
+        "samples": sum(item.samples for item in checks),
+        "node_seconds": {
+            "offered": round(statistics["cluster"]["idle_node_s"], 1),
+            "used": round(status["used_node_s"], 1),
+        },
+        "resizes": {key: status["resizes"][key] for key in ("count", "p50_ms", "p95_ms")},
+        "hand_backs": {
+            "count": len(hand_backs),
+            "late": len(late),
+            "longest_s": hand_backs[-1] if hand_backs else None,
+        },
+        "first_step_after_s": None if first_step_s is None else round(first_step_s - began_s, 2),
+        "jobs": [
+            {
+                "id": item.id,
+                "state": item.state,
+                "steps": item.steps,
+                "samples": item.samples,
+                "loss": item.loss,
+                "reference_loss": item.reference_loss,
+                "difference": item.difference,
+                "steps_lost": item.lost,
+                "steps_redone": item.redone,
+            }
+            for item in checks
+        ],
+    }
+
+
+def _report(paths: StatePaths, document: dict[str, Any], target: Path) -> Path:
+    from offcut.report.page import table
+    from offcut.report.run import write_report
+
+    headings = ("id", "state", "steps", "steps_lost", "steps_redone", "loss", "reference_loss", "difference")
+    rows = [[job[heading] for heading in headings] for job in document["jobs"]]
+    jobs = table([heading.replace("_", " ") for heading in headings], rows)
+    promises = {promise.replace("_", " "): held for promise, held in document["promises"].items()}
+    written = write_report(paths, promises=promises, jobs=jobs)
+    target.write_bytes(written.read_bytes())
+    return target.absolute()
+
+
+def _summarise(document: dict[str, Any], checks: list[JobCheck]) -> None:
+    table = Table(title="What was trained on nodes that came and went, against an undisturbed run")
+    for heading in ("job", "state", "stable steps", "lost", "redone", "loss", "undisturbed", "difference"):
+        table.add_column(heading, justify="left" if heading in ("job", "state") else "right")
+    for item in checks:
+        table.add_row(
+            *(item.id, item.state, f"{item.steps:,}", str(item.lost), str(item.redone)),
+            "" if item.loss is None else f"{item.loss:.6f}",
+            "" if item.reference_loss is None else f"{item.reference_loss:.6f}",
+            "" if item.difference is None else f"{item.difference:.1e}",
+        )
+    console.print(table)
+    resizes, hand_backs, node_s = document["resizes"], document["hand_backs"], document["node_seconds"]
+    if resizes["count"]:
+        console.print(
+            f"{resizes['count']} resizes: median {resizes['p50_ms']:.0f} ms, 95 % within {resizes['p95_ms']:.0f} ms, "
+            "from the controller's word to the first step in the new membership."
+        )
+    if hand_backs["count"]:
+        console.print(
+            f"{hand_backs['count']} nodes wanted back while held, {hand_backs['late']} late; "
+            f"the slowest was back after {hand_backs['longest_s']:.2f} s."
+        )
+    used = node_s["used"] / node_s["offered"] if node_s["offered"] else 0.0
+    console.print(f"{node_s['used']:.0f} of {node_s['offered']:.0f} idle node-seconds trained ({100 * used:.0f} %).")
+    for promise, held in document["promises"].items():
+        console.print(
+            f"  [{'green' if held else 'bold red'}]{'held' if held else 'BROKEN'}[/] {promise.replace('_', ' ')}"
+        )
+    console.print(f"The report, with who had which node when: {document['report']}", soft_wrap=True)

@@ -1,0 +1,92 @@
+"""The controller that the demo runs, as a process of its own, with its cluster and a state directory to throw away."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offcut.cli.demo.plan import PRELOAD, DemoJob
+from offcut.cluster.local.schedule import Schedule
+from offcut.errors import OffcutError
+from offcut.service.paths import StatePaths
+from offcut.traces.windows import write_windows
+from offcut.wire.client import Client
+from offcut.wire.jobspec import JobSpec
+
+_START_PATIENCE_S = 60.0
+_STOP_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    paths: StatePaths
+    client: Client
+    process: subprocess.Popen[bytes]
+
+    def submit(self, job: DemoJob) -> str:
+        """The job's id."""
+        spec = JobSpec(
+            name=job.name,
+            command=[str(job.script)],
+            sizes=job.sizes,
+            workdir=str(job.script.parent),
+            checkpoint_age_s=4.0,
+            step_records=True,
+        )
+        submitted: dict[str, Any] = self.client.post("/v1/jobs", spec.model_dump())
+        return str(submitted["id"])
+
+    def stop(self) -> None:
+        """Let members leave in good order, and everything end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_STOP_PATIENCE_S)
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+
+
+@contextlib.contextmanager
+def stage(schedule: Schedule, *, grace_s: float, horizon_s: float, keep: Path | None) -> Iterator[Stage]:
+    """A running controller whose windows' clock waits for `begin`; everything is gone afterwards but `keep`."""
+    # A short path: UNIX sockets lie in it.
+    root = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="offcut-"))
+    paths = StatePaths(root)
+    paths.prepare()
+    windows = root / "windows.csv"
+    write_windows(windows, schedule.windows)
+    command = [
+        *(sys.executable, "-m", "offcut", "up", "--state", str(root), "--windows", str(windows)),
+        *("--grace", str(grace_s), "--horizon", str(horizon_s), "--wait-begin", "--preload", ",".join(PRELOAD)),
+        "--log-json",
+    ]
+    with (root / "controller.log").open("ab") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    running = Stage(paths, Client(paths.socket), process)
+    try:
+        _await_ready(running)
+        yield running
+    finally:
+        running.stop()
+        running.client.close()
+        if keep is None:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _await_ready(running: Stage) -> None:
+    give_up_s = time.monotonic() + _START_PATIENCE_S
+    while not running.paths.socket.exists():
+        if running.process.poll() is not None or time.monotonic() > give_up_s:
+            log = (running.paths.root / "controller.log").read_text(errors="replace")
+            raise OffcutError(f"The demo's controller did not start: {log[-500:]}")
+        time.sleep(0.02)

@@ -1,0 +1,58 @@
+"""Commands about nodes: release them, or play the local cluster's queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from offcut.cli.shared import JsonOption, StateOption, client, console, print_json
+from offcut.errors import InputError
+
+NamesArgument = Annotated[list[str], typer.Argument(help="Names of nodes.")]
+
+node = typer.Typer(help="Play the local cluster's queue by hand.", no_args_is_help=True)
+
+
+@node.command("want")
+def want(names: NamesArgument, state: StateOption = None, json: JsonOption = False) -> None:
+    """Want nodes back, as the queue would. Example: `offcut node want n03`"""
+    _play("want", names, state, json, "The queue wants")
+
+
+@node.command("offer")
+def offer(names: NamesArgument, state: StateOption = None, json: JsonOption = False) -> None:
+    """Leave nodes idle, as the queue would. Example: `offcut node offer n03`"""
+    _play("offer", names, state, json, "The queue leaves idle")
+
+
+def _play(verb: str, names: list[str], state: StateOption, json: bool, words: str) -> None:
+    with client(state) as controller:
+        answer = controller.post(f"/v1/nodes/{verb}", {"nodes": names})
+    if json:
+        print_json(answer)
+    else:
+        console.print(f"{words}: {', '.join(names)}")
+
+
+def release(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of nodes.")] = None,
+    all_nodes: Annotated[bool, typer.Option("--all", help="Every node; and claim none again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Claim nodes again after --all.")] = False,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Hand nodes back to the queue now.
+
+    Examples: `offcut release n03`, `offcut release --all`, `offcut release --undo`
+    """
+    if bool(names) + all_nodes + undo != 1:
+        raise InputError("release: name nodes, or give --all, or --undo.", next_step="See: offcut release --help")
+    with client(state) as controller:
+        shown = controller.post("/v1/claim") if undo else controller.post("/v1/release", {"nodes": names or []})
+    if json:
+        print_json(shown)
+    elif undo:
+        console.print("Claiming idle nodes again.")
+    else:
+        console.print("Every node is being handed back." if all_nodes else f"Handed back: {', '.join(names or [])}")

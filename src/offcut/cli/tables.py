@@ -1,0 +1,50 @@
+"""Tables of jobs and nodes, for `status` and the demo's live view."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from offcut.cli.shared import count
+
+#: One colour per job, in order of submission.
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+STATE_STYLE = {
+    "running": "green",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "finishing": "green",
+    "finished": "bold green",
+    "failed": "bold red",
+    "cancelled": "red",
+}
+
+
+def job_table(jobs: list[dict[str, Any]]) -> Table:
+    table = Table(title=None, expand=False)
+    for heading in ("job", "state", "size", "sizes", "steps", "loss", "samples/s", "redone"):
+        table.add_column(heading, justify="left" if heading in ("job", "state") else "right")
+    for i, job in enumerate(jobs):
+        table.add_row(
+            Text(job["id"], style=COLOURS[i % len(COLOURS)]),
+            Text(job["state"], style=STATE_STYLE.get(job["state"], "")),
+            str(job["size"]),
+            job["sizes"],
+            f"{job['steps']:,}",
+            "" if job["loss"] is None else f"{job['loss']:.4f}",
+            count(job["rate"]) if job["rate"] else "",
+            str(job["steps_redone"]) if job["steps_redone"] else "",
+        )
+    return table
+
+
+def node_table(nodes: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for heading in ("node", "phase", "job", "worker"):
+        table.add_column(heading)
+    for node in nodes:
+        table.add_row(node["name"], node["phase"], node["job"] or "", node["worker"] if node["job"] else "")
+    return table

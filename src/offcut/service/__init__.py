@@ -1,0 +1,12 @@
+"""The running controller: events in, effects out.
+
+- `paths`: what lies where in the state directory, and the lock on it
+- `controller`: journal, step, effects: the loop
+- `agents`: connections of agents, and noticing when one is gone
+- `solver`: allocation problems answered in a process of their own
+- `rendezvous`: the store through which members find each other, kept alive or adopted
+- `metrics`: resize latencies, throughput, node-seconds
+- `views`: what people and programs are shown
+- `app`: the HTTP and WebSocket API
+- `run`: all of it together, until it is told to stop
+"""

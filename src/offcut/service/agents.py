@@ -1,0 +1,99 @@
+"""Connections of agents. A closed connection means that the agent is gone, unless it is back within a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from offcut.wire import messages
+
+_log = structlog.get_logger()
+
+#: An agent that was cut off may dial in again for this long before its node counts as lost.
+RECONNECT_S = 1.0
+#: An agent that is connected and silent for this long is frozen or cut off.
+SILENCE_S = 5.0
+
+
+class Socket(Protocol):
+    async def send_text(self, data: str) -> None: ...
+    async def close(self, code: int = 1000, reason: str | None = None) -> None: ...
+
+
+class AgentConnection:
+    """Messages to one agent, in order."""
+
+    def __init__(self, node: str, pilot: str, socket: Socket) -> None:
+        self.node = node
+        self.pilot = pilot
+        self.heard_s = asyncio.get_running_loop().time()
+        self._socket = socket
+        self._waiting: asyncio.Queue[messages.Message] = asyncio.Queue()
+
+    def send(self, message: messages.Message) -> None:
+        self._waiting.put_nowait(message)
+
+    async def pump(self) -> None:
+        """Send what is waiting, until cancelled or cut."""
+        while True:
+            message = await self._waiting.get()
+            await self._socket.send_text(message.model_dump_json())
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+
+class Agents:
+    """All connected agents by node; `gone` is called with a node whose agent does not come back."""
+
+    def __init__(self, gone: Callable[[str], None]) -> None:
+        self._gone = gone
+        self._connected: dict[str, AgentConnection] = {}
+        self._missing: dict[str, asyncio.TimerHandle] = {}
+
+    def connected(self, connection: AgentConnection) -> None:
+        missing = self._missing.pop(connection.node, None)
+        if missing is not None:
+            missing.cancel()
+        self._connected[connection.node] = connection
+
+    def disconnected(self, connection: AgentConnection) -> None:
+        if self._connected.get(connection.node) is not connection:
+            return
+        del self._connected[connection.node]
+        self.expect(connection.node, RECONNECT_S)
+
+    def expect(self, node: str, within_s: float) -> None:
+        """The node counts as lost unless its agent dials in within `within_s`."""
+        loop = asyncio.get_running_loop()
+        if node not in self._connected and node not in self._missing:
+            self._missing[node] = loop.call_later(within_s, self._give_up, node)
+
+    def _give_up(self, node: str) -> None:
+        self._missing.pop(node, None)
+        self._gone(node)
+
+    def send(self, node: str, message: messages.Message) -> None:
+        """To the node's agent; dropped if there is none, for its end is an event of its own."""
+        connection = self._connected.get(node)
+        if connection is not None:
+            connection.send(message)
+
+    async def watch(self) -> None:
+        """Cut off agents that are silent."""
+        loop = asyncio.get_running_loop()
+        while True:
+            before_s = loop.time()
+            await asyncio.sleep(SILENCE_S / 10)
+            # If this process itself did not get to run, an agent's silence proves nothing.
+            if loop.time() - before_s > SILENCE_S / 3:
+                continue
+            for connection in list(self._connected.values()):
+                if loop.time() - connection.heard_s > SILENCE_S:
+                    _log.info("agent_silent", node=connection.node)
+                    del self._connected[connection.node]
+                    self._gone(connection.node)
+                    await connection.close()

@@ -1,0 +1,336 @@
+"""The loop: an event is journalled, `control.step` answers it, the effects are carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from offcut.cluster.base import Cluster
+from offcut.control import JobState, State, step
+from offcut.control.state import ENDED, LIVE
+from offcut.errors import OffcutError
+from offcut.model import Allocation, effects, events
+from offcut.model.events import Member
+from offcut.service.agents import AgentConnection, Agents
+from offcut.service.metrics import Metrics
+from offcut.service.paths import StatePaths
+from offcut.service.rendezvous import Rendezvous
+from offcut.service.solver import Solver
+from offcut.store.journal import SNAPSHOT_EVERY, Journal
+from offcut.wire import messages
+
+_log = structlog.get_logger()
+
+#: How often the jobs' samples are noted for the report.
+_NOTE_S = 1.0
+
+
+class Controller:
+    """Single-threaded: everything here runs in one asyncio loop, and `handle` answers an event at once."""
+
+    def __init__(
+        self, state: State, journal: Journal, cluster: Cluster, paths: StatePaths, policy: str | None = None
+    ) -> None:
+        self.state = state
+        self.metrics = Metrics()
+        self._journal = journal
+        self._cluster = cluster
+        self._paths = paths
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.solver = Solver(self._solved, policy)
+        self.agents = Agents(self._agent_gone)
+        self.rendezvous = Rendezvous(paths, self._rendezvous_changed)
+        #: Epochs that wait for a rendezvous store.
+        self._unsent: dict[str, effects.SetEpoch] = {}
+        #: Called after every event: live views listen here.
+        self.on_change: list[Callable[[], None]] = []
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Reconcile with what was running before, then follow the cluster until cancelled."""
+        self._keep(self.rendezvous.keep())
+        self._keep(self.agents.watch())
+        self._keep(self._note_samples())
+        await self._reconcile()
+        async for event in self._cluster.observe():
+            self.handle(event)
+
+    async def _reconcile(self) -> None:
+        """After a restart: what the journal says and what the cluster holds may differ."""
+        now_s = time.time()
+        held = await self._cluster.claimed()
+        known = {node.name for node in self.state.nodes.values() if node.phase != "idle"}
+        lost = tuple(sorted(known - held))
+        if lost:
+            self.handle(events.NodesChanged(time_s=now_s, lost=lost))
+        strangers = sorted(held - known)
+        if strangers:
+            await self._cluster.release(strangers)
+        # What was idle then may not be now; what is idle now is told by observe().
+        idle = tuple(node.name for node in self.state.nodes.values() if node.phase == "idle")
+        if idle:
+            self.handle(events.NodesChanged(time_s=now_s, lost=idle))
+        for name in sorted(known & held):
+            self.agents.expect(name, 10.0)
+        for key, at_s in list(self.state.timers.items()):
+            self._arm(key, at_s)
+        if self.state.asked is not None:
+            self.solver.ask(self.state.version, self.state.asked)
+
+    async def _note_samples(self) -> None:
+        """For the report: progress is not journalled."""
+        while True:
+            await asyncio.sleep(_NOTE_S)
+            samples = {item.job.id: item.progress.samples for item in self.state.jobs.values() if item.phase in LIVE}
+            if samples:
+                with self._paths.telemetry.open("a") as file:
+                    file.write(json.dumps({"time_s": round(time.time(), 3), "samples": samples}) + "\n")
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self.solver.close()
+        self._journal.snapshot(self.state)
+        self._journal.close()
+
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("task_failed", error=str(error))
+
+    # -- events in ----------------------------------------------------------------------------------------------------
+
+    def handle(self, event: events.Event) -> None:
+        """Answer one event, now."""
+        if isinstance(event, events.JobProgressed):
+            self._progressed(event)
+            return
+        self._journal.append(self.state.event_id + 1, event)
+        caused = step(self.state, event)
+        for effect in caused:
+            self._carry_out(effect)
+        told = [effect for effect in caused if isinstance(effect, effects.Tell)]
+        if told:
+            self._journal.tell(self.state.now_s, told)
+        if self.state.event_id % SNAPSHOT_EVERY == 0:
+            self._journal.snapshot(self.state)
+        for listener in self.on_change:
+            listener()
+
+    def _progressed(self, event: events.JobProgressed) -> None:
+        step(self.state, event)
+        self.metrics.progressed(event.time_s, event.job, event.samples)
+
+    def _solved(self, version: int, answer: Allocation | str) -> None:
+        now_s = time.time()
+        if isinstance(answer, str):
+            self.handle(events.SolveFailed(time_s=now_s, version=version, reason=answer))
+        else:
+            self.handle(events.Solved(time_s=now_s, version=version, allocation=answer))
+
+    def _agent_gone(self, node: str) -> None:
+        """Its training is over as far as we can tell; if the node is still ours, hand it back."""
+        if node in self.state.nodes and self.state.nodes[node].phase != "idle":
+            _log.info("agent_gone", node=node)
+            self.handle(events.NodesChanged(time_s=time.time(), lost=(node,)))
+            self._keep(self._cluster_call(self._cluster.release((node,))))
+
+    # -- effects out --------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.Release():
+                self._keep(self._cluster_call(self._cluster.release(effect.nodes)))
+            case effects.Claim():
+                self._keep(self._cluster_call(self._cluster.claim(effect.nodes, effect.until_s)))
+            case effects.SetEpoch():
+                self._set_epoch(effect)
+            case effects.StartWorkers():
+                self._start_workers(effect)
+            case effects.StopWorkers():
+                for member in effect.members:
+                    self.agents.send(
+                        member.node,
+                        messages.Stop(job=effect.job, incarnation=member.incarnation, limit_s=effect.limit_s),
+                    )
+            case effects.Solve():
+                self.solver.ask(effect.version, effect.problem)
+            case effects.SetTimer():
+                self._arm(effect.key, effect.at_s)
+            case effects.Tell():
+                _log.info("story", subject=effect.subject, text=effect.text)
+
+    async def _cluster_call(self, call: Coroutine[Any, Any, None]) -> None:
+        try:
+            await call
+        except OffcutError as error:
+            _log.error("cluster_call_failed", error=str(error))
+
+    def _arm(self, key: str, at_s: float) -> None:
+        def fire() -> None:
+            if self.state.timers.get(key) == at_s:
+                self.handle(events.TimerFired(time_s=max(time.time(), at_s), key=key))
+
+        asyncio.get_running_loop().call_later(max(0.0, at_s - time.time()), fire)
+
+    def _start_workers(self, effect: effects.StartWorkers) -> None:
+        launch = self._launch(self.state.jobs[effect.job])
+        for member in effect.members:
+            self.agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
+
+    def _launch(self, job_state: JobState) -> messages.Launch:
+        job = job_state.job
+        return messages.Launch(
+            job=job.id,
+            command=job.command,
+            workdir=job.workdir,
+            env=dict(job.env),
+            setup=job.setup,
+            ranks_per_node=job.ranks_per_node,
+            mode=job.mode,
+            directory=str(self._paths.job(job.id)),
+            goal_samples=job.goal_samples,
+            checkpoint_age_s=job.checkpoint_age_s,
+            step_records=job.step_records,
+        )
+
+    def _set_epoch(self, effect: effects.SetEpoch) -> None:
+        now_s = time.time()
+        job = self.state.jobs[effect.job]
+        self.metrics.epoch_set(now_s, effect.job, effect.epoch, len(effect.members), len(effect.previous))
+        if not effect.members and job.phase in ENDED:
+            self.metrics.job_stopped(now_s, effect.job)
+        if effect.members and self.rendezvous.address is None:
+            self._unsent[effect.job] = effect
+            return
+        self._unsent.pop(effect.job, None)
+        message = messages.Epoch(
+            job=effect.job,
+            epoch=effect.epoch,
+            members=tuple(
+                messages.EpochMember(node=m.node, incarnation=m.incarnation, ranks=job.job.ranks_per_node)
+                for m in effect.members
+            ),
+            store=self.rendezvous.address or "",
+            abort=effect.abort,
+        )
+        for node in dict.fromkeys(member.node for member in (*effect.previous, *effect.members)):
+            self.agents.send(node, message)
+
+    def _rendezvous_changed(self) -> None:
+        for effect in list(self._unsent.values()):
+            if self.state.jobs[effect.job].epoch == effect.epoch:
+                self._set_epoch(effect)
+        # Members that are looking for each other through a store that is gone would do so for long.
+        for job in list(self.state.jobs.values()):
+            if job.members and job.formed_epoch < job.epoch:
+                self.handle(
+                    events.EpochBroken(
+                        time_s=time.time(),
+                        job=job.job.id,
+                        epoch=job.epoch,
+                        member=job.members[0],
+                        detail="the rendezvous store is another",
+                    )
+                )
+
+    # -- agents -------------------------------------------------------------------------------------------------------
+
+    def agent_connected(self, connection: AgentConnection, hello: messages.Hello) -> None:
+        self.agents.connected(connection)
+        now_s = time.time()
+        node = self.state.nodes.get(hello.node)
+        if node is not None and node.phase == "claimed" and not hello.workers:
+            self.handle(events.NodesBooted(time_s=now_s, nodes=(hello.node,)))
+            return
+        running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready) for w in hello.workers)
+        self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running))
+        # What it missed while it was cut off.
+        for job in {worker.job for worker in hello.workers}:
+            self._resend_epoch(job, hello.node)
+
+    def _resend_epoch(self, job_id: str, node: str) -> None:
+        job = self.state.jobs.get(job_id)
+        if job is None or job.epoch == 0:
+            return
+        self.agents.send(
+            node,
+            messages.Epoch(
+                job=job_id,
+                epoch=job.epoch,
+                members=tuple(
+                    messages.EpochMember(node=m.node, incarnation=m.incarnation, ranks=job.job.ranks_per_node)
+                    for m in job.members
+                ),
+                store=self.rendezvous.address or "",
+                abort=True,
+            ),
+        )
+
+    def agent_said(self, node: str, message: messages.FromAgent) -> None:
+        now_s = time.time()
+        match message:
+            case messages.Ready():
+                member = Member(node, message.incarnation)
+                self.handle(events.WorkersReady(time_s=now_s, job=message.job, members=(member,)))
+            case messages.Exited():
+                self.handle(
+                    events.WorkerExited(
+                        time_s=now_s,
+                        job=message.job,
+                        member=Member(node, message.incarnation),
+                        outcome=message.outcome,
+                        detail=message.detail,
+                        epoch=message.epoch,
+                        stable_step=message.stable_step,
+                    )
+                )
+            case messages.Formed():
+                self._formed(now_s, message)
+            case messages.Trained():
+                self.handle(events.JobTrained(time_s=now_s, job=message.job, epoch=message.epoch))
+            case messages.Broken():
+                self.handle(
+                    events.EpochBroken(
+                        time_s=now_s,
+                        job=message.job,
+                        epoch=message.epoch,
+                        member=Member(node, message.incarnation),
+                        detail=message.detail,
+                    )
+                )
+            case messages.Progress():
+                self.handle(
+                    events.JobProgressed(
+                        time_s=now_s,
+                        job=message.job,
+                        epoch=message.epoch,
+                        step=message.step,
+                        samples=message.samples,
+                        loss=float("nan") if message.loss is None else message.loss,
+                    )
+                )
+            case messages.Note():
+                self.handle(events.JobNoted(time_s=now_s, job=message.job, text=message.text))
+
+    def _formed(self, now_s: float, message: messages.Formed) -> None:
+        job = self.state.jobs.get(message.job)
+        took_s = self.metrics.epoch_formed(now_s, message.job, message.epoch)
+        if job is not None and message.step <= job.progress.step:
+            self.metrics.redone(message.job, job.progress.step - message.step + 1)
+        self.handle(
+            events.EpochFormed(
+                time_s=now_s, job=message.job, epoch=message.epoch, took_s=took_s or 0.0, step=message.step
+            )
+        )

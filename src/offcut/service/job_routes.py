@@ -1,0 +1,92 @@
+"""The part of the API that is about jobs."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from offcut.control.state import ENDED
+from offcut.errors import InputError
+from offcut.model import Sizes, events
+from offcut.service import explain, views
+from offcut.service.controller import Controller
+from offcut.service.paths import StatePaths
+from offcut.store.journal import Journal
+from offcut.wire.jobspec import JobSpec
+
+
+class JobChange(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    sizes: str | None = None
+    weight: float | None = Field(None, gt=0)
+
+
+def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> APIRouter:
+    """Submitting, looking at and changing jobs."""
+    routes = APIRouter()
+
+    def find(job: str) -> str:
+        """A job's id, from its id or its name (the newest of that name)."""
+        jobs = controller.state.jobs
+        if job in jobs:
+            return job
+        named = [item.job.id for item in jobs.values() if item.job.name == job]
+        if not named:
+            raise InputError(f"There is no job called {job}.", next_step="See: offcut status")
+        return named[-1]
+
+    @routes.post("/v1/jobs")
+    async def _submit(spec: JobSpec) -> dict[str, Any]:
+        job_id = f"{spec.name}-{len(controller.state.jobs) + 1}"
+        job = spec.to_job(job_id)
+        paths.job(job_id).mkdir(parents=True, exist_ok=True)
+        controller.handle(events.JobSubmitted(time_s=time.time(), job=job))
+        return views.job(controller, controller.state.jobs[job_id])
+
+    @routes.get("/v1/jobs/{job}")
+    async def _job(job: str) -> dict[str, Any]:
+        return views.job(controller, controller.state.jobs[find(job)])
+
+    @routes.patch("/v1/jobs/{job}")
+    async def _change(job: str, change: JobChange) -> dict[str, Any]:
+        job_id = find(job)
+        sizes = Sizes.parse(change.sizes) if change.sizes is not None else None
+        curve = controller.state.jobs[job_id].job.curve
+        if sizes is not None and curve is not None and sizes.largest > curve.max_nodes:
+            raise InputError(
+                f"sizes: {sizes.largest} nodes lie outside the job's curve, which ends at {curve.max_nodes}.",
+                next_step="Choose sizes that the curve covers.",
+            )
+        controller.handle(events.JobChanged(time_s=time.time(), job=job_id, sizes=sizes, weight=change.weight))
+        return views.job(controller, controller.state.jobs[job_id])
+
+    verbs = {"cancel": events.JobCancelled, "pause": events.JobPaused, "resume": events.JobResumed}
+
+    @routes.post("/v1/jobs/{job}/{verb}")
+    async def _verb(job: str, verb: str) -> dict[str, Any]:
+        if verb not in verbs:
+            raise InputError(f"A job cannot be asked to {verb}.", next_step=f"It can: {', '.join(verbs)}.")
+        job_id = find(job)
+        if controller.state.jobs[job_id].phase in ENDED:
+            raise InputError(f"{job_id} has ended already ({controller.state.jobs[job_id].phase}).")
+        controller.handle(verbs[verb](time_s=time.time(), job=job_id))
+        return views.job(controller, controller.state.jobs[job_id])
+
+    @routes.get("/v1/jobs/{job}/why")
+    async def _why(job: str) -> dict[str, Any]:
+        job_id = find(job)
+        return await explain.why(controller, job_id, journal.story(job_id, last=20))
+
+    @routes.get("/v1/jobs/{job}/directory")
+    async def _directory(job: str) -> dict[str, str]:
+        job_id = find(job)
+        return {"id": job_id, "directory": str(paths.job(job_id))}
+
+    @routes.get("/v1/story/{subject}")
+    async def _story(subject: str, last: Annotated[int, Query(ge=1)] = 100) -> list[dict[str, Any]]:
+        return [{"time_s": time_s, "text": text} for time_s, text in journal.story(subject, last)]
+
+    return routes

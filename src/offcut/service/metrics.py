@@ -1,0 +1,106 @@
+"""Figures of the running controller: resize latencies, throughput, node-seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: Over how much of the past a job's throughput is taken.
+_RATE_WINDOW_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """From the controller's word to the first step in the new epoch."""
+
+    time_s: float
+    job: str
+    epoch: int
+    #: `grow`: workers joined. `shrink`: some left at a boundary, or died.
+    what: Literal["start", "grow", "shrink"]
+    size: int
+    took_ms: float
+
+
+@dataclass(slots=True)
+class _Setting:
+    set_s: float
+    what: Literal["start", "grow", "shrink"]
+    size: int
+
+
+@dataclass(slots=True)
+class Metrics:
+    resizes: list[Resize] = field(default_factory=list)
+    used_node_s: float = 0.0
+    first_step_s: float | None = None
+    _settings: dict[tuple[str, int], _Setting] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _since_s: float | None = None
+    _samples: dict[str, deque[tuple[float, int]]] = field(default_factory=dict)
+    _redone: dict[str, int] = field(default_factory=dict)
+
+    def epoch_set(self, now_s: float, job: str, epoch: int, size: int, previous: int) -> None:
+        what: Literal["start", "grow", "shrink"] = "start" if not previous else "grow" if size > previous else "shrink"
+        self._settings = {key: value for key, value in self._settings.items() if key[0] != job}
+        if size:
+            self._settings[job, epoch] = _Setting(now_s, what, size)
+        self._account(now_s)
+        # Until it has formed, the nodes of a new epoch that were in the old one go on training.
+        self._sizes[job] = min(size, self._sizes.get(job, 0))
+
+    def epoch_formed(self, now_s: float, job: str, epoch: int) -> float | None:
+        """Seconds since it was set; None if that is not known (the controller was restarted in between)."""
+        setting = self._settings.pop((job, epoch), None)
+        if setting is None:
+            return None
+        self._account(now_s)
+        self._sizes[job] = setting.size
+        took_s = now_s - setting.set_s
+        self.resizes.append(Resize(now_s, job, epoch, setting.what, setting.size, 1000 * took_s))
+        if self.first_step_s is None:
+            self.first_step_s = now_s
+        return took_s
+
+    def job_stopped(self, now_s: float, job: str) -> None:
+        self._account(now_s)
+        self._sizes.pop(job, None)
+
+    def used_by(self, now_s: float) -> float:
+        """Node-seconds in which a node was a member of an epoch that had formed."""
+        self._account(now_s)
+        return self.used_node_s
+
+    def _account(self, now_s: float) -> None:
+        if self._since_s is not None:
+            self.used_node_s += sum(self._sizes.values()) * (now_s - self._since_s)
+        self._since_s = now_s
+
+    def progressed(self, now_s: float, job: str, samples: int) -> None:
+        seen = self._samples.setdefault(job, deque())
+        seen.append((now_s, samples))
+        while seen[0][0] < now_s - _RATE_WINDOW_S and len(seen) > 2:
+            seen.popleft()
+
+    def rate(self, now_s: float, job: str) -> float:
+        """Samples/s of the whole job over the last moments; 0 where nothing has come of late."""
+        seen = self._samples.get(job)
+        if not seen or len(seen) < 2 or seen[-1][0] < now_s - _RATE_WINDOW_S:
+            return 0.0
+        elapsed_s = seen[-1][0] - seen[0][0]
+        return max(0.0, (seen[-1][1] - seen[0][1]) / elapsed_s) if elapsed_s > 0 else 0.0
+
+    def redone(self, job: str, steps: int) -> None:
+        self._redone[job] = self._redone.get(job, 0) + steps
+
+    def steps_redone(self, job: str) -> int:
+        return self._redone.get(job, 0)
+
+
+def percentile(values: list[float], share: float) -> float | None:
+    """The value below which `share` (0..1) of `values` lie, nearest rank; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

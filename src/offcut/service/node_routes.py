@@ -1,0 +1,71 @@
+"""The part of the API that is about nodes and the controller as a whole."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+
+from offcut.cluster.base import Cluster
+from offcut.cluster.local.adapter import LocalCluster
+from offcut.errors import InputError
+from offcut.model import events
+from offcut.service import views
+from offcut.service.controller import Controller
+
+
+class NodeNames(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    nodes: list[str] = []
+
+
+def node_routes(controller: Controller, cluster: Cluster) -> APIRouter:
+    """Status, releasing nodes, and playing the local cluster's queue."""
+    routes = APIRouter()
+
+    def local() -> LocalCluster:
+        if not isinstance(cluster, LocalCluster):
+            raise InputError("Only the local cluster's queue can be played by hand.")
+        return cluster
+
+    @routes.get("/v1/status")
+    async def _status() -> dict[str, Any]:
+        return views.status(controller)
+
+    @routes.get("/v1/statistics")
+    async def _statistics() -> dict[str, Any]:
+        return {
+            "cluster": await local().statistics() if isinstance(cluster, LocalCluster) else {},
+            "resizes": [asdict(resize) for resize in controller.metrics.resizes],
+        }
+
+    @routes.post("/v1/nodes/want")
+    async def _want(names: NodeNames) -> dict[str, Any]:
+        await local().want(names.nodes)
+        return {"nodes": names.nodes}
+
+    @routes.post("/v1/nodes/offer")
+    async def _offer(names: NodeNames) -> dict[str, Any]:
+        await local().offer(names.nodes)
+        return {"nodes": names.nodes}
+
+    @routes.post("/v1/begin")
+    async def _begin() -> dict[str, Any]:
+        """Start the clock of the local cluster's windows."""
+        local().begin()
+        return {}
+
+    @routes.post("/v1/release")
+    async def _release(names: NodeNames) -> dict[str, Any]:
+        controller.handle(events.ReleaseAsked(time_s=time.time(), nodes=tuple(names.nodes)))
+        return views.status(controller)
+
+    @routes.post("/v1/claim")
+    async def _claim() -> dict[str, Any]:
+        controller.handle(events.ClaimingResumed(time_s=time.time()))
+        return views.status(controller)
+
+    return routes

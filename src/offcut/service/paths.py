@@ -1,0 +1,113 @@
+"""What lies where in a controller's state directory, and the lock that keeps it to one controller."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from offcut.errors import StoreError
+from offcut.wire.local import check_socket_path
+
+
+def default_state_dir() -> Path:
+    """`$OFFCUT_STATE`, else `offcut` in the user's state directory."""
+    given = os.environ.get("OFFCUT_STATE")
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(given) if given else Path(base) / "offcut"
+
+
+@dataclass(frozen=True, slots=True)
+class StatePaths:
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.sqlite"
+
+    @property
+    def token(self) -> Path:
+        return self.root / "token"
+
+    @property
+    def socket(self) -> Path:
+        """Where the owner's commands reach the controller."""
+        return self.root / "control.sock"
+
+    @property
+    def address(self) -> Path:
+        """Where agents look up how to reach the controller."""
+        return self.root / "address.json"
+
+    @property
+    def rendezvous(self) -> Path:
+        """The rendezvous store's address and process id."""
+        return self.root / "rendezvous.json"
+
+    @property
+    def cluster(self) -> Path:
+        return self.root / "cluster"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def telemetry(self) -> Path:
+        """Stable samples of every job, noted now and then: JSON lines."""
+        return self.root / "telemetry.jsonl"
+
+    @property
+    def statistics(self) -> Path:
+        """What the cluster counted, written when the controller is stopped."""
+        return self.root / "statistics.json"
+
+    def job(self, job_id: str) -> Path:
+        """A job's logs, checkpoints and records."""
+        return self.root / "jobs" / job_id
+
+    def prepare(self) -> None:
+        """Create the directory; StoreError where that cannot be, InputError where its path is too long."""
+        check_socket_path(self.socket)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self.root / "jobs").mkdir(exist_ok=True)
+            probe = self.root / ".probe"
+            probe.write_bytes(b"x" * 4096)
+            probe.unlink()
+        except OSError as error:
+            raise StoreError(
+                f"The state directory {self.root} cannot be written: {error.strerror}.",
+                next_step="Choose another with --state.",
+            ) from None
+
+    def take_lock(self) -> IO[str]:
+        """The lock, held until the file is closed. StoreError if another controller has it."""
+        file = self.lock.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            file.close()
+            raise StoreError(
+                f"The state directory {self.root} belongs to a running controller ({holder}).",
+                next_step="Use that one, or start this one with another --state.",
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()}\n")
+        file.flush()
+        return file
+
+    def publish_address(self, agents_url: str) -> None:
+        """Tell agents, old ones too, how to reach this controller."""
+        whole = self.address.with_suffix(".new")
+        whole.write_text(json.dumps({"agents": agents_url}))
+        whole.replace(self.address)

@@ -1,0 +1,130 @@
+"""A controller, its API and its cluster together, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import time
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import uvicorn
+
+from offcut.cluster.local.adapter import LocalCluster
+from offcut.cluster.local.site import LocalSite, ensure_running
+from offcut.control import Settings
+from offcut.errors import OffcutError
+from offcut.model import events
+from offcut.service import app as api
+from offcut.service.controller import Controller
+from offcut.service.paths import StatePaths
+from offcut.store.journal import Journal
+from offcut.wire import tokens
+
+_log = structlog.get_logger()
+
+#: How long members may take to leave when the controller is stopped.
+_STOP_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    state_dir: Path
+    settings: Settings
+    site: LocalSite
+    #: A baseline's name or `file.py:function`; None: the exact optimum.
+    policy: str | None = None
+    #: Start the windows' clock at once; a demo starts it when everything is ready.
+    begin: bool = True
+
+
+async def serve(config: ServiceConfig) -> None:
+    """Run until SIGTERM or SIGINT, then let members leave and hand every node back.
+
+    Raises OffcutError where it cannot start.
+    """
+    paths = StatePaths(config.state_dir)
+    paths.prepare()
+    lock = paths.take_lock()
+    token = tokens.create(paths.token)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+
+    await ensure_running(paths.cluster, config.site)
+    cluster = LocalCluster(paths.cluster, paths.address, paths.token)
+    await cluster.connect()
+    journal = Journal(paths.journal)
+    controller = Controller(journal.load(config.settings), journal, cluster, paths, config.policy)
+
+    tcp = socket.create_server(("127.0.0.1", 0))
+    unix = _listen_unix(paths.socket)
+    server = _Server(
+        uvicorn.Config(
+            api.build(controller, journal, cluster, paths, token),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="websockets-sansio",
+            ws_ping_interval=None,
+        )
+    )
+    serving = asyncio.create_task(server.serve(sockets=[unix, tcp]))
+    following = asyncio.create_task(controller.run())
+    paths.publish_address(f"ws://127.0.0.1:{tcp.getsockname()[1]}/v1/agents")
+    if config.begin:
+        cluster.begin()
+    _log.info("ready", state_dir=str(paths.root))
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((stop, serving, following), return_when=asyncio.FIRST_COMPLETED)
+        if stopping.is_set():
+            await _wind_down(controller)
+        elif following.done():
+            following.result()
+    finally:
+        following.cancel()
+        server.should_exit = True
+        with suppress(OffcutError, OSError):
+            paths.statistics.write_text(json.dumps(await cluster.statistics()))
+        await cluster.close()
+        controller.rendezvous.end()
+        await controller.close()
+        await asyncio.wait((serving,), timeout=2.0)
+        stop.cancel()
+        paths.socket.unlink(missing_ok=True)
+        paths.address.unlink(missing_ok=True)
+        lock.close()
+
+
+async def _wind_down(controller: Controller) -> None:
+    """Hand every node back in good order: members save their state at their boundary."""
+    controller.handle(events.ReleaseAsked(time_s=time.time()))
+    give_up_s = time.monotonic() + _STOP_PATIENCE_S
+    while any(job.formed for job in controller.state.jobs.values()) and time.monotonic() < give_up_s:
+        await asyncio.sleep(0.02)
+    # The next controller begins as if this one had never been told to release.
+    controller.handle(events.ClaimingResumed(time_s=time.time()))
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    """Bound under another name first: whoever sees the path may connect, and nobody but the owner."""
+    unborn = path.with_name(".control.sock")
+    unborn.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(unborn))
+    unborn.chmod(0o600)
+    listener.listen(128)
+    unborn.replace(path)
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()

@@ -1,0 +1,75 @@
+"""What people and programs are shown of the controller: plain data, ready for JSON."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from offcut.control import JobState, NodeState
+from offcut.service.controller import Controller
+from offcut.service.metrics import percentile
+
+
+def status(controller: Controller) -> dict[str, Any]:
+    """Everything at a glance: nodes, jobs, resizes, node-seconds."""
+    now_s = time.time()
+    state, metrics = controller.state, controller.metrics
+    took_ms = [resize.took_ms for resize in metrics.resizes]
+    return {
+        "time_s": now_s,
+        "claiming": state.claiming,
+        "events": state.event_id,
+        "nodes": [_node(node) for _, node in sorted(state.nodes.items())],
+        "jobs": [job(controller, item, now_s) for item in state.jobs.values()],
+        "resizes": {
+            "count": len(took_ms),
+            "p50_ms": percentile(took_ms, 0.5),
+            "p95_ms": percentile(took_ms, 0.95),
+            "recent": [
+                {"job": r.job, "what": r.what, "size": r.size, "took_ms": round(r.took_ms, 1)}
+                for r in metrics.resizes[-8:]
+            ],
+        },
+        "used_node_s": metrics.used_by(now_s),
+        "first_step_s": metrics.first_step_s,
+    }
+
+
+def _node(node: NodeState) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "phase": node.phase,
+        "job": node.job,
+        "worker": node.worker,
+        "idle_since_s": node.idle_since_s,
+        "until_s": node.until_s,
+    }
+
+
+def job(controller: Controller, item: JobState, now_s: float | None = None) -> dict[str, Any]:
+    """One job as `offcut status` shows it."""
+    now_s = time.time() if now_s is None else now_s
+    loss = item.progress.loss
+    return {
+        "id": item.job.id,
+        "name": item.job.name,
+        "state": item.phase,
+        "reason": item.reason,
+        "sizes": str(item.job.sizes),
+        "size": item.size,
+        "nodes": [member.node for member in item.members],
+        "assigned": list(item.nodes),
+        "epoch": item.epoch,
+        "steps": item.progress.step,
+        "samples": item.progress.samples,
+        "loss": loss if math.isfinite(loss) else None,
+        "rate": controller.metrics.rate(now_s, item.job.id),
+        "steps_redone": controller.metrics.steps_redone(item.job.id),
+        "resizes": item.resizes,
+        "failures": item.failures,
+        "weight": item.job.weight,
+        "priority": item.job.priority,
+        "submitted_s": item.submitted_s,
+        "ended_s": item.ended_s,
+    }

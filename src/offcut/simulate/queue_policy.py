@@ -1,0 +1,166 @@
+"""The textbook schedulers of a batch queue: first come first served, EASY and conservative backfilling.
+
+A policy is told what happened (`submit`, `end`), then asked once per instant which jobs start (`choose`). It knows
+requested times only, never run times. Sources: D. Lifka, "The ANL/IBM SP scheduling system", 1995 (EASY); A. Mu'alem
+and D. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
+backfilling", IEEE TPDS 12(6), 2001 (both, and compression after early ends).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Literal
+
+from offcut.simulate.queue_profile import Profile
+
+Scheduler = Literal["fcfs", "easy", "conservative"]
+#: Pairs (time, nodes that the queue leaves free from then on); see `FreeNodes.expect`.
+Plan = list[tuple[float, int]]
+
+
+class FirstComeFirstServed:
+    """Jobs start in the order of their submission; the first that does not fit holds back all others."""
+
+    def __init__(self, machine: int, nodes: Sequence[int], requested_s: Sequence[float]) -> None:
+        self.nodes = nodes
+        self.requested_s = requested_s
+        self.free = machine
+        self.queue: list[int] = []
+        #: (latest end, job) of what runs, soonest first.
+        self.running: list[tuple[float, int]] = []
+        self._latest_end_s: dict[int, float] = {}
+
+    def submit(self, job: int, now_s: float) -> None:
+        self.queue.append(job)
+
+    def end(self, job: int, now_s: float) -> None:
+        del self.running[bisect_left(self.running, (self._latest_end_s.pop(job), job))]
+        self.free += self.nodes[job]
+
+    def choose(self, now_s: float) -> list[int]:
+        """The jobs that start now, in the order in which they take nodes."""
+        count = 0
+        while count < len(self.queue) and self.nodes[self.queue[count]] <= self.free:
+            self._start(self.queue[count], now_s)
+            count += 1
+        started = self.queue[:count]
+        del self.queue[:count]
+        return started
+
+    def wake_s(self) -> float:
+        """The next time at which something is to be started without a submission or an end; infinite: none."""
+        return math.inf
+
+    def plan(self, now_s: float) -> Plan:
+        """What the queue means to do: the first job's start."""
+        if not self.queue:
+            return []
+        shadow_s, extra = self._reservation()
+        return [(shadow_s, extra)]
+
+    def _start(self, job: int, now_s: float) -> None:
+        latest_end_s = now_s + self.requested_s[job]
+        self.free -= self.nodes[job]
+        self._latest_end_s[job] = latest_end_s
+        insort(self.running, (latest_end_s, job))
+
+    def _reservation(self) -> tuple[float, int]:
+        """When the first job of the queue starts at the latest (its shadow time), and the nodes free beside it then."""
+        wanted = self.nodes[self.queue[0]]
+        free = self.free
+        shadow_s = -math.inf
+        for latest_end_s, job in self.running:
+            if free >= wanted and latest_end_s > shadow_s:
+                break
+            free += self.nodes[job]
+            shadow_s = latest_end_s
+        return shadow_s, free - wanted
+
+
+class Easy(FirstComeFirstServed):
+    """EASY backfilling: a later job may start if the first one's start is not put off by it."""
+
+    def choose(self, now_s: float) -> list[int]:
+        started = super().choose(now_s)
+        if not self.free or len(self.queue) < 2:
+            return started
+        shadow_s, extra = self._reservation()
+        kept = self.queue[:1]
+        for place in range(1, len(self.queue)):
+            if not self.free:
+                kept += self.queue[place:]
+                break
+            job = self.queue[place]
+            nodes = self.nodes[job]
+            in_time = now_s + self.requested_s[job] <= shadow_s
+            if nodes <= self.free and (in_time or nodes <= extra):
+                extra -= 0 if in_time else nodes
+                self._start(job, now_s)
+                started.append(job)
+            else:
+                kept.append(job)
+        self.queue = kept
+        return started
+
+
+class Conservative:
+    """Conservative backfilling: every job has a reservation from its submission on, and it only ever moves earlier."""
+
+    def __init__(self, machine: int, nodes: Sequence[int], requested_s: Sequence[float]) -> None:
+        self.nodes = nodes
+        self.requested_s = requested_s
+        self.profile = Profile(machine, -math.inf)
+        #: Queued jobs in the order of submission, with their reserved starts.
+        self.reserved_s: dict[int, float] = {}
+        self._latest_end_s: dict[int, float] = {}
+        self._ended_early = False
+
+    def submit(self, job: int, now_s: float) -> None:
+        self._compress(now_s)
+        self._reserve(job)
+
+    def end(self, job: int, now_s: float) -> None:
+        latest_end_s = self._latest_end_s.pop(job)
+        if latest_end_s > now_s:
+            self.profile.forget_before(now_s)
+            self.profile.change(now_s, latest_end_s, self.nodes[job])
+            self._ended_early = True
+
+    def choose(self, now_s: float) -> list[int]:
+        """The jobs whose reservation has come, after all have been moved as early as they can be."""
+        self._compress(now_s)
+        started = [job for job, start_s in self.reserved_s.items() if start_s <= now_s]
+        for job in started:
+            self._latest_end_s[job] = self.reserved_s.pop(job) + self.requested_s[job]
+        return started
+
+    def wake_s(self) -> float:
+        return min(self.reserved_s.values(), default=math.inf)
+
+    def plan(self, now_s: float) -> Plan:
+        return list(zip(self.profile.times[1:], self.profile.free[1:], strict=True)) if self.reserved_s else []
+
+    def _compress(self, now_s: float) -> None:
+        """After early ends: each reservation in the order of submission moves to the first time where it fits."""
+        self.profile.forget_before(now_s)
+        if not self._ended_early:
+            return
+        self._ended_early = False
+        for job, start_s in self.reserved_s.items():
+            if start_s > now_s:
+                self.profile.change(start_s, start_s + self.requested_s[job], self.nodes[job])
+                self._reserve(job)
+
+    def _reserve(self, job: int) -> None:
+        start_s = self.profile.earliest(self.nodes[job], self.requested_s[job])
+        self.profile.change(start_s, start_s + self.requested_s[job], -self.nodes[job])
+        self.reserved_s[job] = start_s
+
+
+POLICIES: dict[Scheduler, type[FirstComeFirstServed] | type[Conservative]] = {
+    "fcfs": FirstComeFirstServed,
+    "easy": Easy,
+    "conservative": Conservative,
+}

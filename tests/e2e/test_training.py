@@ -1,0 +1,91 @@
+"""Real training on nodes that come, go and die: nothing is lost, nothing counts twice, the loss stays the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+
+from offcut.wire.records import history
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:
+    running = up(3)
+    running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})
+    epochs = 80
+    job = running.submit(SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:3")
+    running.until(job, "one node", lambda shown: shown["size"] == 1 and shown["steps"] > 5)
+    running.client.post("/v1/nodes/offer", {"nodes": ["n02", "n03"]})
+    running.until(job, "three nodes", lambda shown: shown["size"] == 3)
+    running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
+    running.until(job, "two nodes, without the first", lambda shown: shown["nodes"] == ["n02", "n03"])
+    running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    steps = history(running.paths.job(job) / "records")
+    assert len(steps) == epochs * STEPS_PER_EPOCH
+    assert all(len(record.applied_in) == 1 for record in steps.values()), "a graceful resize redoes nothing"
+    assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
+
+
+def test_last_node_goes_and_training_continues_where_it_was(up: Callable, tmp_path: Path) -> None:
+    running = up(1)
+    epochs = 40
+    job = running.submit(SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1")
+    running.until(job, "some steps", lambda shown: shown["steps"] > 20)
+    running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
+    running.until(job, "no node", lambda shown: shown["size"] == 0)
+    running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
+    running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    steps = history(running.paths.job(job) / "records")
+    assert all(len(record.applied_in) == 1 for record in steps.values()), "with warning nothing is redone"
+    assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
+
+
+def test_sole_worker_killed_resumes_from_its_checkpoint(up: Callable, tmp_path: Path) -> None:
+    running = up(1)
+    epochs = 30
+    job = running.submit(SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1", checkpoint_age_s=0.5)
+    checkpoints = running.paths.job(job) / "checkpoints"
+    running.until(job, "a checkpoint", lambda _: list(checkpoints.glob("step-*.pt")))
+    running.workers()[0].kill()
+    running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    steps = history(running.paths.job(job) / "records")
+    redone = sum(len(record.applied_in) - 1 for record in steps.values())
+    assert redone <= 0.5 / 0.01 + 1, "at most checkpoint_age_s of work"
+    assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
+
+
+def test_kills_of_workers_and_nodes_lose_nothing(up: Callable, tmp_path: Path) -> None:
+    """Twelve times, at moments that a seed chooses, a worker or a whole node dies without warning."""
+    choose = random.Random(20210210)
+    running = up(3)
+    epochs = 120
+    job = running.submit(
+        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:3", checkpoint_age_s=1.0, max_failures=3
+    )
+    kills = 0
+    while kills < 12:
+        steps = running.job(job)["steps"] + choose.randint(5, 30)
+        running.until(job, f"step {steps}", lambda shown, steps=steps: shown["size"] >= 2 and shown["steps"] >= steps)
+        victims = running.workers() if choose.random() < 0.6 else running.agents()
+        if victims:
+            choose.choice(victims).kill()
+            kills += 1
+    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    assert shown["steps"] == epochs * STEPS_PER_EPOCH
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
+
+
+def test_a_script_that_raises_fails_with_its_traceback_and_others_go_on(up: Callable) -> None:
+    running = up(2)
+    bad = running.submit(SCRIPT, "--raise-at", "7", name="bad", sizes="1", max_failures=1)
+    good = running.submit(SCRIPT, "--epochs", "30", "--pace", "0.002", name="good", sizes="1")
+    shown = running.until(bad, "its failure", lambda shown: shown["state"] == "failed")
+    assert "does not please me" in shown["reason"]
+    logs = "".join(path.read_text() for path in (running.paths.job(bad) / "logs").glob("*.log"))
+    assert "Traceback" in logs
+    running.until(good, "the end", lambda shown: shown["state"] == "finished")

@@ -1,0 +1,36 @@
+"""A small training for tests: seconds long, exactly repeatable, with a schedule. `--pace` slows every step down."""
+
+import argparse
+import time
+
+import torch
+from torch.utils.data import TensorDataset
+
+from offcut.torch import Session
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument("--pace", type=float, default=0.0)
+parser.add_argument("--samples", type=int, default=500)
+parser.add_argument("--raise-at", type=int, default=-1)
+arguments = parser.parse_args()
+
+torch.set_default_dtype(torch.float64)
+torch.manual_seed(0)
+x = torch.randn(arguments.samples, 12)
+y = (x.sum(1, keepdim=True) + torch.sin(3 * x[:, :1])).detach()
+model = torch.nn.Sequential(torch.nn.Linear(12, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 40, 0.8)
+
+with Session(model, optimizer, TensorDataset(x, y), global_batch=48) as session:
+    session.register(schedule)
+    for epoch in session.epochs(arguments.epochs):
+        for batch in epoch:
+            time.sleep(arguments.pace)
+            if session.steps == arguments.raise_at:
+                raise ValueError(f"step {session.steps} does not please me")
+            session.step(((session.model(batch.x) - batch.y) ** 2).mean())
+            schedule.step()
+    if session.once():
+        print(f"trained for {session.steps} steps")
