@@ -244,7 +244,7 @@ def test_a_file_that_is_no_journal(path):
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
-        ("UPDATE events SET data = '{\"kind\": \"unheard_of\"}' WHERE id = 2", "event 2 cannot be read"),
+        ('UPDATE events SET data = \'{"kind": "unheard_of"}\' WHERE id = 2', "event 2 cannot be read"),
         ("UPDATE events SET data = '{\"kin' WHERE id = 3", "event 3 cannot be read"),
         ("DELETE FROM events WHERE id = 2", "event 2 is missing"),
         ("INSERT INTO snapshots VALUES (2, '{}x')", "the snapshot after event 2 cannot be read"),

@@ -170,7 +170,7 @@ def test_files_that_cannot_be_read(place):
     with pytest.raises(InputError, match=r"gone.toml: cannot be read: No such file or directory\. Check the path\."):
         read_job_file(place / "gone.toml")
     with pytest.raises(InputError, match=r"is not TOML: .*line 1"):
-        read_job_file(write(place, "name = "))
+        read_job_file(write(place, "name = @"))
     path = place / "job.toml"
     path.write_bytes(b"name = '\xff'")
     with pytest.raises(InputError, match="is not TOML"):
