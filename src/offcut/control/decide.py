@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from offcut.allocate.place import place
 from offcut.control import resize
-from offcut.control.state import LIVE, Decision, JobState, State
+from offcut.control.state import Decision, JobState, State
 from offcut.control.turn import Turn
 from offcut.model import AllocationProblem, JobRequest
 from offcut.model import events as ev
@@ -39,7 +39,7 @@ def problem(state: State) -> AllocationProblem:
                 priority=job.job.priority,
             )
         )
-    held = sum(len(job.nodes) for job in state.jobs.values() if job.phase in LIVE)
+    held = sum(request.current for request in requests)
     return AllocationProblem(
         nodes=held + len(state.free),
         horizon_s=settings.horizon_s,
