@@ -131,3 +131,4 @@ def on_solve_failed(turn: Turn, event: ev.SolveFailed) -> None:
     if event.version == turn.state.version:
         turn.state.asked = None
         turn.tell("allocation", f"not solved: {event.reason}; every job keeps the nodes that it has")
+        turn.timer("solve:again", turn.state.settings.solve_again_s)

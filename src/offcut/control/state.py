@@ -46,6 +46,10 @@ class Settings:
     hold_s: float = 10.0
     #: A script that is past its training has this long to come to its end.
     finish_limit_s: float = 120.0
+    #: A node that was handed back by hand is not claimed again for this long.
+    rest_s: float = 60.0
+    #: If the solver fails, it is asked again after this.
+    solve_again_s: float = 5.0
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
 
