@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
@@ -42,3 +45,13 @@ html_title = f"offcut {release}"
 html_copy_source = False
 html_show_sphinx = False
 pygments_style = "friendly"
+
+
+def _without_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """A dataclass without a docstring gets its signature for one, which is there already and is no prose."""
+    if what == "class" and lines and lines[0].startswith(f"{name.rpartition('.')[2]}("):
+        lines.clear()
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", _without_signature)

@@ -42,24 +42,16 @@ def _command(command: Any, name: str) -> Iterator[str]:
     yield command.get_usage(context)
     yield "```"
     yield ""
-    rows = [
-        (parameter.get_help_record(context), parameter.param_type_name)
-        for parameter in command.params
-        if parameter.name != "help"
-    ]
-    rows = [row for row in rows if row[0] is not None]
     yield "| | |"
     yield "|---|---|"
-    for (what, text), _ in rows:
-        yield f"| `{_cell(what)}` | {_cell(text)} |"
+    for parameter in command.params:
+        record = None if parameter.name == "help" else parameter.get_help_record(context)
+        if record is not None:
+            yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
     yield ""
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;") if "`" in text else _plain(text)
-
-
-def _plain(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 

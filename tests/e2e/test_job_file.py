@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,8 +46,8 @@ def test_example_job_file_is_submitted_shrinks_and_trains_as_it_does_alone(up: C
     alone = tmp_path / "alone"
     environment = {**os.environ, local.ENV_JOB_DIR: str(alone), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
     environment[local.ENV_GOAL] = str(GOAL_SAMPLES)
-    command = [sys.executable, "plain.py", "--epochs", "200"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    command = tomllib.loads((EXAMPLES / "plain.toml").read_text())["command"]
+    subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, check=True, capture_output=True)
     reference = history(alone / "records")
     assert sorted(steps) == sorted(reference)
     for step, record in steps.items():
