@@ -26,7 +26,6 @@ extensions = [
     "rest_of_pages",
 ]
 exclude_patterns = ["_build", "_ext"]
-nitpicky = False
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -44,7 +43,9 @@ html_theme = "furo"
 html_title = f"offcut {release}"
 html_copy_source = False
 html_show_sphinx = False
-pygments_style = "friendly"
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["offcut.css"]
 
 
 def _without_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
