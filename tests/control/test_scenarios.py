@@ -692,14 +692,6 @@ def test_a_failed_solve_leaves_everybody_what_they_have(world):
     assert world.story("allocation") == ["not solved: out of memory; every job keeps the nodes that it has"]
 
 
-@pytest.mark.parametrize(
-    ("counts", "fault"),
-    [
-        ({"a": 7}, "7 nodes given out, but there are 3"),
-        ({"a": -1}, "-1 is no size of a"),
-        ({"a": 2, "b": 3}, "3 is no size of b"),
-    ],
-)
 def test_a_failed_solve_is_asked_again(world):
     running(world, "n1")
     world.solver_waits = True
@@ -710,6 +702,14 @@ def test_a_failed_solve_is_asked_again(world):
     assert world.members("a") == ["n1", "n2"]
 
 
+@pytest.mark.parametrize(
+    ("counts", "fault"),
+    [
+        ({"a": 7}, "7 nodes given out, but there are 3"),
+        ({"a": -1}, "-1 is no size of a"),
+        ({"a": 2, "b": 3}, "3 is no size of b"),
+    ],
+)
 def test_an_answer_that_cannot_be_carried_out_is_refused_with_a_reason(world, counts, fault):
     running(world, "n1")
     world.solver_waits = True
