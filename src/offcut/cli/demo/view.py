@@ -6,18 +6,22 @@ from typing import Any
 
 from rich.columns import Columns
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from offcut.cli.tables import COLOURS, job_table
 
+#: Of a node's panel, in characters.
+_WIDTH = 14
+
 
 def screen(status: dict[str, Any], names: list[str], elapsed_s: float, duration_s: float) -> RenderableType:
     """One picture of the running demo."""
     return Group(
         Text(f"offcut demo, {elapsed_s:.0f} of {duration_s:.0f} s", style="bold"),
-        ProgressBar(total=duration_s, completed=min(elapsed_s, duration_s), width=60),
+        Padding(ProgressBar(total=duration_s, completed=min(elapsed_s, duration_s), width=60), (0, 0, 1, 0)),
         _grid(status, names),
         job_table(status["jobs"]),
         _resizes(status),
@@ -31,16 +35,19 @@ def _grid(status: dict[str, Any], names: list[str]) -> RenderableType:
 
 
 def _node(name: str, node: dict[str, Any] | None, owners: dict[str, str]) -> Panel:
+    """Two lines: who has the node, and what it does."""
     if node is None:
-        return Panel(Text("queue", style="dim"), title=name, width=16, border_style="dim")
+        return _panel(name, "queue", "busy", "dim")
     if node["job"] is None:
-        return Panel(Text("idle" if node["phase"] == "idle" else "held", style="white"), title=name, width=16)
+        return _panel(name, "nobody", "idle" if node["phase"] == "idle" else "held", "white")
     colour = owners.get(node["job"], "white")
-    words = {"member": "trains", "ready": "ready", "starting": "starts"}.get(node["worker"], "boots")
-    style = f"bold {colour}" if words == "trains" else colour
-    return Panel(
-        Text(f"{node['job'].rpartition('-')[0]} {words}"[:14], style=style), title=name, width=16, border_style=colour
-    )
+    does = {"member": "trains", "ready": "ready", "starting": "starts"}.get(node["worker"], "boots")
+    return _panel(name, node["job"].rpartition("-")[0], does, f"bold {colour}" if does == "trains" else colour)
+
+
+def _panel(name: str, owner: str, does: str, style: str) -> Panel:
+    text = Text(f"{owner[: _WIDTH - 4]}\n{does}", style=style, no_wrap=True)
+    return Panel(text, title=name, width=_WIDTH, border_style=style)
 
 
 def _resizes(status: dict[str, Any]) -> Text:
