@@ -31,6 +31,7 @@ class Rank:
         self.left = False
         self.finished = False
         self.frozen = False
+        self.hung = False
 
     def tell(self, message: dict[str, Any]) -> None:
         if self.line is not None and not self.line.is_closing():
@@ -137,6 +138,8 @@ class Crew:
             return "failed", detail
         if any(rank.frozen for rank in self.ranks):
             return "lost", "it froze and was killed"
+        if any(rank.hung for rank in self.ranks):
+            return "failed", f"hung: its script did not come back to its session for {self.launch.hang_limit_s:g} s"
         if self._stopping is not None:
             return "left", ""
         if all(rank.left for rank in self.ranks):
@@ -187,6 +190,9 @@ class Crew:
     def take(self, rank: Rank, message: dict[str, Any]) -> None:
         """One message of a worker."""
         rank.last_beat_s = time.monotonic()
+        if message.get("script_s", 0.0) > self.launch.hang_limit_s and rank.running is not None:
+            rank.hung = True
+            rank.running.kill()
         job = self.launch.job
         match message["kind"]:
             case "ready":

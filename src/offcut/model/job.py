@@ -43,5 +43,7 @@ class Job:
     shrink_cost_s: float | None = None
     #: At most this much work is redone when the last member dies without warning.
     checkpoint_age_s: float = 30.0
+    #: A script that does not come back to its session for this long has hung: it is ended, and that is a failure.
+    hang_limit_s: float = 1800.0
     #: Write a record of every step and its samples beside the log: proof that each sample counted once.
     step_records: bool = False

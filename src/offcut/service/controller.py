@@ -205,6 +205,7 @@ class Controller:
             directory=str(self._paths.job(job.id)),
             goal_samples=job.goal_samples,
             checkpoint_age_s=job.checkpoint_age_s,
+            hang_limit_s=job.hang_limit_s,
             step_records=job.step_records,
         )
 

@@ -46,6 +46,9 @@ class JobSpec(BaseModel):
     grow_cost_s: float | None = Field(None, ge=0, description="Seconds of progress that growing costs.")
     shrink_cost_s: float | None = Field(None, ge=0, description="Seconds of progress that shrinking costs.")
     checkpoint_age_s: float = Field(30.0, gt=0, description="At most this much work is redone after a total loss.")
+    hang_limit_s: float = Field(
+        1800.0, gt=0, description="A script that does not come back to its session for so long is ended as hung."
+    )
     step_records: bool = Field(False, description="Write down which samples every step used.")
 
     @field_validator("sizes")

@@ -120,6 +120,7 @@ class Launch(Message):
     directory: str
     goal_samples: int | None = None
     checkpoint_age_s: float = 30.0
+    hang_limit_s: float = 1800.0
     step_records: bool = False
 
 
