@@ -24,7 +24,7 @@ def problem(state: State) -> AllocationProblem:
     requests = []
     for job in state.live_jobs():
         sizes, curve = job.job.sizes, job.curve
-        unit = curve.at(sizes.smallest) or 1.0
+        unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
         requests.append(
             JobRequest(
                 id=job.job.id,
@@ -64,19 +64,22 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     state = turn.state
     if event.version != state.version or state.asked is None:
         return
-    state.decision = Decision(turn.now_s, event.version, state.asked, event.allocation)
-    state.asked = None
+    asked, state.asked = state.asked, None
     jobs = {job.job.id: job for job in state.live_jobs()}
     counts = {job_id: n for job_id, n in event.allocation.nodes.items() if job_id in jobs}
-    changed = {job_id for job_id, n in counts.items() if n != len(jobs[job_id].nodes)}
+    if fault := _fault(asked, jobs, counts):
+        turn.tell("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
+        return
+    state.decision = Decision(turn.now_s, event.version, asked, event.allocation)
+    changed = [job_id for job_id in jobs if job_id in counts and counts[job_id] != len(jobs[job_id].nodes)]
     if not changed:
         return
     nodes = state.nodes
-    held = {job_id: sorted(jobs[job_id].nodes, key=lambda name: _KEEP[nodes[name].worker]) for job_id in jobs}
+    held = {job_id: sorted(jobs[job_id].nodes, key=lambda name: _KEEP[nodes[name].worker]) for job_id in changed}
     free = sorted(state.free, key=lambda name: (nodes[name].phase != "up", name))
     placed = place(
-        {job_id: counts[job_id] for job_id in jobs if job_id in changed},
-        {job_id: held[job_id] for job_id in changed},
+        {job_id: counts[job_id] for job_id in changed},
+        held,
         free,
         until_s={name: until_s for name in free if (until_s := nodes[name].until_s) is not None},
         cohort={name: nodes[name].idle_since_s for name in free},
@@ -92,6 +95,15 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
         turn.emit(Claim, nodes=tuple(claims), until_s=min(known, default=None))
     # The moves that the answer asked for do not change the problem that it answered.
     turn.dirty = False
+
+
+def _fault(asked: AllocationProblem, jobs: dict[str, JobState], counts: dict[str, int]) -> str:
+    """Why an answer cannot be carried out; empty if it can. A solver's mistake must not bring the controller down."""
+    for job_id, n in counts.items():
+        if n and n not in jobs[job_id].job.sizes:
+            return f"{n} is no size of {job_id}"
+    total = sum(counts.get(job_id, len(job.nodes)) for job_id, job in jobs.items())
+    return f"{total} nodes given out, but there are {asked.nodes}" if total > asked.nodes else ""
 
 
 def _gain(turn: Turn, job: JobState, names: tuple[str, ...]) -> list[str]:

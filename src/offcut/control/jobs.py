@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from offcut.control import resize
+from dataclasses import replace
+
+from offcut.control import failures, resize
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model import events as ev
-from offcut.model.job import Job
 
 
 def on_job_submitted(turn: Turn, event: ev.JobSubmitted) -> None:
@@ -56,16 +57,16 @@ def on_job_changed(turn: Turn, event: ev.JobChanged) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or job.phase in ENDED:
         return
-    old = job.job
-    job.job = Job(
-        **{name: getattr(old, name) for name in Job.__slots__}
-        | ({"sizes": event.sizes} if event.sizes else {})
-        | ({"weight": event.weight} if event.weight is not None else {})
-    )
+    sizes, curve = event.sizes or job.job.sizes, job.job.curve
+    if curve is not None and sizes.largest > curve.max_nodes:
+        turn.tell(event.job, f"not changed: sizes {sizes} lie outside its curve, which ends at {curve.max_nodes}")
+        return
+    weight = job.job.weight if event.weight is None else event.weight
+    job.job = replace(job.job, sizes=sizes, weight=weight)
     turn.tell(event.job, f"changed: sizes {job.job.sizes}, weight {job.job.weight:g}")
     turn.dirty = True
     if job.members and job.size not in job.job.sizes:
-        turn.resize(event.job, gone=True)
+        turn.resize(event.job, gone=False)
 
 
 def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
@@ -73,11 +74,12 @@ def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
     if job is None or job.phase != "running":
         return
     resize.note_formed(turn, job, event.epoch)
+    if event.epoch != job.formed_epoch:
+        return  # of the past: a newer epoch has trained on
     # A newer epoch may have been on its way: those who have trained are all in the last one that formed.
-    first = job.formed[0] if job.formed else None
     job.members = tuple(member for member in job.members if member in job.formed)
     begin_finishing(turn, job)
-    if first is None or first not in job.members:
+    if job.first not in job.members:
         reopen(turn, job)
 
 
@@ -94,17 +96,22 @@ def begin_finishing(turn: Turn, job: JobState) -> None:
 
 def on_exit_while_finishing(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
     """The first member does what is done once (saving the model, say): when it has ended, so has the job."""
-    first = job.members[0] == event.member
-    if not first:
+    if job.first is not None and job.first not in job.members:
+        # The others ran their end without it, and nobody did what is done once.
         node.worker = "none"
-        resize.detach(turn, job, node)
+        reopen(turn, job)
+    elif job.members[0] != event.member:
+        node.worker = "none"
+        resize.detach(turn, job, node, gone=False)
     elif event.outcome in ("finished", "left"):
         end(turn, job, "finished", "its script came to its end")
     elif event.outcome == "failed":
         end(turn, job, "failed", f"its script failed after training: {event.detail}")
+    elif failures.count(job, event, job.epoch):
+        end(turn, job, "failed", failures.reason(job, event))
     else:
         node.worker = "none"
-        resize.detach(turn, job, node)
+        resize.detach(turn, job, node, gone=True)
         reopen(turn, job)
 
 
@@ -128,6 +135,7 @@ def end(turn: Turn, job: JobState, phase: JobPhase, reason: str) -> None:
     job.phase = phase
     job.reason = reason
     job.ended_s = turn.now_s
+    job.formed, job.forming = (), {}
     turn.state.timers.pop(f"finish:{job.job.id}", None)
     turn.tell(job.job.id, f"{phase}: {reason}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offcut.control import jobs, resize
-from offcut.control.state import LIVE, NodeState
+from offcut.control.state import LIVE, JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
 from offcut.model.effects import Release, StartWorkers, StopWorkers
@@ -17,7 +17,8 @@ def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
         for job in state.jobs.values():
             if job.formed:
                 resize.note_gone(turn, job, lambda member: member.node in lost)
-    gone = [state.nodes[name] for name in (*event.wanted, *event.lost) if name in state.nodes]
+    names = dict.fromkeys((*event.wanted, *event.lost))
+    gone = [state.nodes[name] for name in names if name in state.nodes]
     wanted = set(event.wanted)
     _hand_back(turn, [node for node in gone if node.name in wanted and node.phase != "idle"])
     for node in gone:
@@ -47,7 +48,7 @@ def forget(turn: Turn, node: NodeState, why: str) -> None:
     if node.job is not None:
         turn.tell(node.job, f"{node.name} {why}")
         job = state.jobs[node.job]
-        resize.detach(turn, job, node)
+        resize.detach(turn, job, node, gone=True)
         jobs.check_finishing(turn, job)
 
 
@@ -63,7 +64,7 @@ def on_nodes_booted(turn: Turn, event: ev.NodesBooted) -> None:
     state = turn.state
     starting: dict[str, list[Member]] = {}
     strangers = []
-    for name in event.nodes:
+    for name in dict.fromkeys(event.nodes):
         node = state.nodes.get(name)
         if node is None:
             strangers.append(name)
@@ -96,32 +97,51 @@ def on_agent_reported(turn: Turn, event: ev.AgentReported) -> None:
     running = {(worker.job, worker.incarnation): worker for worker in event.workers}
     for job, incarnation in running:
         if (job, incarnation) != expected:
-            turn.emit(StopWorkers, job=job, members=(Member(node.name, incarnation),), limit_s=0.0)
+            _stop_stray(turn, job, Member(node.name, incarnation))
     if expected is None or node.job is None:
         return
     found = running.get((node.job, node.incarnation))
     job_state = state.jobs[node.job]
     if found is None:
-        turn.tell(node.job, f"{node.name} came back without its worker")
-        was_member = node.worker == "member"
-        resize.restart(turn, job_state, node)
-        if was_member:
-            turn.resize(node.job, gone=True)
+        _on_worker_missing(turn, job_state, node)
     elif found.ready and node.worker == "starting":
         resize.mark_ready(turn, job_state, node)
+
+
+def _stop_stray(turn: Turn, job_id: str, member: Member) -> None:
+    """It should not run. One that is leaving may still be saving the state: it keeps the time that it was given."""
+    job = turn.state.jobs.get(job_id)
+    saving = job is not None and member in job.formed
+    limit_s = turn.state.settings.stop_limit_s if saving else 0.0
+    turn.emit(StopWorkers, job=job_id, members=(member,), limit_s=limit_s)
+
+
+def _on_worker_missing(turn: Turn, job: JobState, node: NodeState) -> None:
+    """The agent does not run the worker that it should: it ended unheard, or the order to start it was lost."""
+    job_id, member = job.job.id, node.member
+    turn.tell(job_id, f"{node.name} came back without its worker")
+    resize.note_gone(turn, job, lambda other: other == member)
+    if job.phase == "finishing":
+        node.worker = "none"
+        resize.detach(turn, job, node, gone=True)
+        jobs.check_finishing(turn, job)
+        return
+    if node.worker == "member":
+        turn.resize(job_id, gone=True)
+    resize.restart(turn, job, node)
 
 
 def on_release_asked(turn: Turn, event: ev.ReleaseAsked) -> None:
     state = turn.state
     if not event.nodes:
         state.claiming = False
-    names = event.nodes or tuple(state.nodes)
+        # Whatever is being solved would claim nodes: its answer must find itself stale.
+        turn.dirty = True
+    names = dict.fromkeys(event.nodes or state.nodes)
     held = [state.nodes[name] for name in names if name in state.nodes and state.nodes[name].phase != "idle"]
     _hand_back(turn, held)
     for node in held:
         forget(turn, node, "released by hand")
-    if not state.claiming:
-        turn.dirty = False
 
 
 def on_claiming_resumed(turn: Turn, event: ev.ClaimingResumed) -> None:

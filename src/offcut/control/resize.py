@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from offcut.control.state import LIVE, JobState, NodeState, State
+from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model.effects import SetEpoch, StartWorkers
 from offcut.model.events import Member
@@ -19,12 +19,10 @@ def assign(turn: Turn, job: JobState, node: NodeState) -> None:
     job.nodes[node.name] = None
 
 
-def detach(turn: Turn, job: JobState, node: NodeState) -> None:
-    """The node is the job's no more. A member's departure forces a new epoch."""
-    if node.worker == "member":
-        turn.resize(job.job.id, gone=True)
-    elif node.worker != "none":
-        turn.resize(job.job.id, gone=False)
+def detach(turn: Turn, job: JobState, node: NodeState, *, gone: bool) -> None:
+    """The node is the job's no more. A member's departure forces a new epoch; `gone`: it may not reach its boundary."""
+    if node.worker != "none":
+        turn.resize(job.job.id, gone=gone and node.worker == "member")
     job.nodes.pop(node.name, None)
     node.job = None
     node.worker = "none"
@@ -39,7 +37,7 @@ def withdraw(turn: Turn, job: JobState, node: NodeState) -> None:
     """Stop the job's worker on the node, if there is one, and take the node from the job."""
     if node.worker not in ("none", "stopped"):
         turn.stop(job.job.id, node.member)
-    detach(turn, job, node)
+    detach(turn, job, node, gone=False)
 
 
 def prepare(turn: Turn, node: NodeState) -> None:
@@ -77,8 +75,8 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     """Set a new epoch if the job's membership should change now.
 
     Members keep their order and joiners come after them, so that the first rank always has the state. The size is the
-    largest allowed one that members and ready workers can carry: an epoch never shrinks unless a member is gone, and
-    a growing one waits a moment for workers that are still starting.
+    largest allowed one that members and ready workers can carry: an epoch never shrinks unless it has to, and a growing
+    one waits a moment for workers that are still starting. Without a death (`gone`) all switch at a step boundary.
     """
     if job.phase not in LIVE:
         return
@@ -90,14 +88,15 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     if _heirless(job, (stay + ready)[:size]):
         # The state is with members that are leaving: let them save it, then start from what they saved.
         if job.members:
-            _set_epoch(turn, job, [], abort=True)
+            _set_epoch(turn, job, [], abort=gone)
         if f"depart:{job.job.id}" not in state.timers:
             turn.timer(f"depart:{job.job.id}", state.settings.depart_limit_s)
         return
-    if gone or len(stay) < len(job.members):
-        _set_epoch(turn, job, (stay + ready)[:size], abort=True)
+    if gone or len(stay) < len(job.members) or (job.members and job.size not in job.job.sizes):
+        _set_epoch(turn, job, (stay + ready)[:size], abort=gone)
         return
     if size <= len(stay):
+        job.joining_since_s = None
         return
     if size < job.job.sizes.fit(len(stay) + len(ready) + sum(node.worker == "starting" for node in nodes)):
         window_s = state.settings.join_window_s
@@ -117,23 +116,42 @@ def note_gone(turn: Turn, job: JobState, gone: Callable[[Member], bool]) -> None
     """These members are no more: whoever waits for them to save the state waits no longer."""
     before = job.formed
     job.formed = tuple(member for member in before if not gone(member))
-    if before and not job.formed and job.phase in LIVE:
+    if before and not job.formed:
         turn.state.timers.pop(f"depart:{job.job.id}", None)
-        turn.resize(job.job.id, gone=False)
+        if job.phase in LIVE:
+            turn.resize(job.job.id, gone=False)
 
 
-def note_formed(turn: Turn, job: JobState, epoch: int) -> None:
-    """The members of this epoch have the state."""
+def give_up_departing(turn: Turn, job: JobState) -> None:
+    """The last holders of the state had their time to save it. Members of an epoch are no such holders."""
+    if not job.members:
+        note_gone(turn, job, lambda member: True)
+
+
+def note_formed(turn: Turn, job: JobState, epoch: int) -> bool:
+    """The members of this epoch have the state. False if it is of the past or never was."""
     members = job.forming.get(epoch)
-    if members is None:
-        return
+    if not members or job.phase in ENDED:
+        return False
     nodes = turn.state.nodes
     job.formed = tuple(
         member
         for member in members
-        if member in job.formed or (member.node in nodes and nodes[member.node].incarnation == member.incarnation)
+        if member in job.formed
+        or (
+            (node := nodes.get(member.node)) is not None
+            and node.incarnation == member.incarnation
+            and node.worker != "stopped"
+        )
     )
+    job.formed_epoch, job.first = epoch, members[0]
     job.forming = {newer: members for newer, members in job.forming.items() if newer > epoch}
+    return True
+
+
+def entered(job: JobState, member: Member) -> int:
+    """The first of the epochs that have not formed yet which includes this member; 0 if none does."""
+    return next((epoch for epoch, members in job.forming.items() if member in members), 0)
 
 
 def _set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) -> None:
@@ -157,7 +175,7 @@ def _set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool)
             node = state.nodes[member.node]
             turn.stop(job.job.id, member)
             node.worker = "none"
-            detach(turn, job, node)
+            detach(turn, job, node, gone=False)
 
 
 def renew(turn: Turn, job: JobState) -> None:

@@ -89,6 +89,9 @@ class JobState:
     forming: dict[int, tuple[Member, ...]] = field(default_factory=dict)
     #: Those members of the last epoch that formed who are not known to have gone: the training's state is with them.
     formed: tuple[Member, ...] = ()
+    formed_epoch: int = 0
+    #: Who came first in that epoch, gone or not: it does what is done once.
+    first: Member | None = None
     size_since_s: float = 0.0
     failures: int = 0
     #: The newest epoch and the furthest stable step at which a failure was counted.

@@ -30,7 +30,7 @@ def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
                 resize.renew(turn, job)
         case "depart":
             if subject in turn.state.jobs:
-                resize.note_gone(turn, turn.state.jobs[subject], lambda member: True)
+                resize.give_up_departing(turn, turn.state.jobs[subject])
         case "finish":
             jobs.give_up_finishing(turn, subject)
         case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import jobs, resize
+from offcut.control import failures, jobs, resize
 from offcut.control.state import LIVE, JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -42,7 +42,7 @@ def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
     elif event.outcome == "left":
         # It left by itself: its node is wanted, and the queue's word will follow.
         turn.tell(event.job, f"its worker on {node.name} left")
-        resize.detach(turn, job, node)
+        resize.detach(turn, job, node, gone=True)
     else:
         _on_failure(turn, job, node, event, was_member=was_member)
 
@@ -53,19 +53,10 @@ def _on_failure(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExit
     node.worker = "stopped"
     if was_member:
         turn.resize(event.job, gone=True)
-    if event.stable_step > job.failure_step:
-        job.failures = 0
-    # All ranks of one epoch raise at the same step: that is one failure. A worker that never was in an epoch counts
-    # by itself.
-    if event.epoch > job.failure_epoch or event.epoch == 0:
-        job.failures += 1
-        job.failure_epoch = max(job.failure_epoch, event.epoch)
-        job.failure_step = max(job.failure_step, event.stable_step)
-    if job.failures > job.job.max_failures:
-        last = event.detail.strip().splitlines()[-1] if event.detail.strip() else event.outcome
-        jobs.end(turn, job, "failed", f"{job.failures} failures in a row; the last: {last}")
+    if failures.count(job, event, event.epoch or resize.entered(job, event.member)):
+        jobs.end(turn, job, "failed", failures.reason(job, event))
         return
-    wait_s = settings.retry_wait_s * 2 ** max(0, job.failures - 1) if event.outcome == "failed" else 0.0
+    wait_s = failures.wait_s(job, settings.retry_wait_s) if event.outcome == "failed" else 0.0
     if wait_s:
         turn.timer(f"retry:{node.name}:{node.incarnation}", wait_s)
     else:
@@ -101,7 +92,8 @@ def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None:
         return
-    resize.note_formed(turn, job, event.epoch)
+    if resize.note_formed(turn, job, event.epoch):
+        failures.forgive(job, event.step)
     if event.epoch == job.epoch:
         turn.state.timers.pop(f"broken:{event.job}", None)
         turn.tell(event.job, f"size {job.size} after {1000 * event.took_s:.0f} ms, at step {event.step}")

@@ -1,0 +1,40 @@
+"""Which failures are counted, and when they are forgiven."""
+
+from __future__ import annotations
+
+from offcut.control.state import JobState
+from offcut.model import events as ev
+
+#: The wait before a restart is doubled at most this often.
+_DOUBLINGS = 7
+
+
+def count(job: JobState, event: ev.WorkerExited, epoch: int) -> bool:
+    """Count a failure; True if it is one too many. `epoch` is the last that the worker was in, 0 for none.
+
+    All ranks of one epoch raise at the same step: that is one failure. A worker that never was in an epoch counts by
+    itself.
+    """
+    if event.stable_step > job.failure_step:
+        job.failures = 0
+    if epoch > job.failure_epoch or epoch == 0:
+        job.failures += 1
+        job.failure_epoch = max(job.failure_epoch, epoch)
+        job.failure_step = max(job.failure_step, event.stable_step)
+    return job.failures > job.job.max_failures
+
+
+def forgive(job: JobState, step: int) -> None:
+    """An epoch's first step was `step`: the one before it is stable. Is that further than where the job last failed?"""
+    if step - 1 > job.failure_step:
+        job.failures = 0
+
+
+def reason(job: JobState, event: ev.WorkerExited) -> str:
+    last = event.detail.strip().splitlines()[-1] if event.detail.strip() else event.outcome
+    return f"{job.failures} failures in a row; the last: {last}"
+
+
+def wait_s(job: JobState, first_s: float) -> float:
+    """How long to wait before the restart after the newest failure."""
+    return first_s * 2.0 ** min(_DOUBLINGS, max(0, job.failures - 1))

@@ -1,0 +1,281 @@
+"""A world for the controller: no threads, no processes, a clock of its own; equal calls give equal stories.
+
+It carries the effects out as the live system would: claimed nodes boot, workers become ready, epochs form, workers that
+were told to leave exit, timers fire, problems are solved. What it is told (`never_boots`, `offer`, `want`, `kill`) is
+what goes on outside of the controller. Everything that the controller does is checked by `invariants`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from invariants import Watch
+
+from offcut.allocate.exact import solve
+from offcut.control import Settings, State, step
+from offcut.errors import AllocationError
+from offcut.model import Allocation, Job, Sizes
+from offcut.model import effects as ef
+from offcut.model import events as ev
+from offcut.model.events import Member
+
+E = TypeVar("E")
+
+
+def job(job_id: str, sizes: str = "1:8", **fields: Any) -> Job:
+    return Job(id=job_id, name=job_id, command=("train.py",), sizes=Sizes.parse(sizes), **fields)
+
+
+@dataclass
+class Process:
+    """A job's workers on one node, as they really are."""
+
+    job: str
+    member: Member
+    #: The newest epoch with this member that formed; 0: none yet.
+    epoch: int = 0
+    leaving: bool = False
+
+
+@dataclass
+class Training:
+    """What a job's members have done."""
+
+    epoch: int = 0
+    members: tuple[Member, ...] = ()
+    step: int = 0
+
+
+@dataclass(order=True)
+class Due:
+    at_s: float
+    number: int
+    happens: Any = field(compare=False)
+
+
+class World:
+    """`state` is the controller's, `log` every (event, effects), `effects` all effects so far."""
+
+    def __init__(self, settings: Settings | None = None, *, solve_s: float = 0.001) -> None:
+        self.state = State(settings=settings or Settings())
+        self.now_s = 0.0
+        self.boot_s, self.ready_s, self.form_s, self.leave_s, self.solve_s = 1.0, 2.0, 0.2, 0.1, solve_s
+        self.never_boots: set[str] = set()
+        self.refused: set[str] = set()
+        self.never_ready: set[str] = set()
+        #: Epochs of these jobs do not form.
+        self.never_forms: set[str] = set()
+        #: Problems are kept for the test to answer.
+        self.solver_waits = False
+        self.questions: list[ef.Solve] = []
+        #: Nodes that the queue has idle; those that an agent was sent to, with the number of the claim.
+        self.idle: set[str] = set()
+        self.pilots: dict[str, int] = {}
+        self.processes: dict[Member, Process] = {}
+        self.trainings: dict[str, Training] = {}
+        self.log: list[tuple[ev.Event, list[ef.Effect]]] = []
+        self._due: list[Due] = []
+        self._numbers = itertools.count()
+        self._watch = Watch()
+
+    # -- the controller ---------------------------------------------------------------------------------------------
+
+    def send(self, event: ev.Event) -> list[ef.Effect]:
+        """The controller answers the event, and the world carries its effects out."""
+        before = self._watch.before(self.state)
+        effects = step(self.state, event)
+        self._watch.after(before, self.state, event, effects)
+        self.log.append((event, effects))
+        for effect in effects:
+            self._carry_out(effect)
+        return effects
+
+    def _carry_out(self, effect: ef.Effect) -> None:
+        match effect:
+            case ef.Claim():
+                self._claim(effect.nodes)
+            case ef.Release():
+                self._hand_back(effect.nodes)
+            case ef.StartWorkers():
+                for member in effect.members:
+                    assert member.node in self.pilots or member.node not in self.idle, f"no agent on {member.node}"
+                    self.processes[member] = Process(effect.job, member)
+                    self._in(self.ready_s, lambda job=effect.job, member=member: self._ready(job, member))
+            case ef.StopWorkers():
+                for member in effect.members:
+                    self.leave(member, min(self.leave_s, effect.limit_s))
+            case ef.SetEpoch():
+                training = self.trainings.setdefault(effect.job, Training())
+                training.epoch, training.members = effect.epoch, effect.members
+                for member in set(effect.previous) - set(effect.members):
+                    self.leave(member)
+                self._in(self.form_s, lambda job=effect.job, epoch=effect.epoch: self._form(job, epoch))
+            case ef.Solve():
+                self.questions.append(effect)
+                if not self.solver_waits:
+                    self._in(self.solve_s, lambda: self.answer(effect))
+            case ef.SetTimer():
+                self._in(effect.at_s - self.now_s, lambda: self._fire(effect))
+
+    def answer(self, question: ef.Solve) -> list[ef.Effect]:
+        """The solver answers; perhaps too late."""
+        event: ev.Event
+        try:
+            allocation = solve(question.problem)
+            event = ev.Solved(time_s=self.now_s, version=question.version, allocation=allocation)
+        except AllocationError as error:
+            event = ev.SolveFailed(time_s=self.now_s, version=question.version, reason=str(error))
+        return self.send(event)
+
+    def give(self, **counts: int) -> list[ef.Effect]:
+        """Answer the newest problem with these counts."""
+        allocation = Allocation(nodes=counts)
+        return self.send(ev.Solved(time_s=self.now_s, version=self.state.version, allocation=allocation))
+
+    def _fire(self, timer: ef.SetTimer) -> None:
+        self.send(ev.TimerFired(time_s=max(self.now_s, timer.at_s), key=timer.key))
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def offer(self, *nodes: str, until_s: float | None = None) -> list[ef.Effect]:
+        self.idle.update(nodes)
+        offered = tuple(ev.Offer(node, until_s) for node in nodes)
+        return self.send(ev.NodesChanged(time_s=self.now_s, offered=offered))
+
+    def want(self, *nodes: str) -> list[ef.Effect]:
+        """The queue wants nodes: their agents learn it from the queue, whatever the controller does."""
+        self.idle.difference_update(nodes)
+        self._hand_back(nodes)
+        return self.send(ev.NodesChanged(time_s=self.now_s, wanted=nodes))
+
+    def lose(self, *nodes: str) -> list[ef.Effect]:
+        """Nodes vanish with everything that runs on them."""
+        self.idle.difference_update(nodes)
+        for node in nodes:
+            self.pilots.pop(node, None)
+            for process in self._on(node):
+                del self.processes[process.member]
+        return self.send(ev.NodesChanged(time_s=self.now_s, lost=nodes))
+
+    def _claim(self, nodes: tuple[str, ...]) -> None:
+        refused = tuple(node for node in nodes if node in self.refused)
+        if refused:
+            self._in(0.05, lambda: self.send(ev.ClaimRefused(time_s=self.now_s, nodes=refused, reason="taken")))
+        for node in nodes:
+            if node not in self.refused:
+                assert node not in self.pilots, f"{node} claimed twice"
+                pilot = self.pilots[node] = next(self._numbers)
+                self._in(self.boot_s, lambda node=node, pilot=pilot: self._boot(node, pilot))
+
+    def _boot(self, node: str, pilot: int) -> None:
+        if self.pilots.get(node) == pilot and node not in self.never_boots:
+            self.send(ev.NodesBooted(time_s=self.now_s, nodes=(node,)))
+
+    def _hand_back(self, nodes: tuple[str, ...]) -> None:
+        for node in nodes:
+            self.pilots.pop(node, None)
+            for process in self._on(node):
+                self.leave(process.member)
+
+    def _on(self, node: str) -> list[Process]:
+        return [process for process in self.processes.values() if process.member.node == node]
+
+    # -- workers ----------------------------------------------------------------------------------------------------
+
+    def _ready(self, job_id: str, member: Member) -> None:
+        process = self.processes.get(member)
+        if process and not process.leaving and member.node not in self.never_ready:
+            self.send(ev.WorkersReady(time_s=self.now_s, job=job_id, members=(member,)))
+
+    def _form(self, job_id: str, epoch: int) -> None:
+        training = self.trainings[job_id]
+        alive = all(m in self.processes and not self.processes[m].leaving for m in training.members)
+        if training.epoch == epoch and training.members and alive and job_id not in self.never_forms:
+            training.step += 1
+            for member in training.members:
+                self.processes[member].epoch = epoch
+            self.send(
+                ev.EpochFormed(time_s=self.now_s, job=job_id, epoch=epoch, took_s=self.form_s, step=training.step)
+            )
+
+    def train(self, job_id: str, steps: int) -> None:
+        self.trainings[job_id].step += steps
+
+    def trained(self, job_id: str) -> list[ef.Effect]:
+        """The first member has passed the last step."""
+        first = self.trainings[job_id].members[0]
+        return self.send(ev.JobTrained(time_s=self.now_s, job=job_id, epoch=self.processes[first].epoch))
+
+    def leave(self, member: Member, after_s: float | None = None) -> None:
+        """The worker has been told to go."""
+        process = self.processes.get(member)
+        if process and not process.leaving:
+            process.leaving = True
+            self._in(self.leave_s if after_s is None else after_s, lambda: self.exit(member, "left"))
+
+    def exit(self, member: Member, outcome: ev.Outcome, detail: str = "") -> list[ef.Effect]:
+        """The worker is gone, and its agent says so."""
+        process = self.processes.pop(member, None)
+        if process is None:
+            return []
+        training = self.trainings.get(process.job, Training())
+        return self.send(
+            ev.WorkerExited(
+                time_s=self.now_s,
+                job=process.job,
+                member=member,
+                outcome=outcome,
+                detail=detail,
+                epoch=process.epoch,
+                stable_step=max(0, training.step - 1) if process.epoch else 0,
+            )
+        )
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def _in(self, after_s: float, happens: Any) -> None:
+        heapq.heappush(self._due, Due(self.now_s + max(0.0, after_s), next(self._numbers), happens))
+
+    def run(self, for_s: float = math.inf) -> None:
+        """Let everything happen that is due within this time."""
+        until_s = self.now_s + for_s
+        while self._due and self._due[0].at_s <= until_s:
+            self.next()
+        if math.isfinite(until_s):
+            self.now_s = until_s
+
+    def next(self) -> None:
+        """Let the next thing happen."""
+        if self._due:
+            due = heapq.heappop(self._due)
+            self.now_s = max(self.now_s, due.at_s)
+            due.happens()
+
+    # -- what tests ask ---------------------------------------------------------------------------------------------
+
+    def submit(self, job_id: str, sizes: str = "1:8", **fields: Any) -> list[ef.Effect]:
+        return self.send(ev.JobSubmitted(time_s=self.now_s, job=job(job_id, sizes, **fields)))
+
+    def effects(self, kind: type[E]) -> list[E]:
+        return [effect for _, effects in self.log for effect in effects if isinstance(effect, kind)]
+
+    def epochs(self, job_id: str) -> list[ef.SetEpoch]:
+        return [effect for effect in self.effects(ef.SetEpoch) if effect.job == job_id]
+
+    def members(self, job_id: str) -> list[str]:
+        """The nodes of the job's epoch, by rank."""
+        return [member.node for member in self.state.jobs[job_id].members]
+
+    def member(self, job_id: str, node: str) -> Member:
+        return next(member for member in self.state.jobs[job_id].members if member.node == node)
+
+    def story(self, subject: str) -> list[str]:
+        return [tell.text for tell in self.effects(ef.Tell) if tell.subject == subject]
+
+
+def only(effects: list[ef.Effect], kind: type[E]) -> list[E]:
+    return [effect for effect in effects if isinstance(effect, kind)]
