@@ -116,6 +116,18 @@ def improve(
 
 
 @njit(cache=True)
+def value_of(start: Array, low: Array, high: Array, slope: Array, base: Array, answer: Array) -> float:
+    """The sum of the jobs' values at the sizes in `answer`."""
+    total = 0.0
+    for j in range(len(start) - 1):
+        for k in range(start[j], start[j + 1]):
+            if low[k] <= answer[j] <= high[k]:
+                total += base[k] + slope[k] * answer[j]
+                break
+    return total
+
+
+@njit(cache=True)
 def regret_of(
     nodes: int, lam: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array, answer: Array
 ) -> Any:
@@ -204,19 +216,21 @@ def fill_rows(
     """From row `end`, which stands in `table` at `offset[end]`, make the rows `end - 1` down to `begin`.
 
     Row j holds, for each node count w in its window, the least total regret of jobs j and later with exactly w nodes
-    between them and the unused; infinity above `limit`.
+    between them and the unused; what lies above `limit` need not be the least.
     """
     widest = 1
     for j in range(begin, end + 1):
         widest = max(widest, upper[j] - lower[j] + 1)
     queue, key = np.empty(widest, np.int64), np.empty(widest)
+    live = np.empty(widest, np.int64)
     for j in range(end - 1, begin - 1, -1):
-        a, b, old = lower[j + 1], upper[j + 1], offset[j + 1]
-        while a <= b and table[old + a - lower[j + 1]] == np.inf:
-            a += 1
-        while b >= a and table[old + b - lower[j + 1]] == np.inf:
-            b -= 1
-        old -= lower[j + 1]
+        old = offset[j + 1] - lower[j + 1]
+        count = 0
+        for w in range(lower[j + 1], upper[j + 1] + 1):
+            if table[old + w] <= limit:
+                live[count] = w
+                count += 1
+        a, b = (live[0], live[count - 1]) if count > 0 else (1, 0)
         new = offset[j] - lower[j]
         for w in range(lower[j], upper[j] + 1):
             table[new + w] = np.inf
@@ -225,9 +239,16 @@ def fill_rows(
             if v - u < 4:
                 for n in range(u, v + 1):
                     r = at_u + more * (n - u)
-                    for w in range(max(lower[j], a + n), min(upper[j], b + n) + 1):
-                        x = table[old + w - n] + r
-                        table[new + w] = min(x, table[new + w])
+                    if 3 * count > b - a:
+                        for w in range(max(lower[j], a + n), min(upper[j], b + n) + 1):
+                            x = table[old + w - n] + r
+                            table[new + w] = min(x, table[new + w])
+                        continue
+                    for k in range(count):  # far apart, as with rigid sizes
+                        w = live[k] + n
+                        if lower[j] <= w <= upper[j]:
+                            x = table[old + live[k]] + r
+                            table[new + w] = min(x, table[new + w])
                 continue
             # table[new + w] = at_u + more * (w - u) + min over m in [w - v, w - u] of (table[old + m] - more * m)
             head = tail = 0
@@ -246,10 +267,8 @@ def fill_rows(
                 if head < tail:
                     # Not key[head] + more * w: the difference of two large numbers would lose what ties need.
                     m = queue[head]
-                    table[new + w] = min(table[new + w], table[old + m] + (at_u + more * (w - m - u)))
-        for w in range(lower[j], upper[j] + 1):
-            if table[new + w] > limit:
-                table[new + w] = np.inf
+                    x = table[old + m] + (at_u + more * (w - m - u))
+                    table[new + w] = min(x, table[new + w])
 
 
 @njit(cache=True)
@@ -286,33 +305,33 @@ def walk(
 
 @njit(cache=True)
 def search(
-    nodes: int, lam: float, tie: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array,
-    max_work: int,
+    nodes: int, lam: float, tie: float, start: Array, low: Array, high: Array, slope: Array, base: Array, nudged: Array,
+    best: Array, max_work: int,
 ) -> Any:  # fmt: skip
-    """Decide, given the results of `kernels.relax`. Returns status, answer and its regret.
+    """Decide, given the results of `kernels.relax`. Returns status, answer, its regret and its value.
 
     The limit on the regret starts far below what the first answer shows to be enough and grows until a solution fits
     under it; that solution is optimal, for every better one would have fitted too.
     """
     answer = np.empty(len(best), np.int64)
-    certain = share_out(nodes, lam, tie, start, low, high, slope, base, best, answer)
+    certain = share_out(nodes, lam, tie, start, low, high, slope, nudged, best, answer)
     if not certain:
-        improve(nodes, start, low, high, slope, base, answer, 24)
-    gap = regret_of(nodes, lam, start, low, high, slope, base, best, answer)
+        improve(nodes, start, low, high, slope, nudged, answer, 24)
+    gap = regret_of(nodes, lam, start, low, high, slope, nudged, best, answer)
     if certain:
-        return PROVEN, answer, gap
+        return PROVEN, answer, gap, value_of(start, low, high, slope, base, answer)
     limit = max(gap / 64, 4 * tie)
     trial = np.empty(len(answer), np.int64)
     while True:
         limit = min(limit, gap + 4 * tie)
         job, option_start, first, last, regret, per_node, left = options(
-            limit, nodes, lam, start, low, high, slope, base, best, trial
+            limit, nodes, lam, start, low, high, slope, nudged, best, trial
         )
         if left >= 0:
             lower, upper, work = windows(limit, lam, left, option_start, last)
             if upper[0] >= left and lower[-1] <= upper[-1]:
                 if work > max_work:
-                    return TOO_LARGE, answer, gap
+                    return TOO_LARGE, answer, gap, value_of(start, low, high, slope, base, answer)
                 rows = len(option_start)
                 offset = np.zeros(rows + 1, np.int64)
                 for j in range(rows):
@@ -326,7 +345,7 @@ def search(
                         0, rows - 1, left, 0.0, least + tie, job, option_start, first, last, regret, per_node, lower,
                         upper, offset, table, trial,
                     )  # fmt: skip
-                    return PROVEN, trial, least
+                    return PROVEN, trial, least, value_of(start, low, high, slope, base, trial)
         if limit >= gap + 4 * tie:
-            return PROVEN, answer, gap
+            return PROVEN, answer, gap, value_of(start, low, high, slope, base, answer)
         limit *= 8

@@ -129,18 +129,6 @@ def best_at(lam: float, start: Array, low: Array, high: Array, slope: Array, bas
 
 
 @njit(cache=True)
-def value_of(start: Array, low: Array, high: Array, slope: Array, base: Array, answer: Array) -> float:
-    """The sum of the jobs' values at the sizes in `answer`."""
-    total = 0.0
-    for j in range(len(start) - 1):
-        for k in range(start[j], start[j + 1]):
-            if low[k] <= answer[j] <= high[k]:
-                total += base[k] + slope[k] * answer[j]
-                break
-    return total
-
-
-@njit(cache=True)
 def relax(nodes: int, start: Array, low: Array, high: Array, slope: Array, base: Array, current: Array) -> Any:
     """The price of a node and the bound that it gives.
 

@@ -7,7 +7,7 @@ node count, current sizes, costs, the horizon) is worked in by one compiled pass
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -63,6 +63,16 @@ def _rates(
             slope.append(s)
             base.append(at_u - s * u)
     return np.array(low, np.int64), np.array(high, np.int64), np.array(slope, np.float64), np.array(base, np.float64)
+
+
+def rate_pieces(
+    curve: ScalingCurve, smallest: int, largest: int, sizes: tuple[int, ...] | None, cap: float | None
+) -> list[tuple[int, int, float, float]]:
+    """The counted rate over the allowed sizes: (first size, last size, slope, base); the rate is base + slope * n."""
+    return [
+        (int(u), int(v), float(s), float(b))
+        for u, v, s, b in zip(*_rates(curve, smallest, largest, sizes, cap), strict=True)
+    ]
 
 
 def _runs(sizes: Iterable[int]) -> list[tuple[int, int]]:
@@ -133,6 +143,15 @@ def build(problem: AllocationProblem) -> Pieces:
             next_step="Allow it to wait, unlock it, or give it a smaller size.",
         )
     return Pieces(made[0], made[1], made[2], made[3], made[4], current)
+
+
+def subset(pieces: Pieces, jobs: Sequence[int] | Ints) -> Pieces:
+    """The pieces of some of the jobs, given by their numbers."""
+    spans = [np.arange(pieces.start[j], pieces.start[j + 1]) for j in jobs]
+    start = np.zeros(len(spans) + 1, np.int64)
+    np.cumsum([len(span) for span in spans], out=start[1:])
+    k = np.concatenate(spans) if spans else np.empty(0, np.int64)
+    return Pieces(start, pieces.low[k], pieces.high[k], pieces.slope[k], pieces.base[k], pieces.current[list(jobs)])
 
 
 def worth(pieces: Pieces, j: int, n: int) -> float:

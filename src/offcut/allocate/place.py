@@ -8,7 +8,6 @@ placements.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -74,11 +73,10 @@ def place(
 
 
 def _longest_lived(pool: list[str], need: int, until_s: Mapping[str, float]) -> list[str]:
-    """The `need` nodes to use: those known to end soonest are left over, then those least wanted."""
-    if need == len(pool) or not until_s:
-        return pool[:need]
-    rank = sorted(range(len(pool)), key=lambda i: (-until_s.get(pool[i], math.inf), i))
-    return [pool[i] for i in sorted(rank[:need])]
+    """The nodes to choose from: as far as there are more than needed, without those known to end soonest."""
+    known = sorted((i for i, node in enumerate(pool) if node in until_s), key=lambda i: (until_s[pool[i]], -i))
+    spared = set(known[: len(pool) - need])
+    return [node for i, node in enumerate(pool) if i not in spared]
 
 
 def _together(
@@ -90,7 +88,7 @@ def _together(
     switch: Mapping[str, str],
     cohort: Mapping[str, float],
 ) -> dict[str, tuple[str, ...]]:
-    """Share out `pool`, whose size is the sum of the needs: larger needs first, each from as few blocks as possible."""
+    """Serve the needs out of `pool`: larger needs first, each from as few blocks as possible."""
 
     def leaving(node: str) -> Hashable:
         end_s = until_s.get(node)

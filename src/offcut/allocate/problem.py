@@ -7,6 +7,7 @@ the field. Problems made by our own code are not checked again.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,8 +31,8 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
-#: A number of nodes; beyond a thousand million the kernels' integers and anybody's patience would overflow.
-_Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+#: A number of nodes; ten million are more than any machine has and still fit a row of the solver.
+_Count = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
 class _Curve(_Strict):
@@ -79,7 +80,7 @@ class _Class(_Strict):
 
 
 class _Problem(_Strict):
-    nodes: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    nodes: Annotated[int, Field(ge=1, le=10_000_000)]
     horizon_s: float = Field(gt=0)
     jobs: list[_Job] = Field(min_length=1)
     cost_model: CostModel = "published"
@@ -89,10 +90,11 @@ class _Problem(_Strict):
     classes: list[_Class] = Field(default_factory=list)
 
 
-def read(path: Path) -> Iterator[AllocationProblem]:
-    """The problems of a file: one JSON document, or JSON Lines (one problem per line); InputError names what is wrong.
+def read(path: Path) -> Iterator[tuple[str, AllocationProblem]]:
+    """The problems of a file, each with the place it stands at; InputError names what is wrong.
 
-    A line may also wrap its problem: `{"problem": {...}, ...}`; what stands beside it is ignored.
+    A file is one JSON document, or JSON Lines: one problem per line. A problem may also stand wrapped,
+    `{"problem": {...}, ...}`; what stands beside it is ignored.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -103,14 +105,20 @@ def read(path: Path) -> Iterator[AllocationProblem]:
             f"{path}: not a text file (byte {error.start} is not UTF-8).",
             next_step="Give an allocation problem in JSON.",
         ) from None
+    return read_text(text, str(path))
+
+
+def read_text(text: str, where: str) -> Iterator[tuple[str, AllocationProblem]]:
+    """The problems in a text, as `read` gives them."""
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
-        raise InputError(f"{path}: empty.", next_step="Give an allocation problem in JSON.")
+        raise InputError(f"{where}: empty.", next_step="Give an allocation problem in JSON.")
     if len(lines) == 1 or not _is_json(lines[0][1]):
-        yield parse(text, where=str(path))
+        yield where, parse(text, where=where)
         return
     for i, line in lines:
-        yield parse(line, where=f"{path}, line {i}")
+        at = f"{where}, line {i}"
+        yield at, parse(line, where=at)
 
 
 def _is_json(line: str) -> bool:
@@ -282,7 +290,7 @@ def answer(allocation: Allocation) -> dict[str, Any]:
     out: dict[str, Any] = {
         "nodes": allocation.nodes,
         "objective": allocation.objective,
-        "bound": allocation.bound,
+        "bound": allocation.bound if math.isfinite(allocation.bound) else None,
         "proven": allocation.proven,
         "solve_ms": round(allocation.solve_ms, 4),
         "price": allocation.price,

@@ -65,15 +65,18 @@ def may_be_zero(job: JobRequest) -> bool:
     return job.may_wait and not (job.current > 0 and job.ran_s < job.min_run_s)
 
 
-def allowed(job: JobRequest, nodes: int) -> Iterator[int]:
-    """The sizes that the job may have on a machine of `nodes` nodes, increasing, 0 among them where it may wait."""
+def allowed(job: JobRequest, nodes: int, furthest: int | None = None) -> Iterator[int]:
+    """The sizes that the job may have on a machine of `nodes` nodes, increasing, 0 among them where it may wait.
+
+    `furthest` is the largest size that anything is known about; None: the last point of the job's curve.
+    """
     if job.locked:
         if job.current <= nodes:
             yield job.current
         return
     if may_be_zero(job):
         yield 0
-    top = min(job.curve.max_nodes, nodes)
+    top = min(job.curve.max_nodes if furthest is None else furthest, nodes)
     sizes = range(max(1, job.min_nodes), job.max_nodes + 1) if job.sizes is None else job.sizes
     for n in sizes:
         if n > top:
@@ -95,5 +98,6 @@ def total(problem: AllocationProblem, nodes: dict[str, int]) -> float:
     """The value of a whole allocation: the sum over the jobs, or their smallest value per second for `max_min`."""
     values = [value(problem, job, nodes[job.id]) for job in problem.jobs]
     if problem.objective == "max_min":
-        return min(values, default=0.0) / problem.horizon_s
+        counted = [v for v, job in zip(values, problem.jobs, strict=True) if job.weight > 0]
+        return min(counted, default=0.0) / problem.horizon_s
     return math.fsum(values)

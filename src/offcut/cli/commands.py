@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from offcut.cli import jobs, nodes, queue, up, windows
+from offcut.cli import allocate, jobs, nodes, queue, up, windows
 from offcut.cli.demo import demo
 
 
@@ -24,3 +24,4 @@ def register(app: typer.Typer) -> None:
     app.command("release")(nodes.release)
     app.command("windows")(windows.windows)
     app.command("queue")(queue.queue)
+    app.command("allocate")(allocate.allocate)

@@ -1,0 +1,44 @@
+"""Greedy marginal gain: node after node to the job whose rate gains most from it (Optimus, Peng et al., EuroSys 2018).
+
+Optimus asks by how much one worker more shortens a job; here, with curves given, by how much it raises the objective's
+rate. It does not look at what a resize costs.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from offcut.allocate.value import allowed, terms
+from offcut.model import AllocationProblem
+
+
+def allocate(problem: AllocationProblem) -> dict[str, int]:
+    """From the smallest sizes up, always the step with the largest gain per node that fits; ties to earlier jobs."""
+    sizes = [list(allowed(job, problem.nodes)) for job in problem.jobs]
+    seen = [terms(problem.objective, job) for job in problem.jobs]
+    at = [0] * len(sizes)
+    left = problem.nodes - sum(s[0] for s in sizes)
+
+    def rate(j: int, i: int) -> float:
+        curve = problem.jobs[j].curve
+        return seen[j].weight * seen[j].of(curve.at(min(sizes[j][i], curve.max_nodes)))
+
+    def step(j: int) -> tuple[float, int, int] | None:
+        """The next step of job j: minus its gain per node, the job, the step's end."""
+        i = at[j] + 1
+        if i >= len(sizes[j]):
+            return None
+        return -(rate(j, i) - rate(j, at[j])) / (sizes[j][i] - sizes[j][at[j]]), j, i
+
+    heap = [s for j in range(len(sizes)) if (s := step(j)) is not None]
+    heapq.heapify(heap)
+    while heap and left > 0:
+        loss, j, i = heapq.heappop(heap)
+        more = sizes[j][i] - sizes[j][at[j]]
+        if loss >= 0 or more > left:
+            continue
+        at[j] = i
+        left -= more
+        if (following := step(j)) is not None:
+            heapq.heappush(heap, following)
+    return {job.id: sizes[j][at[j]] for j, job in enumerate(problem.jobs)}

@@ -1,0 +1,109 @@
+"""Other ways to decide, behind one small protocol: from here by name, or from a user's own file.
+
+A policy is a function of the problem that returns a node count per job; whatever it leaves out gets none. What it
+returns is checked before anybody acts on it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from offcut.allocate import value
+from offcut.errors import InputError
+from offcut.model import Allocation, AllocationProblem
+
+
+class Policy(Protocol):
+    """Decides how many nodes each job gets: 0 or an allowed size each, the problem's nodes at most together.
+
+    Equal problems must give equal answers, and nothing but the problem may matter: replays depend on both.
+    """
+
+    def __call__(self, problem: AllocationProblem, /) -> Mapping[str, int]: ...
+
+
+#: The policies that come with offcut: name to module and function.
+BUILT_IN = {
+    "equal-share": ("offcut.allocate.baselines.equal_share", "allocate"),
+    "equal-share-published": ("offcut.allocate.baselines.equal_share", "allocate_published"),
+    "first-come": ("offcut.allocate.baselines.first_come", "allocate"),
+    "greedy": ("offcut.allocate.baselines.greedy", "allocate"),
+    "static": ("offcut.allocate.baselines.static", "allocate"),
+    "pollux": ("offcut.allocate.baselines.pollux", "allocate"),
+    "max-min": ("offcut.allocate.baselines.max_min", "allocate"),
+}
+
+
+def load(name: str) -> Policy:
+    """A policy by its name, or out of a file: `my_policy.py:allocate` (the function is `allocate` if not named)."""
+    if name in BUILT_IN:
+        module, function = BUILT_IN[name]
+        built_in: Policy = getattr(importlib.import_module(module), function)
+        return built_in
+    path, _, function = name.partition(":")
+    if not path.endswith(".py"):
+        raise InputError(
+            f"there is no policy '{name}'.", next_step=f"Choose {', '.join(BUILT_IN)}, or FILE.py:FUNCTION."
+        )
+    if not Path(path).is_file():
+        raise InputError(f"policy file {path}: not found.", next_step="Check the path.")
+    spec = importlib.util.spec_from_file_location("offcut_user_policy", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"policy file {path}: cannot be loaded.", next_step="Give a Python file.")
+    module_ = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module_)
+    except Exception as error:
+        raise InputError(
+            f"policy file {path}: {type(error).__name__}: {error}.", next_step="Correct the file."
+        ) from error
+    found = getattr(module_, function or "allocate", None)
+    if not callable(found):
+        raise InputError(
+            f"policy file {path}: it has no function '{function or 'allocate'}'.",
+            next_step="Define it: def allocate(problem): return {job.id: nodes, ...}.",
+        )
+    policy: Policy = found
+    return policy
+
+
+def decide(policy: Policy, problem: AllocationProblem, name: str = "policy") -> Allocation:
+    """Ask a policy and check its answer. The bound is infinite and nothing is proven: a policy proves nothing.
+
+    Raises InputError where the policy fails or its answer is not an allocation of the problem.
+    """
+    started = time.perf_counter()
+    try:
+        given = dict(policy(problem))
+    except Exception as error:
+        raise InputError(f"{name}: {type(error).__name__}: {error}.", next_step="Correct the policy.") from error
+    solve_ms = (time.perf_counter() - started) * 1e3
+    nodes = {job.id: given.pop(job.id, 0) for job in problem.jobs}
+    if given:
+        raise InputError(
+            f"{name}: there is no job '{next(iter(given))}'.", next_step="Return ids of this problem's jobs."
+        )
+    for job in problem.jobs:
+        n = nodes[job.id]
+        if not isinstance(n, int) or isinstance(n, bool) or n not in set(value.allowed(job, problem.nodes)):
+            raise InputError(
+                f"{name}: job '{job.id}' got {n!r} nodes, which it may not have.",
+                next_step="Return 0 or an allowed size.",
+            )
+    if (used := sum(nodes.values())) > problem.nodes:
+        raise InputError(f"{name}: it gave {used} of {problem.nodes} nodes.", next_step="Give at most what there is.")
+    for group in problem.groups:
+        have = sum(nodes[job.id] for job in problem.jobs if job.group == group.id)
+        if group.max_nodes is not None and have > group.max_nodes:
+            raise InputError(
+                f"{name}: group '{group.id}' got {have} nodes, its quota is {group.max_nodes}.",
+                next_step="Respect problem.groups, or leave the quotas out.",
+            )
+    return Allocation(
+        nodes=nodes, objective=value.total(problem, nodes), bound=float("inf"), proven=False, solve_ms=solve_ms
+    )
