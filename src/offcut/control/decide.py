@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offcut.allocate.place import place
-from offcut.control import resize
+from offcut.control import admit, resize
 from offcut.control.state import LIVE, Decision, JobState, State
 from offcut.control.turn import Turn
 from offcut.model import AllocationProblem, JobRequest
@@ -22,7 +22,7 @@ def problem(state: State) -> AllocationProblem:
     """
     settings = state.settings
     requests = []
-    for job in state.live_jobs():
+    for job in admit.admitted(state):
         sizes, curve = job.job.sizes, job.curve
         unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
         requests.append(
@@ -38,7 +38,7 @@ def problem(state: State) -> AllocationProblem:
                 shrink_cost_s=settings.shrink_cost_s if job.job.shrink_cost_s is None else job.job.shrink_cost_s,
             )
         )
-    held = sum(len(job.nodes) for job in state.jobs.values() if job.phase in LIVE)
+    held = sum(len(job.nodes) for job_id in state.started if (job := state.jobs[job_id]).phase in LIVE)
     return AllocationProblem(
         nodes=held + len(state.free),
         horizon_s=settings.horizon_s,
@@ -65,7 +65,7 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     if event.version != state.version or state.asked is None:
         return
     asked, state.asked = state.asked, None
-    jobs = {job.job.id: job for job in state.live_jobs()}
+    jobs = {job.id: state.jobs[job.id] for job in asked.jobs}
     counts = {job_id: n for job_id, n in event.allocation.nodes.items() if job_id in jobs}
     if fault := _fault(asked, jobs, counts):
         turn.tell("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")

@@ -14,7 +14,7 @@ def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
     state = turn.state
     if event.lost:
         lost = set(event.lost)
-        for job in state.jobs.values():
+        for job in [state.jobs[job_id] for job_id in state.started]:
             if job.formed:
                 resize.note_gone(turn, job, lambda member: member.node in lost)
     names = dict.fromkeys((*event.wanted, *event.lost))
@@ -154,7 +154,7 @@ def release_unused(turn: Turn, name: str) -> None:
     node = turn.state.nodes.get(name)
     if node is None or node.job is not None or node.phase != "up":
         return
-    live = any(job.phase in LIVE for job in turn.state.jobs.values())
+    live = bool(turn.state.started or turn.state.queue)
     turn.tell(name, "handed back: " + ("no job gains by it" if live else "no job left to run"))
     _hand_back(turn, [node])
     forget(turn, node, "handed back")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from offcut.control import admit
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model.effects import SetEpoch, StartWorkers
@@ -17,6 +18,7 @@ def assign(turn: Turn, job: JobState, node: NodeState) -> None:
     node.job = job.job.id
     node.worker = "none"
     job.nodes[node.name] = None
+    admit.note_start(turn.state, job)
 
 
 def detach(turn: Turn, job: JobState, node: NodeState, *, gone: bool) -> None:

@@ -46,6 +46,8 @@ class Settings:
     hold_s: float = 10.0
     #: A script that is past its training has this long to come to its end.
     finish_limit_s: float = 120.0
+    #: At most so many jobs run at once; None: as many as the allocation gives nodes to.
+    max_jobs: int | None = None
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
 
@@ -134,6 +136,10 @@ class State:
     nodes: dict[str, NodeState] = field(default_factory=dict)
     #: In order of submission.
     jobs: dict[str, JobState] = field(default_factory=dict)
+    #: Jobs that have had a node and have not ended, in the order in which they started.
+    started: dict[str, None] = field(default_factory=dict)
+    #: Jobs that have never had a node and have not ended: the highest priority first, then by submission.
+    queue: list[str] = field(default_factory=list)
     #: Nodes without a job, claimed or not.
     free: dict[str, None] = field(default_factory=dict)
     #: Version of the newest allocation problem.
@@ -146,7 +152,3 @@ class State:
     timers: dict[str, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
-
-    def live_jobs(self) -> list[JobState]:
-        """Jobs that may have nodes: the highest priority first, then by submission."""
-        return sorted((j for j in self.jobs.values() if j.phase in LIVE), key=lambda j: -j.job.priority)

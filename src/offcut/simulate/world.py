@@ -332,6 +332,7 @@ def _settings(options: ReplayOptions) -> Settings:
     limit_s = 60.0 + 10 * (options.cost.boot_s + options.cost.start_s)
     return Settings(
         horizon_s=options.horizon_s,
+        max_jobs=options.concurrency,
         cost_model="published" if options.accounting == "published" else "stall",
         boot_limit_s=limit_s,
         ready_limit_s=limit_s,
