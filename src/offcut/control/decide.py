@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from offcut.allocate.place import place
 from offcut.control import admit, resize
 from offcut.control.state import LIVE, Decision, JobState, State
 from offcut.control.turn import Turn
-from offcut.model import AllocationProblem, JobRequest
+from offcut.model import AllocationProblem, Job, JobRequest, amdahl
 from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
 from offcut.model.events import Member
@@ -21,29 +23,32 @@ def problem(state: State) -> AllocationProblem:
     Throughput is in units of the job's own at its smallest size, so that jobs weigh alike whatever a sample costs.
     """
     settings = state.settings
-    requests = []
-    for job in admit.admitted(state):
-        sizes, curve = job.job.sizes, job.curve
-        unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
-        requests.append(
-            JobRequest(
-                id=job.job.id,
-                min_nodes=sizes.smallest,
-                max_nodes=sizes.largest,
-                sizes=None if sizes.contiguous else sizes.allowed,
-                current=len(job.nodes),
-                weight=job.job.weight / unit,
-                curve=curve,
-                grow_cost_s=settings.grow_cost_s if job.job.grow_cost_s is None else job.job.grow_cost_s,
-                shrink_cost_s=settings.shrink_cost_s if job.job.shrink_cost_s is None else job.job.shrink_cost_s,
-            )
-        )
+    costs_s = settings.grow_cost_s, settings.shrink_cost_s
+    requests = tuple([_request(job.job, len(job.nodes), *costs_s) for job in admit.admitted(state)])
     held = sum(len(job.nodes) for job_id in state.started if (job := state.jobs[job_id]).phase in LIVE)
     return AllocationProblem(
         nodes=held + len(state.free),
         horizon_s=settings.horizon_s,
-        jobs=tuple(requests),
+        jobs=requests,
         cost_model=settings.cost_model,
+    )
+
+
+@lru_cache(maxsize=16384)
+def _request(job: Job, current: int, grow_cost_s: float, shrink_cost_s: float) -> JobRequest:
+    """Kept, for most jobs are as they were when the next problem comes."""
+    sizes, curve = job.sizes, job.curve or amdahl(job.sizes.largest)
+    unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
+    return JobRequest(
+        id=job.id,
+        min_nodes=sizes.smallest,
+        max_nodes=sizes.largest,
+        sizes=None if sizes.contiguous else sizes.allowed,
+        current=current,
+        weight=job.weight / unit,
+        curve=curve,
+        grow_cost_s=grow_cost_s if job.grow_cost_s is None else job.grow_cost_s,
+        shrink_cost_s=shrink_cost_s if job.shrink_cost_s is None else job.shrink_cost_s,
     )
 
 

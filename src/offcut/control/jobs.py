@@ -89,9 +89,10 @@ def begin_finishing(turn: Turn, job: JobState) -> None:
     """A member's script is past its training: the membership stays as it is while all come to their end."""
     job.phase = "finishing"
     turn.timer(f"finish:{job.job.id}", turn.state.settings.finish_limit_s)
+    members = {member.incarnation for member in job.members}
     for name in list(job.nodes):
         node = turn.state.nodes[name]
-        if node.member not in job.members or node.worker != "member":
+        if node.incarnation not in members or node.worker != "member":
             resize.withdraw(turn, job, node)
     turn.dirty = True
 

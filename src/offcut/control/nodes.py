@@ -15,7 +15,7 @@ def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
     if event.lost:
         lost = set(event.lost)
         for job in [state.jobs[job_id] for job_id in state.started]:
-            if job.formed:
+            if not lost.isdisjoint([member.node for member in job.formed]):
                 resize.note_gone(turn, job, lambda member: member.node in lost)
     names = dict.fromkeys((*event.wanted, *event.lost))
     gone = [state.nodes[name] for name in names if name in state.nodes]
