@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import attrgetter
+from zlib import crc32
 
-from offcut.allocate.place import place
+from offcut.allocate.place import Placement, place
 from offcut.control import admit, resize
 from offcut.control.state import LIVE, Decision, JobState, State
 from offcut.control.turn import Turn
@@ -80,15 +82,7 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     if not changed:
         return
     nodes = state.nodes
-    held = {job_id: sorted(jobs[job_id].nodes, key=lambda name: _KEEP[nodes[name].worker]) for job_id in changed}
-    free = sorted(state.free, key=lambda name: (nodes[name].phase != "up", name))
-    placed = place(
-        {job_id: counts[job_id] for job_id in changed},
-        held,
-        free,
-        until_s={name: until_s for name in free if (until_s := nodes[name].until_s) is not None},
-        cohort={name: nodes[name].idle_since_s for name in free},
-    )
+    placed = _place(state, {job_id: counts[job_id] for job_id in changed})
     for job_id, names in placed.dropped.items():
         for name in names:
             resize.withdraw(turn, jobs[job_id], nodes[name])
@@ -100,6 +94,36 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
         turn.emit(Claim, nodes=tuple(claims), until_s=min(known, default=None))
     # The moves that the answer asked for do not change the problem that it answered.
     turn.dirty = False
+
+
+def _place(state: State, counts: dict[str, int]) -> Placement:
+    """Which nodes the jobs gain and drop. Nodes that boot no more come first, then those that are idle longest: among
+    nodes of unknown end these last longest."""
+    nodes, settings = state.nodes, state.settings
+    held: dict[str, list[str]] = {}
+    need = 0
+    for job_id, n in counts.items():
+        own = list(state.jobs[job_id].nodes)
+        if n < len(own):
+            own.sort(key=lambda name: _KEEP[nodes[name].worker])
+        held[job_id] = own
+        need += max(0, n - len(own))
+    if not need:
+        return place(counts, held, ())
+    free = [nodes[name] for name in state.free]
+    if settings.placement == "random":
+        free.sort(key=lambda node: crc32(f"{node.name} {state.version}".encode()))
+        return place(counts, held, [node.name for node in free])
+    free.sort(key=attrgetter("idle_since_s"))
+    free.sort(key=lambda node: node.phase != "up")
+    known = {node.name: node.until_s for node in free if node.until_s is not None}
+    if not known:
+        del free[need:]
+    cohort = {node.name: node.idle_since_s for node in free}
+    for own in held.values():
+        for name in own:
+            cohort[name] = nodes[name].idle_since_s
+    return place(counts, held, [node.name for node in free], until_s=known, cohort=cohort)
 
 
 def _fault(asked: AllocationProblem, jobs: dict[str, JobState], counts: dict[str, int]) -> str:

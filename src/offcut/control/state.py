@@ -48,6 +48,9 @@ class Settings:
     finish_limit_s: float = 120.0
     #: At most so many jobs run at once; None: as many as the allocation gives nodes to.
     max_jobs: int | None = None
+    #: Which free nodes a growing job gets: those that became idle `together` with its own, or `random` ones, which is
+    #: there to compare with.
+    placement: Literal["together", "random"] = "together"
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
 

@@ -70,7 +70,8 @@ class ReplayMetrics:
     reclaims_per_job: float
     instants: int
     events: int
-    wall_s: float
+    #: Processor seconds of the replay, and trace instants a second of them.
+    cpu_s: float
     events_per_s: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def measure(
     end_s: float,
     *,
     instants: int,
-    wall_s: float,
+    cpu_s: float,
     static_rate: float | None,
 ) -> ReplayMetrics:
     """The metrics of a world whose accounts are closed."""
@@ -138,8 +139,8 @@ def measure(
         reclaims_per_job=reclaims / max(1, len(started)),
         instants=instants,
         events=world.events,
-        wall_s=wall_s,
-        events_per_s=instants / max(wall_s, 1e-9),
+        cpu_s=cpu_s,
+        events_per_s=instants / max(cpu_s, 1e-9),
     )
 
 

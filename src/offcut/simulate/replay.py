@@ -47,7 +47,7 @@ def replay(
     if not jobs:
         raise InputError("replay: the job list is empty.", next_step="List at least one job.")
     solver = _solver(options.policy)
-    began = time.perf_counter()
+    began = time.process_time()
     world = World(Supply(jobs, repeat=options.repeat), solver, options, start_s)
     instants = 0
     for at_s, offered, wanted in _changes(part):
@@ -60,9 +60,9 @@ def replay(
             progress((at_s - start_s) / (end_s - start_s))
     world.run_until(end_s)
     world.finish(end_s)
-    wall_s = time.perf_counter() - began
+    cpu_s = time.process_time() - began
     static = static_rate(jobs, options, world.accounts.idle_s / (end_s - start_s), end_s - start_s) if compare else None
-    return measure(world, options, start_s, end_s, instants=instants, wall_s=wall_s, static_rate=static)
+    return measure(world, options, start_s, end_s, instants=instants, cpu_s=cpu_s, static_rate=static)
 
 
 def span(

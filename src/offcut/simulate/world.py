@@ -333,6 +333,7 @@ def _settings(options: ReplayOptions) -> Settings:
     return Settings(
         horizon_s=options.horizon_s,
         max_jobs=options.concurrency,
+        placement=options.placement,
         cost_model="published" if options.accounting == "published" else "stall",
         boot_limit_s=limit_s,
         ready_limit_s=limit_s,
