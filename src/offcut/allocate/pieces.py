@@ -105,12 +105,24 @@ def _static(job: JobRequest, cap: float | None) -> tuple[Ints, Ints, Floats, Flo
     return here, here, np.zeros(1), np.array([Terms(1.0, cap).of(rate_now(job))])
 
 
-@lru_cache(maxsize=16384)
-def _row(objective: Objective, job: JobRequest) -> tuple[tuple[Ints, Ints, Floats, Floats], tuple[float, ...]]:
+_Row = tuple[tuple[Ints, Ints, Floats, Floats], tuple[float, ...]]
+#: Rows by the identity of the request, which each entry keeps alive: hashing a request would cost more than it saves.
+_rows: dict[tuple[int, Objective], tuple[JobRequest, _Row]] = {}
+
+
+def _row(objective: Objective, job: JobRequest) -> _Row:
     """What one job contributes: its static pieces, and its numbers for `kernels.assemble`."""
+    key = (id(job), objective)
+    known = _rows.get(key)
+    if known is not None:
+        return known[1]
     t = terms(objective, job)
     now = t.of(rate_now(job)) if job.current else 0.0
-    return _static(job, t.cap), (t.weight, now, job.grow_cost_s, job.shrink_cost_s, may_be_zero(job))
+    row = _static(job, t.cap), (t.weight, now, job.grow_cost_s, job.shrink_cost_s, may_be_zero(job))
+    if len(_rows) >= 16384:
+        _rows.clear()
+    _rows[key] = job, row
+    return row
 
 
 def build(problem: AllocationProblem) -> Pieces:

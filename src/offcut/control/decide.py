@@ -128,10 +128,13 @@ def _place(state: State, counts: dict[str, int]) -> Placement:
 
 def _fault(asked: AllocationProblem, jobs: dict[str, JobState], counts: dict[str, int]) -> str:
     """Why an answer cannot be carried out; empty if it can. A solver's mistake must not bring the controller down."""
-    for job_id, n in counts.items():
-        if n and n not in jobs[job_id].job.sizes:
+    total = 0
+    for job_id, job in jobs.items():
+        now = len(job.nodes)
+        n = counts.get(job_id, now)
+        if n and n != now and n not in job.job.sizes:
             return f"{n} is no size of {job_id}"
-    total = sum(counts.get(job_id, len(job.nodes)) for job_id, job in jobs.items())
+        total += n
     return f"{total} nodes given out, but there are {asked.nodes}" if total > asked.nodes else ""
 
 

@@ -68,10 +68,6 @@ class JobRequest:
     #: Seconds at the current rate that it costs to give up nodes and gain others at once; None: never do that.
     migration_cost_s: float | None = None
 
-    def __hash__(self) -> int:
-        """Of what tells requests apart in practice; all fields, curve included, would take far longer."""
-        return hash((self.id, self.current))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:

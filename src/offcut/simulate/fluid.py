@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -32,7 +33,11 @@ class FluidOptimum:
     __slots__ = ("_nodes", "_rate", "capacity")
 
     def __init__(self, hulls: Iterable[Segments]) -> None:
-        segments = sorted((segment for one in hulls for segment in one), reverse=True)
+        # Many jobs have one curve.
+        of_a_kind = Counter(hulls)
+        segments = sorted(
+            ((slope, nodes * jobs) for one, jobs in of_a_kind.items() for slope, nodes in one), reverse=True
+        )
         self._nodes = [0, *accumulate(nodes for _, nodes in segments)]
         self._rate = [0.0, *accumulate(slope * nodes for slope, nodes in segments)]
         #: The nodes that the jobs can use.

@@ -64,6 +64,8 @@ class World:
         #: The number of each node's claim: a node may be taken back and claimed anew while it boots.
         self._claims: dict[str, int] = {}
         self._resized: dict[str, None] = {}
+        #: Nodes may have changed hands at this instant.
+        self._moved = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ef.Claim: self._claim,
             ef.Release: self._release,
@@ -108,7 +110,8 @@ class World:
             self._tell(ev.NodesChanged(time_s=now_s, offered=offers, wanted=wanted, lost=wanted))
         self._submit()
         self._tell_consequences()
-        self._settle()
+        if self._moved:
+            self._settle()
         self.accounts.set_idle(len(self._idle))
 
     def finish(self, end_s: float) -> None:
@@ -190,6 +193,7 @@ class World:
 
     def _settle(self) -> None:
         """The instant is over: what the controller has given to each job, and when each job will be done."""
+        self._moved = False
         jobs = self.state.jobs
         used = 0
         for training in self._live.values():
@@ -214,6 +218,8 @@ class World:
 
     def _tell(self, event: ev.Event) -> None:
         self.events += 1
+        if type(event) is not ev.EpochFormed:
+            self._moved = True
         handlers = self._handlers
         for effect in step(self.state, event):
             handler = handlers.get(type(effect))
@@ -222,8 +228,7 @@ class World:
 
     def _submit(self) -> None:
         limit = self.options.concurrency
-        started = sum(training.started_s is not None for training in self._live.values())
-        waiting = len(self._live) - started
+        started, waiting = len(self.state.started), len(self.state.queue)
         wanted = max(_AHEAD, len(self._idle) - started) if limit is None else max(1, limit - started)
         for job_id, listed in self._supply.take(self.now_s, waiting, wanted):
             training = Training.of(job_id, listed, self.now_s, self.options.accounting, self.options.commit_s)
