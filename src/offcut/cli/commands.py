@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from offcut.cli import allocate, jobs, nodes, queue, replay, up, windows
+from offcut.cli import allocate, estimate, jobs, nodes, queue, replay, up, windows
 from offcut.cli.demo import demo
 
 
@@ -26,3 +26,4 @@ def register(app: typer.Typer) -> None:
     app.command("queue")(queue.queue)
     app.command("allocate")(allocate.allocate)
     app.command("replay")(replay.replay)
+    app.command("estimate")(estimate.estimate)
