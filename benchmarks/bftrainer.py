@@ -63,7 +63,11 @@ def cases() -> list[Case]:
 
         for horizon_s in (10.0, 30.0, 60.0, 120.0, 300.0, 600.0):
             said = {10.0: "T_fwd = 10 s is the published default", 120.0: "about 120 s is best; Us up to .93"}
-            add(said.get(horizon_s, ""), horizon_s=horizon_s, quick=horizon_s == 120 or (small and horizon_s in (10, 300)))
+            add(
+                said.get(horizon_s, ""),
+                horizon_s=horizon_s,
+                quick=horizon_s == 120 or (small and horizon_s in (10, 300)),
+            )
         for cost in ("5", "1", "measured"):
             add(cost=cost, quick=small and cost == "measured")
         add("R = 18/12 with the published objective and accounting", accounting="published", quick=small)
@@ -106,12 +110,12 @@ def run(data: Path, *, quick: bool, processes: int) -> list[tuple[Case, ReplayMe
     lists: dict[str, tuple[ListedJob, ...]] = {name: read_job_list(data / file) for name, file in LISTS.items()}
     wanted = [case for case in cases() if case.quick or not quick]
     results: dict[int, ReplayMetrics] = {}
-    for width in widths:
-        for name in lists:
+    for width, table in widths.items():
+        for name, jobs in lists.items():
             numbers = [i for i, case in enumerate(wanted) if (case.width, case.jobs) == (width, name)]
             if numbers:
                 end_s = START_S + 3600 * QUICK_HOURS if quick and width == "full" else None
-                made = _replay(widths[width], lists[name], [wanted[i].options for i in numbers], end_s, processes)
+                made = _replay(table, jobs, [wanted[i].options for i in numbers], end_s, processes)
                 results.update(zip(numbers, made, strict=True))
     return [(wanted[i], results[i]) for i in sorted(results)]
 
@@ -131,7 +135,13 @@ def summary(runs: list[tuple[Case, ReplayMetrics]]) -> dict[str, float | None]:
     """The figures that the README quotes; None where the run was left out."""
 
     def of(**wanted: Any) -> ReplayMetrics | None:
-        base = {"list": "diverse", "policy": "exact", "horizon_s": 120.0, "accounting": "stall", "placement": "together"}
+        base = {
+            "list": "diverse",
+            "policy": "exact",
+            "horizon_s": 120.0,
+            "accounting": "stall",
+            "placement": "together",
+        }
         wanted = base | wanted
         return next((m for case, m in runs if all(key(case)[k] == v for k, v in wanted.items())), None)
 
@@ -209,15 +219,17 @@ def _print(runs: list[tuple[Case, ReplayMetrics]], machine: dict[str, Any]) -> N
         us = "–" if m.us is None else f"{m.us:.3f}"
         print(
             form.format(
-                k["width"], k["list"], k["concurrency"], k["policy"], f"{k['horizon_s']:g}", k["cost"], how, f"{m.uf:.4f}",
-                us, f"{m.work_share:.4f}", f"{m.work_share_limit:.4f}", m.resizes, f"{m.events_per_s:,.0f}", case.claim,
+                k["width"], k["list"], k["concurrency"], k["policy"], f"{k['horizon_s']:g}", k["cost"], how,
+                f"{m.uf:.4f}", us, f"{m.work_share:.4f}", f"{m.work_share_limit:.4f}", m.resizes,
+                f"{m.events_per_s:,.0f}", case.claim,
             )
         )  # fmt: skip
     print("\nlosses as shares of the fluid optimum")
     for case, m in runs:
         losses = "  ".join(f"{name} {value:.2%}" for name, value in m.fluid_losses.items())
         k = key(case)
-        print(f"{k['width']:>5} {k['list']:>8} {k['concurrency']:>5} {k['policy']:>12} {k['horizon_s']:>4g} {k['cost']:>15}  {losses}")
+        named = f"{k['width']:>5} {k['list']:>8} {k['concurrency']:>5} {k['policy']:>12} {k['horizon_s']:>4g}"
+        print(f"{named} {k['cost']:>15}  {losses}")
     print()
     for name, value in summary(runs).items():
         print(f"{name:>36} {'–' if value is None else f'{value:.4f}'}")

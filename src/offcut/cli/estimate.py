@@ -53,7 +53,8 @@ def estimate(
         return
     s, base = made.statistics, made.base
     console.print(
-        f"{s.idle_share:.1%} of {made.nodes:,} nodes are idle: {s.idle_node_hours:,.0f} node-hours in {made.days:.1f} days."
+        f"{s.idle_share:.1%} of {made.nodes:,} nodes are idle: "
+        f"{s.idle_node_hours:,.0f} node-hours in {made.days:.1f} days."
     )
     console.print(
         f"Training would have done the work of {made.node_hours_a_day:,.0f} node-hours a day, "

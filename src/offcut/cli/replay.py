@@ -37,13 +37,16 @@ class Placement(StrEnum):
 WindowsFile = Annotated[Path, typer.Option("--windows", help="Idle windows: node,start_s,end_s; gzip is fine.")]
 Jobs = Annotated[Path, typer.Option(help="The job list, JSON; gzip is fine.")]
 Policy = Annotated[
-    list[str], typer.Option(help="exact, a policy's name (greedy, equal-share, first-come, ...), or FILE.py:FUNCTION.")
+    list[str] | None,
+    typer.Option(help="exact (default), a policy's name (greedy, equal-share, first-come, ...), or FILE.py:FUNCTION."),
 ]
-Horizon = Annotated[list[float], typer.Option(help="Seconds that an allocation is expected to last.")]
+Horizon = Annotated[
+    list[float] | None, typer.Option(help="Seconds that an allocation is expected to last; default: 120.")
+]
 Cost = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
-        help="Seconds that a resize costs: listed (each job's own), published (18:12), measured, or GROW:SHRINK."
+        help="Seconds that a resize costs: listed (each job's own; default), published (18:12), measured, or G:S."
     ),
 ]
 Boot = Annotated[float | None, typer.Option(help="Seconds from a node's claim to its agent's answer, off the path.")]
@@ -69,9 +72,9 @@ Report = Annotated[Path | None, typer.Option(help="Write a page with tables and 
 def replay(
     windows: WindowsFile,
     jobs: Jobs,
-    policy: Policy = ["exact"],
-    horizon: Horizon = [120.0],
-    resize_cost: Cost = ["listed"],
+    policy: Policy = None,
+    horizon: Horizon = None,
+    resize_cost: Cost = None,
     boot: Boot = None,
     worker_start: WorkerStart = None,
     concurrency: Concurrency = None,
@@ -90,7 +93,7 @@ def replay(
 
     Options given several times are combined, and the replays run in parallel.
 
-    Example: `offcut replay --windows windows.csv.gz --jobs jobs.json.gz --concurrency 10 --policy exact --policy greedy`
+    Example: `offcut replay --windows W.csv.gz --jobs J.json.gz --concurrency 10 --policy exact --policy greedy`
     """
     from offcut.allocate import policy as policies
     from offcut.traces.joblist import read_job_list
@@ -100,8 +103,8 @@ def replay(
     if nodes is not None:
         table = table.sample(nodes, seed)
     options = _options(
-        policy, horizon, resize_cost, concurrency, boot=boot, worker_start=worker_start, repeat=repeat,
-        accounting=accounting, placement=placement, commit=commit,
+        policy or ["exact"], horizon or [120.0], resize_cost or ["listed"], concurrency or [None], boot=boot,
+        worker_start=worker_start, repeat=repeat, accounting=accounting, placement=placement, commit=commit,
     )  # fmt: skip
     for one in options:
         if one.policy != "exact":
@@ -123,7 +126,7 @@ def _options(
     policy: list[str],
     horizon: list[float],
     resize_cost: list[str],
-    concurrency: list[int] | None,
+    concurrency: Sequence[int | None],
     *,
     boot: float | None,
     worker_start: float | None,
@@ -138,7 +141,7 @@ def _options(
     from offcut.simulate.options import ReplayOptions, parse_cost
 
     options = []
-    for name, horizon_s, cost_text, jobs in product(policy, horizon, resize_cost, concurrency or [None]):
+    for name, horizon_s, cost_text, jobs in product(policy, horizon, resize_cost, concurrency):
         cost = parse_cost(cost_text)
         if boot is not None:
             cost = replace(cost, boot_s=boot)
@@ -179,7 +182,12 @@ def _run(
     with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as progress:
         task = progress.add_task(f"{len(options)} replays" if len(options) > 1 else "replay", total=1.0)
         return sweep(
-            table, jobs, options, start_s=start, end_s=end, progress=lambda share: progress.update(task, completed=share)
+            table,
+            jobs,
+            options,
+            start_s=start,
+            end_s=end,
+            progress=lambda share: progress.update(task, completed=share),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offcut.control import jobs, resize
-from offcut.control.state import LIVE, JobState, NodeState
+from offcut.control.state import JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
 from offcut.model.effects import Release, StartWorkers, StopWorkers

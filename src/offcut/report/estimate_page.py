@@ -34,13 +34,11 @@ def estimate_page(e: Estimate, price: float | None = None) -> str:
     page.figure(windows_figure(e.windows, s, e.source), "Idle nodes over time; how long windows are; how many at once.")
     page.table(
         ["", *s.length_s],
-        [
-            ("window length, s", *(f"{value:,.0f}" for value in s.length_s.values())),
-        ],
+        [("window length, s", *(f"{value:,.0f}" for value in s.length_s.values()))],
     )
     page.text(
-        f"{s.windows:,} windows; {s.short_windows:.0%} of them are under ten minutes and hold {s.short_node_time:.0%} of "
-        f"the idle node-time; nodes join or leave at {s.events_per_h:,.1f} instants an hour."
+        f"{s.windows:,} windows; {s.short_windows:.0%} of them are under ten minutes and hold {s.short_node_time:.0%} "
+        f"of the idle node-time; nodes join or leave at {s.events_per_h:,.1f} instants an hour."
     )
     page.heading("What training that would give")
     page.text(f"If all of the work went to one network ({BASE_JOBS} jobs at a time of up to 64 nodes each):")
@@ -58,7 +56,10 @@ def estimate_page(e: Estimate, price: float | None = None) -> str:
         ],
     )
     page.heading("How it depends on what a resize costs, and on how many jobs there are")
-    runs = {**{f"cost: {name}": m for name, m in e.by_cost.items()}, **{f"{n} jobs": m for n, m in e.by_concurrency.items()}}
+    runs = {
+        **{f"cost: {name}": m for name, m in e.by_cost.items()},
+        **{f"{n} jobs": m for n, m in e.by_concurrency.items()},
+    }
     page.figure(shares_figure(list(runs), list(runs.values())), "Where the idle node-time goes.")
     page.figure(_sensitivity(e), "Work as a share of the idle node-time, and its limit for that many jobs.")
     page.table(
@@ -87,8 +88,8 @@ def assumptions(e: Estimate) -> list[str]:
         "Scaling curves are those of seven ImageNet networks measured on Summit (arXiv 2106.12091), each fitted with "
         "Amdahl's law. Other machines have other curves: give a job list of your own with --jobs.",
         "Work is in node-hours of each network's own rate on one node: a job on 32 nodes does less than 32 times that.",
-        "A claimed node takes 1 s to answer and its worker 5 s to start; the job trains on meanwhile. A resize in process "
-        "stops it for 0.3 s (growing) or 0.2 s (shrinking).",
+        "A claimed node takes 1 s to answer and its worker 5 s to start; the job trains on meanwhile. A resize in "
+        "process stops it for 0.3 s (growing) or 0.2 s (shrinking).",
         "A node that the queue wants is handed back at once; the last node of a job saves its state while it leaves.",
         "The batch queue itself behaves as it did: it is never made to wait, and no node was kept from it.",
         *e.notes,

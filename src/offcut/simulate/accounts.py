@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from offcut.model import AllocationProblem
 from offcut.simulate.fluid import FluidOptimum, hull
 from offcut.simulate.training import Training
 
@@ -15,13 +14,13 @@ class Accounts:
     The running jobs are those that the controller put into its last allocation problem.
     """
 
-    __slots__ = ("_fluid", "_ids", "_idle", "_since_s", "_used", "_values", "fluid", "idle_s", "usable_s", "used_s")
+    __slots__ = ("_fluid", "_idle", "_ids", "_since_s", "_used", "_values", "fluid", "idle_s", "usable_s", "used_s")
 
     def __init__(self, start_s: float) -> None:
         self._since_s = start_s
         self._idle = 0
         self._used = 0
-        self._ids: tuple[str, ...] = ()
+        self._ids: list[str] = []
         self._fluid = FluidOptimum(())
         #: F_J and the nodes that it uses, at the present number of idle nodes.
         self._values: tuple[float, float] | None = None
@@ -53,12 +52,9 @@ class Accounts:
     def set_used(self, nodes: int) -> None:
         self._used = nodes
 
-    def set_jobs(self, problem: AllocationProblem, trainings: Mapping[str, Training]) -> None:
-        ids = tuple([request.id for request in problem.jobs])
+    def set_jobs(self, ids: list[str], trainings: Mapping[str, Training]) -> None:
         if ids == self._ids:
             return
         self._ids = ids
-        self._fluid = FluidOptimum(
-            hull(trainings[i].speed, trainings[i].job.min_nodes) for i in ids if i in trainings
-        )
+        self._fluid = FluidOptimum(hull(trainings[i].speed, trainings[i].job.min_nodes) for i in ids if i in trainings)
         self._values = None

@@ -23,7 +23,7 @@ COSTS: dict[str, ResizeCost] = {
 }
 CONCURRENCY = (1, 5, 10, 20, 50, 100)
 #: What the main figures assume.
-BASE_JOBS = 20
+BASE_JOBS = 50
 DAY_S = 86_400.0
 
 

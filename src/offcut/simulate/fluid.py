@@ -22,9 +22,7 @@ def hull(speed: tuple[float, ...], smallest: int) -> Segments:
                 break
             corners.pop()
         corners.append((n, speed[n]))
-    return tuple(
-        ((r1 - r0) / (n1 - n0), n1 - n0) for (n0, r0), (n1, r1) in pairwise(corners) if r1 > r0
-    )
+    return tuple(((r1 - r0) / (n1 - n0), n1 - n0) for (n0, r0), (n1, r1) in pairwise(corners) if r1 > r0)
 
 
 class FluidOptimum:

@@ -112,7 +112,7 @@ def _solver(name: str) -> Solver:
 
 
 def _changes(windows: Windows) -> Iterator[Change]:
-    """Per instant, in order: nodes that become idle, with the known ends of their windows, and nodes that are wanted."""
+    """Per instant, in order: nodes that become idle, with the known ends of their windows, and wanted nodes."""
     names = windows.names
     by_end = np.argsort(windows.end_s, kind="stable")
     times = np.unique(np.concatenate((windows.start_s, windows.end_s)))

@@ -36,9 +36,7 @@ def sweep(
         results = []
         for i, one in enumerate(options):
             tell = None if progress is None else _part(progress, i, len(options))
-            results.append(
-                replay(windows, jobs, one, start_s=start_s, end_s=end_s, compare=compare, progress=tell)
-            )
+            results.append(replay(windows, jobs, one, start_s=start_s, end_s=end_s, compare=compare, progress=tell))
         return results
     trace = (windows, jobs, start_s, end_s, compare)
     context = get_context("spawn")

@@ -32,7 +32,7 @@ Solver = Callable[[AllocationProblem], Allocation]
 #: With a queue that never runs dry: so many jobs are always waiting.
 _AHEAD = 16
 #: In which order things that are due at one time happen.
-_END, _FORMED, _BOOTED, _READY, _TIMER = range(5)
+_FORMED, _END, _BOOTED, _READY, _TIMER = range(5)
 
 
 class World:
@@ -76,7 +76,7 @@ class World:
             ef.SetTimer: self._set_timer,
         }
 
-    # -- time ---------------------------------------------------------------------------------------------------------
+    # -- time ------------------------------------------------------------------------------------------------
 
     def next_s(self) -> float:
         """When something is due by the world's own doing."""
@@ -188,7 +188,7 @@ class World:
             event = ev.Solved(time_s=self.now_s, version=asked.version, allocation=allocation)
         except AllocationError as error:
             event = ev.SolveFailed(time_s=self.now_s, version=asked.version, reason=str(error))
-        self.accounts.set_jobs(asked.problem, self._live)
+        self.accounts.set_jobs([request.id for request in asked.problem.jobs], self._live)
         self._tell(event)
 
     def _settle(self) -> None:
@@ -203,6 +203,8 @@ class World:
                 training.advance(self.now_s)
                 training.assigned = assigned
         self.accounts.set_used(used)
+        if not self._live:
+            self.accounts.set_jobs([], self._live)
         for job_id in self._resized:
             if job_id in self._live:
                 training = self._live[job_id]
@@ -214,7 +216,7 @@ class World:
         self._number += 1
         heapq.heappush(self._due, (at_s, what, self._number, data))
 
-    # -- to the controller ----------------------------------------------------------------------------------------------
+    # -- to the controller -----------------------------------------------------------------------------------
 
     def _tell(self, event: ev.Event) -> None:
         self.events += 1
@@ -267,7 +269,7 @@ class World:
         if end_s < math.inf:
             self._later(max(end_s, self.now_s), _END, (training, training.generation))
 
-    # -- the controller's effects ---------------------------------------------------------------------------------------
+    # -- the controller's effects ----------------------------------------------------------------------------
 
     def _claim(self, effect: ef.Claim) -> None:
         boot_s = self.options.cost.boot_s
@@ -307,7 +309,7 @@ class World:
         holders = self._holders.get(effect.job)
         before = {member.incarnation for member in effect.previous}
         cause: Cause
-        if any([member.incarnation not in before for member in members]):
+        if any(member.incarnation not in before for member in members):
             cause, cost_s = "grow", training.job.grow_cost_s if cost.grow_s is None else cost.grow_s
         else:
             cause, cost_s = "shrink", training.job.shrink_cost_s if cost.shrink_s is None else cost.shrink_s
@@ -324,7 +326,9 @@ class World:
         training.resize(now_s, len(members), cause, cost_s, has_state=has_state)
         self._resized[effect.job] = None
         if members:
-            self._later(now_s + cost_s, _FORMED, (training, effect.epoch, training.generation))
+            # With the published accounting the job trains on: its members are in the epoch from the start.
+            forms_s = now_s if self.options.accounting == "published" else now_s + cost_s
+            self._later(forms_s, _FORMED, (training, effect.epoch, training.generation))
 
     def _keep_problem(self, effect: ef.Solve) -> None:
         self._solve = effect
