@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -47,7 +48,10 @@ PEERS: dict[str, Callable[[AllocationProblem, float], tuple[float, float, bool]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One solver on one kind of instance. Times are per decision; `ratio` is the median over offcut's."""
+    """One solver on one kind of instance, `ran` of the `instances` it was to solve: a peer stops at the first failure.
+
+    Times are per decision, runs that were cut off included; `ratio` is the median over offcut's.
+    """
 
     jobs: int
     nodes: int
@@ -55,7 +59,7 @@ class Row:
     instances: int
     median_ms: float | None
     max_ms: float | None
-    finished: int
+    ran: int
     proven: int
     worst_gap: float | None
     ratio: float | None
@@ -137,10 +141,11 @@ def peer_row(name: str, problems: list[AllocationProblem], mine: list[float], my
             note = found
             break
         times.append(found[0])
-        gaps.append((best - found[1]) / abs(best))
         proven += found[2]
+        if math.isfinite(found[1]):
+            gaps.append((best - found[1]) / abs(best))
         if not found[2]:
-            note = f"limit of {limit_s:g} s"
+            note = f"limit of {limit_s:g} s" if math.isfinite(found[1]) else f"no answer in {limit_s:g} s"
             break
     median = statistics.median(times) if times else None
     return Row(
@@ -150,7 +155,7 @@ def peer_row(name: str, problems: list[AllocationProblem], mine: list[float], my
         instances=len(problems),
         median_ms=median,
         max_ms=max(times, default=None),
-        finished=len(times),
+        ran=len(times),
         proven=proven,
         worst_gap=max(gaps, default=None),
         ratio=None if median is None else median / my_ms,

@@ -50,6 +50,8 @@ class ProtocolError(OffcutError):
 class StoreError(OffcutError):
     """The state directory cannot be read or written, or belongs to another controller."""
 
+    exit_code = 2
+
 
 class ResizeError(OffcutError):
     """A membership epoch could not be formed."""

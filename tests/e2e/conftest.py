@@ -42,18 +42,16 @@ class Running:
         self.start()
 
     def start(self) -> None:
-        with (self.paths.root / "controller.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "offcut", "up", "--nodes", str(self._nodes)),
-                    *("--state", str(self.paths.root), "--log-json", *self._options),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        self.client = Client(self.paths.socket)
+        """Start the controller, again after it died, and wait until it answers."""
+        self.launch(sys.executable, "-m", "offcut", "up")
         wait_for("the controller", self._answers)
+
+    def launch(self, *program: str) -> None:
+        """Start the controller by `program` instead."""
+        options = ("--nodes", str(self._nodes), "--state", str(self.paths.root), "--log-json", *self._options)
+        with (self.paths.root / "controller.log").open("ab") as log:
+            self.process = subprocess.Popen([*program, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.client = Client(self.paths.socket)
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, (self.paths.root / "controller.log").read_text()[-2000:]

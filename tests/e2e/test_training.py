@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
-from offcut.wire import local
-from offcut.wire.records import StepHistory, history
+from offcut.wire.records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
-
-SCRIPT = Path(__file__).with_name("train.py")
-SAMPLES = 500
-STEPS_PER_EPOCH = 11
-
-
-def undisturbed(directory: Path, epochs: int) -> dict[int, StepHistory]:
-    """The same script, run by plain Python, with nothing to slow it down."""
-    directory.mkdir()
-    environment = {**os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), "--epochs", str(epochs)]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    return history(directory / "records")
-
-
-def assert_same_training(steps: dict[int, StepHistory], reference: dict[int, StepHistory]) -> None:
-    assert sorted(steps) == sorted(reference)
-    for step, record in steps.items():
-        assert record.loss == pytest.approx(reference[step].loss, abs=1e-9), step
-    assert_every_sample_once(steps)
-
-
-def assert_every_sample_once(steps: dict[int, StepHistory]) -> None:
-    counted: dict[int, Counter[int]] = {}
-    for record in steps.values():
-        counted.setdefault(record.data_epoch, Counter()).update(record.samples)
-    for data_epoch, counter in counted.items():
-        assert counter == Counter(range(SAMPLES)), f"data epoch {data_epoch}"
 
 
 def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from offcut.allocate.pieces import Pieces, subset, worth
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem
 
-# ruff: noqa: PLR0917 - compiled functions take no keyword-only arguments
 # mypy: disallow-untyped-decorators=False
 
 

@@ -33,7 +33,7 @@ class Goal(StrEnum):
     DEADLINE = "deadline"
 
 
-def allocate(  # noqa: PLR0917 - the command line gives them by name
+def allocate(
     problem: Annotated[Path, typer.Argument(help="The problem as JSON, or JSON Lines; `-` reads standard input.")],
     solver: Annotated[
         Solver | None,

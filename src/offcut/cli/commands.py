@@ -6,6 +6,9 @@ import typer
 
 from offcut.cli import allocate, estimate, jobs, nodes, queue, replay, up, windows
 from offcut.cli.demo import demo
+from offcut.cli.doctor import doctor
+from offcut.cli.plan import plan
+from offcut.cli.profile import profile
 
 
 def register(app: typer.Typer) -> None:
@@ -22,8 +25,11 @@ def register(app: typer.Typer) -> None:
     app.command("logs")(jobs.logs)
     app.add_typer(nodes.node, name="node")
     app.command("release")(nodes.release)
+    app.command("doctor")(doctor)
+    app.command("allocate")(allocate.allocate)
     app.command("windows")(windows.windows)
     app.command("queue")(queue.queue)
-    app.command("allocate")(allocate.allocate)
     app.command("replay")(replay.replay)
     app.command("estimate")(estimate.estimate)
+    app.command("profile")(profile)
+    app.command("plan")(plan)

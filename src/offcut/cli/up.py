@@ -18,7 +18,13 @@ def up(
     ] = None,
     time_scale: Annotated[float, typer.Option(min=0.001, help="Seconds of the windows file in one second.")] = 1.0,
     grace: Annotated[float, typer.Option(min=0.0, help="Seconds after which a wanted node is taken.")] = 1.0,
-    horizon: Annotated[float, typer.Option(min=0.1, help="How long an allocation is expected to last, seconds.")] = 120,
+    policy: Annotated[
+        str | None, typer.Option(help="A baseline's name or file.py:function; default: the exact optimum.")
+    ] = None,
+    horizon: Annotated[
+        float | None, typer.Option(help="How long an allocation is expected to last, seconds (default: 120).")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with a table [settings].")] = None,
     wait_begin: Annotated[bool, typer.Option(hidden=True, help="Start the windows' clock by request.")] = False,
     preload: Annotated[str, typer.Option(help="Modules that workers want, imported once (a,b).")] = "",
     log_json: Annotated[bool, typer.Option(help="Log JSON lines instead of text.")] = False,
@@ -33,11 +39,15 @@ def up(
     from offcut.cli.logging import configure
     from offcut.cluster.local.schedule import Schedule
     from offcut.cluster.local.site import LocalSite
-    from offcut.control import Settings
+    from offcut.service.config import read_settings
     from offcut.service.paths import default_state_dir
     from offcut.service.run import ServiceConfig, serve
 
     configure(json_lines=log_json)
+    if policy is not None:
+        from offcut.allocate import policy as policies
+
+        policies.load(policy)
     if windows is not None:
         from offcut.traces.windows import read_windows
 
@@ -45,10 +55,16 @@ def up(
     else:
         schedule = Schedule.always_idle(f"n{i:02d}" for i in range(1, nodes + 1))
     site = LocalSite(schedule=schedule, grace_s=grace, preload=tuple(name for name in preload.split(",") if name))
-    config = ServiceConfig(
+    service = ServiceConfig(
         state_dir=(state or default_state_dir()).absolute(),
-        settings=Settings(horizon_s=horizon),
+        settings=read_settings(config, horizon_s=horizon),
         site=site,
+        policy=policy,
         begin=not wait_begin,
     )
-    asyncio.run(serve(config))
+    asyncio.run(serve(service))
+    from offcut.report.run import write_report
+    from offcut.service.paths import StatePaths
+
+    report = write_report(StatePaths(service.state_dir))
+    typer.echo(f"The report is {report}", err=True)

@@ -33,6 +33,7 @@ def problem(state: State) -> AllocationProblem:
         horizon_s=settings.horizon_s,
         jobs=requests,
         cost_model=settings.cost_model,
+        objective="priority" if len({request.priority for request in requests}) > 1 else "weighted",
     )
 
 
@@ -51,6 +52,7 @@ def _request(job: Job, current: int, grow_cost_s: float, shrink_cost_s: float) -
         curve=curve,
         grow_cost_s=grow_cost_s if job.grow_cost_s is None else job.grow_cost_s,
         shrink_cost_s=shrink_cost_s if job.shrink_cost_s is None else job.shrink_cost_s,
+        priority=job.priority,
     )
 
 

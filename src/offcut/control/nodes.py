@@ -12,17 +12,18 @@ from offcut.model.events import Member
 
 def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
     state = turn.state
-    if event.lost:
-        lost = set(event.lost)
+    lost = set(event.lost)
+    if lost:
         for job in [state.jobs[job_id] for job_id in state.started]:
             if not lost.isdisjoint([member.node for member in job.formed]):
                 resize.note_gone(turn, job, lambda member: member.node in lost)
+                resize.await_forming(turn, job)
     names = dict.fromkeys((*event.wanted, *event.lost))
     gone = [state.nodes[name] for name in names if name in state.nodes]
     wanted = set(event.wanted)
     _hand_back(turn, [node for node in gone if node.name in wanted and node.phase != "idle"])
     for node in gone:
-        forget(turn, node, "wanted by the queue" if node.name in wanted else "lost")
+        forget(turn, node, "wanted by the queue" if node.name in wanted else "lost", died=node.name in lost)
     for offer in event.offered:
         known = state.nodes.get(offer.node)
         if known is not None:
@@ -38,8 +39,8 @@ def _hand_back(turn: Turn, nodes: list[NodeState]) -> None:
         turn.emit(Release, nodes=tuple(node.name for node in nodes))
 
 
-def forget(turn: Turn, node: NodeState, why: str) -> None:
-    """The node is none of ours any more."""
+def forget(turn: Turn, node: NodeState, why: str, *, died: bool = False) -> None:
+    """The node is none of ours any more. Unless it `died`, its worker leaves at the next step boundary."""
     state = turn.state
     if state.nodes.pop(node.name, None) is None:
         return
@@ -48,7 +49,7 @@ def forget(turn: Turn, node: NodeState, why: str) -> None:
     if node.job is not None:
         turn.tell(node.job, f"{node.name} {why}")
         job = state.jobs[node.job]
-        resize.detach(turn, job, node, gone=True)
+        resize.detach(turn, job, node, gone=died)
         jobs.check_finishing(turn, job)
 
 

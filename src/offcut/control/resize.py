@@ -198,6 +198,13 @@ def _set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool)
             detach(turn, job, node, gone=False)
 
 
+def await_forming(turn: Turn, job: JobState) -> None:
+    """A member that was leaving has vanished: if what was in flight with it never ends, start over without waiting."""
+    key = f"broken:{job.job.id}"
+    if job.members and job.formed_epoch < job.epoch and key not in turn.state.timers:
+        turn.timer(key, turn.state.settings.broken_wait_s)
+
+
 def renew(turn: Turn, job: JobState) -> None:
     """Set a new epoch with the same members: the last one broke and nobody was found dead."""
     _set_epoch(turn, job, list(job.members), abort=True)

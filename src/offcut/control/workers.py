@@ -42,7 +42,7 @@ def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
     elif event.outcome == "left":
         # It left by itself: its node is wanted, and the queue's word will follow.
         turn.tell(event.job, f"its worker on {node.name} left")
-        resize.detach(turn, job, node, gone=True)
+        resize.detach(turn, job, node, gone=False)
     else:
         _on_failure(turn, job, node, event, was_member=was_member)
 

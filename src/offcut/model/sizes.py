@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from offcut.errors import InputError
 
+#: A range is kept as a list: one that is written by mistake must not fill the memory.
+_LARGEST = 1_000_000
 _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 
 
@@ -36,6 +38,10 @@ class Sizes:
                 raise InputError(f"sizes '{text}': min {low} > max {high}.", next_step="Write the smaller one first.")
             if stride < 1:
                 raise InputError(f"sizes '{text}': the stride is {stride}.", next_step="A stride is at least 1.")
+            if high > _LARGEST:
+                raise InputError(
+                    f"sizes '{text}': {high} is beyond any machine.", next_step=f"Sizes go up to {_LARGEST}."
+                )
             return cls(tuple(range(low, high + 1, stride)))
         try:
             return cls(tuple(int(part) for part in text.split(",")))

@@ -1,7 +1,8 @@
-"""Results for people: tables, figures, one-file HTML.
+"""Tables, figures and one-file HTML: what people look at.
 
-- `page`: one HTML file out of headings, paragraphs, tables and figures
-- `replay_rows`: the metrics of replays as rows of text
-- `replay_page`: the page of `offcut replay --report`
+- `page`: a page that is one file
+- `run`, `timeline`, `figures`: a controller's run, told by its journal
+- `pipeline`: a pipeline plan as a Gantt figure
+- `replay_rows`, `replay_page`: the metrics of replays as rows of text, and as a page
 - `estimate_page`: the page of `offcut estimate`
 """

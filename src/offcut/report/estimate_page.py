@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offcut.report.page import INK, SECOND, Page
+from offcut.report.page import Section, page, paragraph, svg, table
 from offcut.report.replay_page import shares_figure
 from offcut.simulate.estimate import BASE_JOBS, Estimate
 from offcut.simulate.networks import IMAGENET, NETWORKS
@@ -13,37 +13,55 @@ from offcut.traces.figure import windows_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_INK, _SECOND = "#1f3a5f", "#c8553d"
+
 
 def estimate_page(e: Estimate, price: float | None = None) -> str:
     """The page as HTML; `price` is what one node-hour is worth, in whatever money."""
+    sections = [
+        Section("In short", _lead(e, price)),
+        Section("What is idle, and in which pieces", _idle(e)),
+        Section("What training that would give", _networks(e)),
+        Section("How it depends on what a resize costs, and on how many jobs there are", _dependence(e)),
+        Section("What this assumes", "".join(paragraph(text) for text in assumptions(e))),
+    ]
+    return page(f"Training on the idle nodes of {e.source}", sections)
+
+
+def _lead(e: Estimate, price: float | None) -> str:
     s, base = e.statistics, e.base
-    page = Page(f"Training on the idle nodes of {e.source}")
-    page.text(
+    text = paragraph(
         f"On average {s.idle_nodes_mean:,.1f} of {e.nodes:,} nodes ({s.idle_share:.1%}) had no batch job in these "
         f"{e.days:,.1f} days: {s.idle_node_hours:,.0f} node-hours. Training jobs on them would have done the work of "
         f"{base.work_node_h:,.0f} dedicated node-hours, {e.node_hours_a_day:,.0f} a day, "
-        f"{base.work_share:.0%} of what was idle, while every node was given back the moment the queue wanted it.",
-        "lead",
+        f"{base.work_share:.0%} of what was idle, while every node was given back the moment the queue wanted it."
     )
     if price is not None:
-        page.text(
+        text += paragraph(
             f"At {price:,.2f} a node-hour that is worth {price * e.node_hours_a_day:,.0f} a day or "
             f"{365 * price * e.node_hours_a_day:,.0f} a year."
         )
-    page.heading("What is idle, and in which pieces")
-    page.figure(windows_figure(e.windows, s, e.source), "Idle nodes over time; how long windows are; how many at once.")
-    page.table(
-        ["", *s.length_s],
-        [("window length, s", *(f"{value:,.0f}" for value in s.length_s.values()))],
+    return text
+
+
+def _idle(e: Estimate) -> str:
+    s = e.statistics
+    return (
+        svg(windows_figure(e.windows, s, e.source))
+        + table(["", *s.length_s], [("window length, s", *(f"{value:,.0f}" for value in s.length_s.values()))])
+        + paragraph(
+            f"{s.windows:,} windows; {s.short_windows:.0%} of them are under ten minutes and hold "
+            f"{s.short_node_time:.0%} of the idle node-time; nodes join or leave at {s.events_per_h:,.1f} instants an "
+            "hour."
+        )
     )
-    page.text(
-        f"{s.windows:,} windows; {s.short_windows:.0%} of them are under ten minutes and hold {s.short_node_time:.0%} "
-        f"of the idle node-time; nodes join or leave at {s.events_per_h:,.1f} instants an hour."
-    )
-    page.heading("What training that would give")
-    page.text(f"If all of the work went to one network ({BASE_JOBS} jobs at a time of up to 64 nodes each):")
-    node_s_a_day = base.work_node_h * 3600 / e.days
-    page.table(
+
+
+def _networks(e: Estimate) -> str:
+    node_s_a_day = e.base.work_node_h * 3600 / e.days
+    return paragraph(
+        f"If all of the work went to one network ({BASE_JOBS} jobs at a time of up to 64 nodes each):"
+    ) + table(
         ["network", "images/s on one node", "images a day", "passes over ImageNet a day"],
         [
             (
@@ -55,29 +73,29 @@ def estimate_page(e: Estimate, price: float | None = None) -> str:
             for network in NETWORKS
         ],
     )
-    page.heading("How it depends on what a resize costs, and on how many jobs there are")
-    runs = {
-        **{f"cost: {name}": m for name, m in e.by_cost.items()},
-        **{f"{n} jobs": m for n, m in e.by_concurrency.items()},
-    }
-    page.figure(shares_figure(list(runs), list(runs.values())), "Where the idle node-time goes.")
-    page.figure(_sensitivity(e), "Work as a share of the idle node-time, and its limit for that many jobs.")
-    page.table(
-        ["", "work, node-hours a day", "share of the idle time", "limit", "resizes an hour"],
-        [
-            (
-                name,
-                f"{m.work_node_h / e.days:,.0f}",
-                f"{m.work_share:.1%}",
-                f"{m.work_share_limit:.1%}",
-                f"{m.resizes / e.days / 24:,.1f}",
-            )
-            for name, m in runs.items()
-        ],
+
+
+def _dependence(e: Estimate) -> str:
+    runs = {f"cost: {name}": m for name, m in e.by_cost.items()}
+    runs |= {f"{count} jobs": m for count, m in e.by_concurrency.items()}
+    header = ["", "work, node-hours a day", "share of the idle time", "limit", "resizes an hour"]
+    return (
+        svg(shares_figure(list(runs), list(runs.values())))
+        + svg(_sensitivity(e))
+        + table(
+            header,
+            [
+                (
+                    name,
+                    f"{m.work_node_h / e.days:,.0f}",
+                    f"{m.work_share:.1%}",
+                    f"{m.work_share_limit:.1%}",
+                    f"{m.resizes / e.days / 24:,.1f}",
+                )
+                for name, m in runs.items()
+            ],
+        )
     )
-    page.heading("What this assumes")
-    page.items(assumptions(e))
-    return page.html()
 
 
 def assumptions(e: Estimate) -> list[str]:
@@ -102,8 +120,8 @@ def _sensitivity(e: Estimate) -> Figure:
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots()
     jobs = list(e.by_concurrency)
-    axes.plot(jobs, [m.work_share_limit for m in e.by_concurrency.values()], "--", color=SECOND, label="limit")
-    axes.plot(jobs, [m.work_share for m in e.by_concurrency.values()], "o-", color=INK, label="work")
+    axes.plot(jobs, [m.work_share_limit for m in e.by_concurrency.values()], "--", color=_SECOND, label="limit")
+    axes.plot(jobs, [m.work_share for m in e.by_concurrency.values()], "o-", color=_INK, label="work")
     axes.set(xscale="log", xlabel="jobs at a time", ylabel="share of idle time", ylim=(0, 1.02))
     axes.set_xticks(jobs, [str(count) for count in jobs])
     axes.minorticks_off()

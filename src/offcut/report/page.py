@@ -1,65 +1,56 @@
-"""One HTML file that needs nothing else: style and figures are inside it."""
+"""A page that is one file: text, tables and figures, with nothing to fetch."""
 
 from __future__ import annotations
 
+import html
 import io
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, FILL, SECOND = "#1f3a5f", "#9db8d9", "#c8553d"
-
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { color: #1f3a5f; } h2 { color: #1f3a5f; margin-top: 2.2rem; }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; border-bottom: 1px solid #ddd; text-align: right; }
-th:first-child, td:first-child { text-align: left; } thead th { border-bottom: 2px solid #1f3a5f; }
-figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; } figcaption, .note { color: #555; font-size: .9rem; }
-.lead { font-size: 1.15rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+table { border-collapse: collapse; } th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; } svg { max-width: 100%; height: auto; }
+.held { color: #17692b; } .broken { color: #b00020; font-weight: bold; } p.note { color: #555; }
 """
 
 
-class Page:
-    """Collects parts in order; text is escaped."""
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and ready-made HTML below it."""
 
-    def __init__(self, title: str) -> None:
-        self._title = escape(title)
-        self._parts = [f"<h1>{self._title}</h1>"]
-
-    def heading(self, text: str) -> None:
-        self._parts.append(f"<h2>{escape(text)}</h2>")
-
-    def text(self, text: str, kind: str = "") -> None:
-        self._parts.append(f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>")
-
-    def items(self, items: Iterable[str]) -> None:
-        self._parts.append("<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>")
-
-    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-
-    def figure(self, figure: Figure, caption: str) -> None:
-        self._parts.append(f"<figure>{_svg(figure)}<figcaption>{escape(caption)}</figcaption></figure>")
-
-    def html(self) -> str:
-        body = "\n".join(self._parts)
-        return (
-            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{self._title}</title>'
-            f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
-        )
+    title: str
+    body: str
 
 
-def _svg(figure: Figure) -> str:
-    """The figure as an SVG element; the same figure gives the same text."""
-    import matplotlib as mpl
+def page(title: str, sections: Sequence[Section]) -> str:
+    """The whole document."""
+    parts = [f"<section><h2>{html.escape(s.title)}</h2>{s.body}</section>" for s in sections]
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>{''.join(parts)}</body></html>\n"
+    )
 
-    text = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "offcut", "svg.fonttype": "none"}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
+
+def paragraph(text: str, css: str = "") -> str:
+    return f'<p class="{css}">{html.escape(text)}</p>' if css else f"<p>{html.escape(text)}</p>"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table of plain values; the first column is text."""
+    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG to be put into a page."""
+    out = io.StringIO()
+    figure.savefig(out, format="svg", bbox_inches="tight")
+    text = out.getvalue()
+    return text[text.index("<svg") :]

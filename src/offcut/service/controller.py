@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,7 +12,7 @@ import structlog
 
 from offcut.cluster.base import Cluster
 from offcut.control import JobState, State, step
-from offcut.control.state import ENDED
+from offcut.control.state import ENDED, LIVE
 from offcut.errors import OffcutError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
@@ -25,18 +26,23 @@ from offcut.wire import messages
 
 _log = structlog.get_logger()
 
+#: How often the jobs' samples are noted for the report.
+_NOTE_S = 1.0
+
 
 class Controller:
     """Single-threaded: everything here runs in one asyncio loop, and `handle` answers an event at once."""
 
-    def __init__(self, state: State, journal: Journal, cluster: Cluster, paths: StatePaths) -> None:
+    def __init__(
+        self, state: State, journal: Journal, cluster: Cluster, paths: StatePaths, policy: str | None = None
+    ) -> None:
         self.state = state
         self.metrics = Metrics()
         self._journal = journal
         self._cluster = cluster
         self._paths = paths
         self._tasks: set[asyncio.Task[None]] = set()
-        self._solver = Solver(self._solved)
+        self.solver = Solver(self._solved, policy)
         self.agents = Agents(self._agent_gone)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed)
         #: Epochs that wait for a rendezvous store.
@@ -50,6 +56,7 @@ class Controller:
         """Reconcile with what was running before, then follow the cluster until cancelled."""
         self._keep(self.rendezvous.keep())
         self._keep(self.agents.watch())
+        self._keep(self._note_samples())
         await self._reconcile()
         async for event in self._cluster.observe():
             self.handle(event)
@@ -74,12 +81,21 @@ class Controller:
         for key, at_s in list(self.state.timers.items()):
             self._arm(key, at_s)
         if self.state.asked is not None:
-            self._solver.ask(self.state.version, self.state.asked)
+            self.solver.ask(self.state.version, self.state.asked)
+
+    async def _note_samples(self) -> None:
+        """For the report: progress is not journalled."""
+        while True:
+            await asyncio.sleep(_NOTE_S)
+            samples = {item.job.id: item.progress.samples for item in self.state.jobs.values() if item.phase in LIVE}
+            if samples:
+                with self._paths.telemetry.open("a") as file:
+                    file.write(json.dumps({"time_s": round(time.time(), 3), "samples": samples}) + "\n")
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self._solver.close()
+        self.solver.close()
         self._journal.snapshot(self.state)
         self._journal.close()
 
@@ -149,7 +165,7 @@ class Controller:
                         messages.Stop(job=effect.job, incarnation=member.incarnation, limit_s=effect.limit_s),
                     )
             case effects.Solve():
-                self._solver.ask(effect.version, effect.problem)
+                self.solver.ask(effect.version, effect.problem)
             case effects.SetTimer():
                 self._arm(effect.key, effect.at_s)
             case effects.Tell():
@@ -216,6 +232,18 @@ class Controller:
         for effect in list(self._unsent.values()):
             if self.state.jobs[effect.job].epoch == effect.epoch:
                 self._set_epoch(effect)
+        # Members that are looking for each other through a store that is gone would do so for long.
+        for job in list(self.state.jobs.values()):
+            if job.members and job.formed_epoch < job.epoch:
+                self.handle(
+                    events.EpochBroken(
+                        time_s=time.time(),
+                        job=job.job.id,
+                        epoch=job.epoch,
+                        member=job.members[0],
+                        detail="the rendezvous store is another",
+                    )
+                )
 
     # -- agents -------------------------------------------------------------------------------------------------------
 

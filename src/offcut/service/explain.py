@@ -1,32 +1,71 @@
-"""Why a job has the nodes that it has."""
+"""Why a job has the nodes that it has: the last decision about it, in numbers and in words."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+from offcut.control import JobState
+from offcut.control.state import ENDED, LIVE
 from offcut.service import views
 from offcut.service.controller import Controller
 
 
-def why(controller: Controller, job_id: str, story: list[tuple[float, str]]) -> dict[str, Any]:
-    """The job, what the allocator was asked and answered, and what happened to the job last."""
-    state = controller.state
-    item = state.jobs[job_id]
-    decision = state.decision
+async def why(controller: Controller, job_id: str, story: list[tuple[float, str]]) -> dict[str, Any]:
+    """The job, the last decision that was about it, and what happened to it last.
+
+    `words` are sentences for people; `decision` the same as figures: size, what one node more would gain and one fewer
+    lose, what a node is worth elsewhere, what kept the job from growing, and who got the nodes instead.
+    """
+    item = controller.state.jobs[job_id]
     now_s = time.time()
-    explained: dict[str, Any] = {
+    decision = await _decision(controller, job_id, now_s)
+    return {
         "job": views.job(controller, item, now_s),
         "since_s": now_s - item.size_since_s,
+        "words": _words(controller, item, decision),
+        "decision": decision,
         "story": [{"time_s": time_s, "text": text} for time_s, text in story],
-        "decision": None,
     }
-    if decision is not None:
-        explained["decision"] = {
-            "age_s": now_s - decision.time_s,
-            "nodes": decision.problem.nodes,
-            "allocation": decision.allocation.nodes,
-            "proven": decision.allocation.proven,
-            "solve_ms": decision.allocation.solve_ms,
-        }
-    return explained
+
+
+async def _decision(controller: Controller, job_id: str, now_s: float) -> dict[str, Any] | None:
+    decision = controller.state.decision
+    if decision is None or all(request.id != job_id for request in decision.problem.jobs):
+        return None
+    explained = await controller.solver.explain(decision.problem, job_id, decision.allocation)
+    return {
+        **explained,
+        "age_s": now_s - decision.time_s,
+        "horizon_s": decision.problem.horizon_s,
+        "nodes_in_all": decision.problem.nodes,
+        "allocation": decision.allocation.nodes,
+        "proven": decision.allocation.proven,
+        "solve_ms": decision.allocation.solve_ms,
+    }
+
+
+def _words(controller: Controller, item: JobState, decision: dict[str, Any] | None) -> list[str]:
+    if item.phase in ENDED:
+        return [f"It has {item.phase}: {item.reason}."]
+    if item.phase == "paused":
+        return ["It was paused by hand; let it go on with: offcut resume"]
+    if item.phase == "finishing":
+        return ["It has done its last step; its script runs to its end."]
+    words: list[str] = []
+    if not controller.state.claiming:
+        words.append("No node is claimed since all were released by hand; undo that with: offcut release --undo")
+    if decision is None:
+        words.append("No allocation has been decided since it came.")
+    else:
+        words += decision["words"]
+        if not decision["proven"]:
+            words.append("The solver ran out of time: this is the best it found, not proven the best there is.")
+    booting = len(item.nodes) - item.size
+    if item.phase in LIVE and booting > 0:
+        words.append(f"{booting} of its {len(item.nodes)} nodes are still on their way into the training.")
+    if item.failures:
+        words.append(f"It has failed {item.failures} times in a row (forgiven: {item.job.max_failures}).")
+    if item.job.curve is None:
+        words.append("Its scaling is not known: Amdahl's law with 2 % serial work stands in.")
+    return words

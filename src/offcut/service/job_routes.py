@@ -78,7 +78,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     @routes.get("/v1/jobs/{job}/why")
     async def _why(job: str) -> dict[str, Any]:
         job_id = find(job)
-        return explain.why(controller, job_id, journal.story(job_id, last=20))
+        return await explain.why(controller, job_id, journal.story(job_id, last=20))
 
     @routes.get("/v1/jobs/{job}/directory")
     async def _directory(job: str) -> dict[str, str]:

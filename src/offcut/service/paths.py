@@ -59,6 +59,16 @@ class StatePaths:
     def report(self) -> Path:
         return self.root / "report.html"
 
+    @property
+    def telemetry(self) -> Path:
+        """Stable samples of every job, noted now and then: JSON lines."""
+        return self.root / "telemetry.jsonl"
+
+    @property
+    def statistics(self) -> Path:
+        """What the cluster counted, written when the controller is stopped."""
+        return self.root / "statistics.json"
+
     def job(self, job_id: str) -> Path:
         """A job's logs, checkpoints and records."""
         return self.root / "jobs" / job_id

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import uvicorn
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.cluster.local.site import LocalSite, ensure_running
 from offcut.control import Settings
+from offcut.errors import OffcutError
 from offcut.model import events
 from offcut.service import app as api
 from offcut.service.controller import Controller
@@ -34,6 +36,8 @@ class ServiceConfig:
     state_dir: Path
     settings: Settings
     site: LocalSite
+    #: A baseline's name or `file.py:function`; None: the exact optimum.
+    policy: str | None = None
     #: Start the windows' clock at once; a demo starts it when everything is ready.
     begin: bool = True
 
@@ -51,11 +55,12 @@ async def serve(config: ServiceConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 
+    journal = Journal(paths.journal)
+    state = journal.load(config.settings)
     await ensure_running(paths.cluster, config.site)
     cluster = LocalCluster(paths.cluster, paths.address, paths.token)
     await cluster.connect()
-    journal = Journal(paths.journal)
-    controller = Controller(journal.load(config.settings), journal, cluster, paths)
+    controller = Controller(state, journal, cluster, paths, config.policy)
 
     tcp = socket.create_server(("127.0.0.1", 0))
     unix = _listen_unix(paths.socket)
@@ -85,6 +90,8 @@ async def serve(config: ServiceConfig) -> None:
     finally:
         following.cancel()
         server.should_exit = True
+        with suppress(OffcutError, OSError):
+            paths.statistics.write_text(json.dumps(await cluster.statistics()))
         await cluster.close()
         controller.rendezvous.end()
         await controller.close()

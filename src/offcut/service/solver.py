@@ -9,10 +9,11 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import structlog
 
-from offcut.model import Allocation, AllocationProblem, JobRequest, amdahl
+from offcut.model import Allocation, AllocationProblem
 from offcut.wire.forkserver import die_with_parent
 
 _log = structlog.get_logger()
@@ -29,24 +30,41 @@ def _prepare(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _solve(problem: AllocationProblem) -> Allocation:
+def _solve(problem: AllocationProblem, policy: str | None) -> Allocation:
+    from offcut.allocate import exact, milp
+    from offcut.allocate import policy as policies
+
+    if policy is not None:
+        return policies.decide(policies.load(policy), problem, policy)
+    solve = milp.solve if problem.needs_milp else exact.solve
+    return solve(problem, time_limit_s=TIME_LIMIT_S)
+
+
+def _explain(problem: AllocationProblem, job_id: str, allocation: Allocation) -> dict[str, Any]:
+    from offcut.allocate.explain import explain
+
+    return explain(problem, job_id, allocation).as_json()
+
+
+def _warm() -> None:
     from offcut.allocate import exact
 
-    return exact.solve(problem, time_limit_s=TIME_LIMIT_S)
+    exact.warm()
 
 
 class Solver:
     """One problem at a time; while one is being solved only the newest of those that arrive is kept."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, policy: str | None = None) -> None:
+        """`policy`: a baseline's name or `file.py:function`; None: the exact optimum."""
         self._answer = answer
+        self._policy = policy
         self._loop = asyncio.get_running_loop()
         self._pool = self._new_pool()
         self._busy = False
         self._next: tuple[int, AllocationProblem] | None = None
         # The first answer of a process waits for imports and kernels: let it be one that nobody waits for.
-        one = JobRequest(id="warm-up", min_nodes=1, max_nodes=2, curve=amdahl(2))
-        self._pool.submit(_solve, AllocationProblem(nodes=2, horizon_s=1.0, jobs=(one,), cost_model="stall"))
+        self._pool.submit(_warm)
 
     @staticmethod
     def _new_pool() -> ProcessPoolExecutor:
@@ -64,11 +82,15 @@ class Solver:
             return
         self._busy = True
         try:
-            future = self._pool.submit(_solve, problem)
+            future = self._pool.submit(_solve, problem, self._policy)
         except BrokenProcessPool:
             self._pool = self._new_pool()
-            future = self._pool.submit(_solve, problem)
+            future = self._pool.submit(_solve, problem, self._policy)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._done, version, done))
+
+    async def explain(self, problem: AllocationProblem, job_id: str, allocation: Allocation) -> dict[str, Any]:
+        """Why the job has what the allocation gives it; see `offcut.allocate.explain`."""
+        return await asyncio.wrap_future(self._pool.submit(_explain, problem, job_id, allocation))
 
     def _done(self, version: int, future: Future[Allocation]) -> None:
         self._busy = False

@@ -346,6 +346,8 @@ def _settings(options: ReplayOptions) -> Settings:
         cost_model="published" if options.accounting == "published" else "stall",
         boot_limit_s=limit_s,
         ready_limit_s=limit_s,
+        # Here every resize comes to its end; a restart's takes far longer than this is by default.
+        broken_wait_s=3600.0,
     )
 
 

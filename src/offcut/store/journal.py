@@ -11,13 +11,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from offcut.control import Settings, State, step
-from offcut.errors import StoreError
+from offcut.errors import OffcutError, StoreError
 from offcut.model.effects import Tell
 from offcut.model.events import Event
 
@@ -42,6 +42,9 @@ CREATE TABLE IF NOT EXISTS snapshots (event_id INTEGER PRIMARY KEY, data TEXT NO
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 _STATE: TypeAdapter[State] = TypeAdapter(State)
 _SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
+
+
+_Item = TypeVar("_Item")
 
 
 def _json(item: Event | State | Settings) -> str:
@@ -78,15 +81,17 @@ class Journal:
     def load(self, settings: Settings) -> State:
         """The state that the journal tells: the newest snapshot and every event after it.
 
-        `settings` hold from now on; a new journal starts with them.
+        `settings` hold from now on; a new journal starts with them. Raises StoreError where it cannot be read.
         """
-        row = self._db.execute("SELECT data FROM snapshots ORDER BY event_id DESC LIMIT 1").fetchone()
+        row = self._db.execute("SELECT event_id, data FROM snapshots ORDER BY event_id DESC LIMIT 1").fetchone()
         if row is not None:
-            state = _STATE.validate_json(row[0])
+            state = self._read(_STATE, row[1], f"the snapshot after event {row[0]}")
         else:
             first = self._db.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
-            state = State(settings=_SETTINGS.validate_json(first[0]) if first else settings)
-        for _, event in self.events(after=state.event_id):
+            state = State(settings=self._read(_SETTINGS, first[0], "the settings") if first else settings)
+        for number, event in self.events(after=state.event_id):
+            if number != state.event_id + 1:
+                raise self._broken(f"event {state.event_id + 1} is missing")
             step(state, event)
         if state.settings != settings:
             # A fold must repeat every decision: what was decided under other settings is fixed by a snapshot.
@@ -99,12 +104,24 @@ class Journal:
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """(number, event) for every event after number `after`."""
         for number, data in self._db.execute("SELECT id, data FROM events WHERE id > ? ORDER BY id", (after,)):
-            yield number, _EVENT.validate_json(data)
+            yield number, self._read(_EVENT, data, f"event {number}")
+
+    def _read(self, kind: TypeAdapter[_Item], data: str, what: str) -> _Item:
+        try:
+            return kind.validate_json(data)
+        except (ValidationError, OffcutError):
+            raise self._broken(f"{what} cannot be read") from None
+
+    def _broken(self, fault: str) -> StoreError:
+        return StoreError(
+            f"The journal {self._path} is damaged: {fault}.",
+            next_step="Restore it from a copy, or choose another --state to begin anew.",
+        )
 
     def first_settings(self) -> Settings:
         """What the journal began with."""
         row = self._db.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
-        return _SETTINGS.validate_json(row[0]) if row else Settings()
+        return self._read(_SETTINGS, row[0], "the settings") if row else Settings()
 
     def append(self, number: int, event: Event) -> None:
         """Write event `number`, the one after the last. Raises StoreError where the disk is full or read-only."""

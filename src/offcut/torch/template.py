@@ -43,7 +43,8 @@ def main() -> None:
     # One thread per worker, before a library starts more: forks must be of a single-threaded process.
     importlib.import_module("torch").set_num_threads(1)
     importlib.import_module("offcut.torch")
-    for module in filter(None, arguments.preload.split(",")):
+    # The first optimizer that a process makes imports this, which costs as much as torch itself.
+    for module in ("torch._dynamo", *filter(None, arguments.preload.split(","))):
         with suppress(ImportError):
             importlib.import_module(module)
     ForkServer(arguments.socket, run_script).serve()

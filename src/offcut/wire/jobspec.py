@@ -24,7 +24,7 @@ class CurveSpec(BaseModel):
 class JobSpec(BaseModel):
     """A malleable training job."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, max_length=80, pattern=r"^[\w.+-]+$", description="What you call it.")
     command: list[str] = Field(

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from offcut.cli.demo.check import JobCheck
 from offcut.cli.shared import JsonOption, console, print_json
+from offcut.service.paths import StatePaths
 
 #: An allocation lasts seconds where time is compressed.
 HORIZON_S = 10.0
@@ -27,8 +28,9 @@ def demo(
     start: Annotated[float, typer.Option(min=0.0, help="Where in the windows to begin, seconds.")] = 0.0,
     time_scale: Annotated[float, typer.Option(min=0.001, help="Seconds of the windows in one second.")] = 60.0,
     duration: Annotated[float, typer.Option(min=5.0, help="How long, seconds.")] = 75.0,
-    seed: Annotated[int, typer.Option(help="Of the generated windows.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the generated windows.")] = 3,
     grace: Annotated[float, typer.Option(min=0.1, help="Seconds after which a wanted node is taken.")] = 1.0,
+    report: Annotated[Path, typer.Option(help="Where to write the report.", dir_okay=False)] = Path("offcut-demo.html"),
     keep: Annotated[Path | None, typer.Option(help="Keep the state directory (records, logs, report) here.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -51,8 +53,9 @@ def demo(
         running.stop()
         with nullcontext() if json else console.status("Running the same scripts undisturbed, to compare …"):
             checks = check.check_jobs(status["jobs"], running.paths.job, jobs, running.paths.root, lambda job: None)
-    late = check.late_hand_backs(statistics["cluster"]["hand_backs"], grace)
-    document = _document(status, statistics, checks, late, began_s)
+        late = check.late_hand_backs(statistics["cluster"]["hand_backs"], grace)
+        document = _document(status, statistics, checks, late, began_s)
+        document["report"] = str(_report(running.paths, document, report))
     if json:
         print_json(document)
     else:
@@ -126,6 +129,19 @@ def _document(
     }
 
 
+def _report(paths: StatePaths, document: dict[str, Any], target: Path) -> Path:
+    from offcut.report.page import table
+    from offcut.report.run import write_report
+
+    headings = ("id", "state", "steps", "steps_lost", "steps_redone", "loss", "reference_loss", "difference")
+    rows = [[job[heading] for heading in headings] for job in document["jobs"]]
+    jobs = table([heading.replace("_", " ") for heading in headings], rows)
+    promises = {promise.replace("_", " "): held for promise, held in document["promises"].items()}
+    written = write_report(paths, promises=promises, jobs=jobs)
+    target.write_bytes(written.read_bytes())
+    return target.absolute()
+
+
 def _summarise(document: dict[str, Any], checks: list[JobCheck]) -> None:
     table = Table(title="What was trained on nodes that came and went, against an undisturbed run")
     for heading in ("job", "state", "stable steps", "lost", "redone", "loss", "undisturbed", "difference"):
@@ -155,3 +171,4 @@ def _summarise(document: dict[str, Any], checks: list[JobCheck]) -> None:
         console.print(
             f"  [{'green' if held else 'bold red'}]{'held' if held else 'BROKEN'}[/] {promise.replace('_', ' ')}"
         )
+    console.print(f"The report, with who had which node when: {document['report']}", soft_wrap=True)

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+
 from offcut.cluster.local.schedule import Schedule
 from offcut.errors import InputError
 from offcut.model import Window
 from offcut.traces.generate import generate
-from offcut.traces.windows import busiest, read_windows
+from offcut.traces.windows import Windows, busiest, read_windows
 
-#: Of a machine this large the generated demo shows the nodes that come and go most, as the real one does of Summit.
-GENERATED_MACHINE = 1000
+#: The generated demo shows a machine of Summit's size, in the liveliest of so many stretches of its day.
+GENERATED_MACHINE = 4608
+GENERATED_STRETCHES = 10
 #: What the workers' template imports beside torch.
 PRELOAD = ("sklearn.datasets",)
 
@@ -39,12 +42,30 @@ def jobs(nodes: int) -> list[DemoJob]:
     ]
 
 
+def _liveliest(trace: Windows, nodes: int, start_s: float, span_s: float) -> float:
+    """The start of the stretch in which the nodes that come and go most do so, and are idle for long besides."""
+
+    def liveliness(begin_s: float) -> float:
+        here = (trace.start_s < begin_s + span_s) & (trace.end_s > begin_s)
+        if len(np.unique(trace.node[here])) < nodes:
+            return 0.0
+        chosen = busiest(trace, nodes, begin_s, begin_s + span_s)
+        cut = Schedule.of_trace(trace.of_nodes(chosen), start_s=begin_s, time_scale=1.0, duration_s=span_s)
+        return cut.idle_node_seconds(span_s) / span_s * min(len(cut.windows), 6 * nodes)
+
+    return max((start_s + i * span_s for i in range(GENERATED_STRETCHES)), key=liveliness)
+
+
 def schedule(
     windows: Path | None, *, nodes: int, start_s: float, time_scale: float, duration_s: float, seed: int
 ) -> Schedule:
     """Windows of a file, or generated ones with Summit's statistics: of the `nodes` nodes with most windows."""
     span_s = duration_s * time_scale
-    trace = read_windows(windows) if windows is not None else generate(GENERATED_MACHINE, start_s + span_s, seed)
+    if windows is not None:
+        trace = read_windows(windows)
+    else:
+        trace = generate(GENERATED_MACHINE, start_s + GENERATED_STRETCHES * span_s, seed)
+        start_s = _liveliest(trace, nodes, start_s, span_s)
     chosen = busiest(trace, nodes, start_s, start_s + span_s)
     shown = {name: name if windows is not None else f"n{i:02d}" for i, name in enumerate(sorted(chosen), start=1)}
     picked = [Window(shown[w.node], w.start_s, w.end_s) for w in trace if w.node in shown]

@@ -40,6 +40,8 @@ class _Node:
         self.agent: Forked | None = None
         #: Number of the hold on the node, so that a late kill hits no later one.
         self.pilot = 0
+        #: Handed back before its agent was there.
+        self.released = False
         self.wanted_s: float | None = None
         #: Idle node-seconds so far, and since when it is idle now.
         self.idle_s = 0.0
@@ -184,6 +186,7 @@ class Daemon:
                 refused.append(name)
                 continue
             node.phase = "held"
+            node.released = False
             self._pilots += 1
             node.pilot = self._pilots
             self._spawn(self._pilot(node, self._pilots, controller))
@@ -211,7 +214,7 @@ class Daemon:
                 patience_s=_IMPORT_PATIENCE_S,
             )
             node.agent = agent
-            if node.phase == "taking":
+            if node.phase == "taking" or node.released:
                 agent.kill()
             code = await agent.wait()
         except OSError:
@@ -235,7 +238,10 @@ class Daemon:
     def _release(self, names: Sequence[str]) -> None:
         for name in names:
             node = self._nodes.get(name)
-            if node is not None and node.phase == "held" and node.agent is not None:
+            if node is None or node.phase != "held":
+                continue
+            node.released = True
+            if node.agent is not None:
                 node.agent.signal(signal.SIGTERM)
 
     # -- connections ------------------------------------------------------------------------------------------------

@@ -1,0 +1,208 @@
+"""`offcut plan`: from a layer profile and a cluster to the fastest plan that fits, for every size."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from offcut.pipeline.explore import Findings
+    from offcut.pipeline.plan import Plan
+    from offcut.pipeline.problem import Problem
+
+
+def plan(
+    profile: Annotated[Path, typer.Argument(help="What `offcut profile` wrote, or a PipeDream graph file.")],
+    hardware: Annotated[Path, typer.Option(help="The cluster: devices and links (TOML).")],
+    devices: Annotated[str, typer.Option(help="Sizes to plan for: 4, 1:16, 2:8:2 or 1,2,4.")] = "1:8",
+    batch: Annotated[
+        int | None, typer.Option(help="Samples of one step; default: 32 of the largest micro-batch.")
+    ] = None,
+    micro_batch: Annotated[
+        str | None, typer.Option(help="Micro-batch sizes to try, such as 8,16; default: the measured ones.")
+    ] = None,
+    measured_at: Annotated[
+        int | None, typer.Option(help="Batch size of a PipeDream graph file, where it is not a published one.")
+    ] = None,
+    schedule: Annotated[list[str] | None, typer.Option(help="Only these schedules (may be repeated).")] = None,
+    stages: Annotated[int | None, typer.Option(help="Only plans with this many stages.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the best plan of the largest size here (JSON).")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Write the timeline of the best plan of the largest size here (PNG).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """Find the fastest plan that fits, for every size: stages, replicas, schedule, and how far it may be from optimal.
+
+    Example: `offcut plan vgg16.json --hardware cluster.toml --devices 1:16 --figure plan.png`
+    """
+    from offcut.model import Sizes
+    from offcut.pipeline.curve import planned_curve
+    from offcut.pipeline.explore import Explorer
+
+    sizes = Sizes.parse(devices)
+    problem = _problem(
+        profile,
+        hardware,
+        batch=batch,
+        micro_batch=micro_batch,
+        measured_at=measured_at,
+        schedules=tuple(schedule or ()),
+        stages=stages,
+    )
+    explorer = Explorer(problem)
+    findings = [explorer.at(size) for size in sizes.allowed]
+    curve = planned_curve(findings)
+    best = curve.plans[max(curve.plans)]
+    if save is not None:
+        save.write_text(json.dumps(best.to_json(), indent=1) + "\n")
+    if figure is not None:
+        from offcut.report.pipeline import plan_figure
+
+        plan_figure(best, figure)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "model": problem.profile.model,
+                    "batch": problem.batch,
+                    "sizes": [_as_json(found) for found in findings],
+                    "curve": {"nodes": list(curve.curve.nodes), "samples_per_s": list(curve.curve.rate)},
+                }
+            )
+        )
+        return
+    _print(problem, findings, best)
+
+
+def _problem(
+    profile: Path,
+    hardware: Path,
+    *,
+    batch: int | None,
+    micro_batch: str | None,
+    measured_at: int | None,
+    schedules: tuple[str, ...],
+    stages: int | None,
+) -> Problem:
+    from offcut.errors import InputError
+    from offcut.pipeline.hardware import read_hardware
+    from offcut.pipeline.problem import Problem
+    from offcut.pipeline.profile import read_profile
+
+    model = read_profile(profile, micro_batch=measured_at)
+    cluster = read_hardware(hardware)
+    kinds = {
+        device.kind: read_profile(hardware.parent / device.profile, micro_batch=measured_at)
+        for device in cluster.devices
+        if device.profile
+    }
+    sizes = model.micro_batches
+    if micro_batch is not None:
+        try:
+            sizes = tuple(int(part) for part in micro_batch.split(","))
+        except ValueError:
+            raise InputError(
+                f"--micro-batch '{micro_batch}'.", next_step="Write whole numbers, such as 8,16."
+            ) from None
+        if min(sizes) < 1:
+            raise InputError(f"--micro-batch '{micro_batch}'.", next_step="Sizes are at least 1.")
+    return Problem(
+        profile=model,
+        hardware=cluster,
+        batch=batch if batch is not None else 32 * max(sizes),
+        micro_batches=sizes,
+        schedules=schedules,
+        kinds=kinds,
+        stages=stages,
+    )
+
+
+def _as_json(found: Findings) -> dict[str, Any]:
+    return {
+        "devices": found.devices,
+        "best": found.best.to_json() if found.best else None,
+        "pareto": [plan.to_json() for plan in found.plans],
+        "bound_s": _finite(found.bound_s),
+        "gap": _finite(found.gap),
+        "bound_any_s": _finite(found.bound_any_s),
+        "gap_any": _finite(found.gap_any),
+        "certificate": found.certificate,
+        "smallest_memory_bytes": found.smallest_memory_bytes,
+        "lost": [
+            {
+                "schedule": row.schedule,
+                "family": row.family,
+                "label": row.label,
+                "step_s": row.step_s,
+                "memory_bytes": row.memory_bytes,
+                "reason": row.reason,
+            }
+            for row in found.lost
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: null where there is nothing to say."""
+    return value if math.isfinite(value) else None
+
+
+def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title=f"{problem.profile.model}, {problem.batch} samples a step", title_justify="left")
+    for name in ("devices", "best plan", "step s", "samples/s", "GB", "bubble %", "above the bound"):
+        table.add_column(name, justify="left" if name == "best plan" else "right", no_wrap=name == "best plan")
+    for found in findings:
+        p = found.best
+        if p is None:
+            need = f"no plan fits; {found.smallest_memory_bytes / 1e9:.3g} GB a device would do"
+            table.add_row(str(found.devices), need)
+            continue
+        table.add_row(
+            str(found.devices),
+            p.label,
+            f"{p.step_s:.4g}",
+            f"{p.samples_per_s:.1f}",
+            f"{p.memory_bytes / 1e9:.2f}",
+            f"{100 * p.bubble_of_step:.1f}",
+            f"<= {100 * found.gap:.1f} %" if math.isfinite(found.gap) else "–",
+        )
+    console.print(table)
+    last = next(found for found in reversed(findings) if found.plans)
+    stages = Table(title=f"Stages of {best.label}", title_justify="left")
+    for name in (
+        "stage",
+        "layers",
+        "devices",
+        "forward ms",
+        "backward ms",
+        "transfer ms",
+        "sync ms",
+        "carried through",
+    ):
+        stages.add_column(name, justify="left" if name == "carried through" else "right")
+    for s, stage in enumerate(best.stages):
+        stages.add_row(
+            str(s),
+            f"{stage.first_layer}-{stage.end_layer - 1}",
+            str(best.replicas[stage.place]),
+            *(f"{1e3 * x:.2f}" for x in (stage.forward_s, stage.backward_s, stage.hop_s, stage.sync_s)),
+            ", ".join(stage.skips),
+        )
+    console.print(stages)
+    any_plan = f"; within {100 * last.gap_any:.1f} % of any plan at all" if math.isfinite(last.gap) else ""
+    console.print(f"At {last.devices} devices: {last.certificate}{any_plan}.")
+    lost = Table(title=f"Why the others lost at {last.devices} devices", title_justify="left")
+    for name in ("plan", "family", "step s", "reason"):
+        lost.add_column(name, justify="right" if name == "step s" else "left")
+    for row in last.lost:
+        lost.add_row(row.label, row.family, f"{row.step_s:.4g}" if row.step_s else "", row.reason)
+    console.print(lost)

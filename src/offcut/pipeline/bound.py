@@ -1,0 +1,323 @@
+"""Lower bounds: how fast could a synchronous step be at best, so that a plan can say how far from optimal it is.
+
+For stage b of a pipeline, with r_b replicas and q = ceil(m / r_b) micro-batches on the busiest of them:
+
+* nothing can start before one micro-batch came through the stages before it, sum_{s<b} (F_s + c_s);
+* it works q (F_b + B_b), or F_b + R_b + q B_b, or q F_b + R_b + B_b, where R_b is the round trip of one micro-batch
+  through the stages behind it, whichever is most;
+* it sends q (c_in + c_out) where a rank sends one message at a time;
+* after its last backward one micro-batch's gradient still travels back, sum_{s<b} (B_s + c_s), and every stage on the
+  way synchronises its gradients over its replicas.
+
+`plan_bound` is the maximum over the stages of one plan. `ChainBound.least_s` minimises a relaxation of it (transfers
+count only at a stage's own boundaries) over *all* contiguous partitions and all replications that use up to D devices:
+for a given T the smallest number of replicas that keeps a stage within T is known per interval, so a shortest path over
+the layers says how few devices can do it. No plan with one contiguous stage per device and whole backwards can beat it.
+`ChainBound.tighten` counts all transfers in front of a stage as well, at the price of a state per device count.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from offcut.pipeline.costs import StageCosts
+from offcut.pipeline.hardware import Link
+from offcut.pipeline.profile import Chain
+
+
+def plan_bound(
+    costs: StageCosts,
+    micro_batches: int,
+    replicas: tuple[int, ...],
+    *,
+    occupancy: bool = True,
+    splits_backward: bool = False,
+) -> float:
+    """Lower bound (s) of a synchronous step with overlapping transfers on these stages.
+
+    `splits_backward`: only the input gradient has to travel back; a weight gradient may come later.
+    """
+    travels = costs.backward_s - costs.weight_grad_s if splits_backward else costs.backward_s
+    return float(
+        _plan_bound(
+            costs.forward_s,
+            costs.backward_s,
+            travels,
+            costs.hop_s,
+            costs.sync_s,
+            micro_batches,
+            np.array(replicas, dtype=np.int64),
+            occupancy,
+        )
+    )
+
+
+@njit(cache=True)
+def _plan_bound(  # type: ignore[no-untyped-def]
+    forward, backward, travels, hop, sync, micro_batches, replicas, occupancy
+):
+    stages = len(forward)
+    trip = 0.0
+    for s in range(1, stages):
+        trip += forward[s] + travels[s] + 2 * hop[s - 1]
+    before = 0.0
+    best = 0.0
+    for b in range(stages):
+        q = (micro_batches + replicas[b] - 1) // replicas[b]
+        f, g, t = forward[b], backward[b], travels[b]
+        best = max(best, before + max(q * (f + g), f + trip + q * g, q * f + trip + g) + sync[b])
+        # What follows the last input gradient; all the weight gradients may come after it.
+        until = max(q * (f + t), f + trip + q * t, q * f + trip + t)
+        if occupancy:
+            into = hop[b - 1] if b > 0 else 0.0
+            out = hop[b] if b < stages - 1 else 0.0
+            until = max(until, q * (into + out) - into)
+        way = 0.0
+        for s in range(b - 1, -1, -1):
+            way += travels[s] + hop[s]
+            best = max(best, before + until + way + sync[s])
+        best = max(best, before + until)
+        if b < stages - 1:
+            before += f + hop[b]
+            trip -= forward[b + 1] + travels[b + 1] + 2 * hop[b]
+    return best
+
+
+class ChainBound:
+    """Least bounds of one chain on equal devices, for any number of them; answers are cached between sizes."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        *,
+        micro_batches: int,
+        link: Link,
+        memory_bytes: float = math.inf,
+        state_factor: float = 2.0,
+        max_devices: int,
+    ) -> None:
+        hop = np.where(chain.cut_bytes > 0, link.latency_s + chain.cut_bytes / link.bandwidth_bytes_s, 0.0)
+        self._arguments = (
+            np.append(0.0, np.cumsum(chain.forward_s)),
+            np.append(0.0, np.cumsum(chain.backward_s)),
+            hop,
+            np.append(0.0, np.cumsum(chain.parameter_bytes)),
+            np.append(0.0, np.cumsum(chain.stored_bytes)),
+            chain.cut_bytes,
+            micro_batches,
+            link.bandwidth_bytes_s,
+            link.latency_s,
+            memory_bytes,
+            state_factor,
+            max_devices,
+        )
+        self._alone_s = micro_batches * chain.total_s
+        self._known: list[tuple[float, int]] = []
+
+    def _devices_needed(self, limit_s: float) -> int:
+        needed, _, _ = _fewest_devices(limit_s, *self._arguments)
+        self._known.append((limit_s, int(needed)))
+        return int(needed)
+
+    def least_s(self, devices: int, *, tolerance: float = 1e-4) -> float:
+        """No plan of this class on up to `devices` devices takes less; inf where none fits the memory.
+
+        The answer is a step length that provably cannot be met, within `tolerance` of the least that can.
+        """
+        low, high = self._bracket(devices)
+        if math.isinf(high):
+            high = self._alone_s + 4 * sum(self._arguments[2]) + 1.0
+            while self._devices_needed(high) > devices:
+                if high > 64 * self._alone_s + 1e6:
+                    return math.inf
+                high *= 4
+        while high - low > tolerance * high:
+            middle = 0.5 * (low + high)
+            if self._devices_needed(middle) <= devices:
+                high = middle
+            else:
+                low = middle
+        return low
+
+    def loose_splits(self, devices: int, least_s: float) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Splits (cuts, replicas) that the relaxation allows at or a little above `least_s`."""
+        found = []
+        for slack in (1.0005, 1.02, 1.06, 1.15):
+            needed, came, count = _fewest_devices(least_s * slack, *self._arguments)
+            if needed > devices:
+                continue
+            cuts, replicas = [0], []
+            while cuts[-1] < len(came) - 1:
+                replicas.append(int(count[cuts[-1]]))
+                cuts.append(int(came[cuts[-1]]))
+            found.append((tuple(cuts), tuple(replicas)))
+        return list(dict.fromkeys(found))
+
+    def tighten(
+        self, devices: int, low_s: float, high_s: float, *, tolerance: float = 1e-3
+    ) -> tuple[float, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+        """A bound at least `low_s` that also counts every transfer in front of a stage, and splits that come near it.
+
+        `high_s` is a step that is known to be possible. Splits are (cuts, replicas).
+        """
+        splits = []
+        high = high_s
+        while high - low_s > tolerance * high:
+            middle = 0.5 * (low_s + high)
+            found = self._splits_within(middle, devices)
+            if found:
+                high = middle
+                splits += found
+            else:
+                low_s = middle
+        for slack in (1.02, 1.05, 1.1, 1.2, 1.35):
+            splits += self._splits_within(low_s * slack, devices)
+        return low_s, list(dict.fromkeys(splits))
+
+    def _splits_within(self, limit_s: float, devices: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The split with the fewest devices and the one with the fewest transfers, if any keeps within the limit."""
+        front, came, count = _least_transfers(limit_s, devices, *self._arguments[:-1])
+        possible = np.flatnonzero(np.isfinite(front))
+        if not len(possible):
+            return []
+        ends = {int(possible[0]), int(np.argmin(front))}
+        return [self._walk(end, came, count) for end in sorted(ends)]
+
+    @staticmethod
+    def _walk(used: int, came: NDArray[np.int64], count: NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        at = len(came) - 1
+        cuts, replicas = [at], list[int]()
+        while at > 0:
+            r = int(count[at, used])
+            at, used = int(came[at, used]), used - r
+            cuts.insert(0, at)
+            replicas.insert(0, r)
+        return tuple(cuts), tuple(replicas)
+
+    def _bracket(self, devices: int) -> tuple[float, float]:
+        low = max((t for t, needed in self._known if needed > devices), default=0.0)
+        high = min((t for t, needed in self._known if needed <= devices), default=math.inf)
+        return low, high
+
+
+@njit(cache=True)
+def _fewest_devices(  # type: ignore[no-untyped-def]
+    limit,
+    forward,
+    backward,
+    hop,
+    parameters,
+    stored,
+    cut_bytes,
+    m,
+    bandwidth,
+    latency,
+    memory,
+    state_factor,
+    max_devices,
+):
+    n = len(forward)
+    layers = n - 1
+    huge = 1 << 40
+    fewest = np.full(n, huge, dtype=np.int64)
+    came = np.full(n, -1, dtype=np.int64)
+    count = np.zeros(n, dtype=np.int64)
+    fewest[layers] = 0
+    for i in range(layers - 1, -1, -1):
+        before = forward[i] + hop[i]
+        way_back = backward[i] + hop[i]
+        for j in range(i + 1, n):
+            if fewest[j] >= huge:
+                continue
+            f = forward[j] - forward[i]
+            b = backward[j] - backward[i]
+            room = limit - before
+            if before + f + b + way_back > limit:
+                break
+            w = parameters[j] - parameters[i]
+            if state_factor * w + stored[j] - stored[i] + cut_bytes[i] > memory:
+                break
+            trip = forward[layers] - forward[j] + backward[layers] - backward[j] + 2 * hop[j]
+            # Fewer replicas than this cannot do the work even with nothing to synchronise.
+            q = min(m, int(room / (f + b))) if f + b > 0 else m
+            r = max(1, (m + q - 1) // max(q, 1))
+            while r <= max_devices and r + fewest[j] < fewest[i]:
+                q = (m + r - 1) // r
+                work = max(q * (f + b), f + trip + q * b, q * f + trip + b)
+                sent = q * (hop[i] + hop[j]) - hop[i]
+                sync = 2 * (r - 1) * (w / r / bandwidth + latency)
+                if before + max(work + max(sync, way_back), sent + way_back) <= limit:
+                    fewest[i] = r + fewest[j]
+                    came[i] = j
+                    count[i] = r
+                    break
+                if q == 1:
+                    break
+                r = (m + q - 2) // (q - 1)
+    return fewest[0], came, count
+
+
+@njit(cache=True)
+def _least_transfers(  # type: ignore[no-untyped-def]
+    limit, devices, forward, backward, hop, parameters, stored, cut_bytes, m, bandwidth, latency, memory, state_factor
+):
+    """Which cut can be reached with d devices and how few seconds of transfers in front, every stage within `limit`?
+
+    Fewer devices and less in front are each better, and the fewest replicas that keep a stage within the limit never
+    cost a later one: so the smallest value per (cut, devices) is all there is to know. Returns that value for the last
+    cut by devices, and per state the cut before and the replicas between.
+    """
+    n = len(forward)
+    layers = n - 1
+    front = np.full((n, devices + 1), np.inf)
+    came = np.full((n, devices + 1), -1, dtype=np.int64)
+    count = np.zeros((n, devices + 1), dtype=np.int64)
+    front[0, 0] = 0.0
+    for i in range(layers):
+        least = np.inf
+        for d in range(devices):
+            if front[i, d] >= least:
+                continue
+            least = front[i, d]
+            before = forward[i] + least
+            way_back = backward[i] + least
+            for j in range(i + 1, n):
+                f = forward[j] - forward[i]
+                b = backward[j] - backward[i]
+                if before + f + b + way_back > limit:
+                    break
+                w = parameters[j] - parameters[i]
+                if state_factor * w + stored[j] - stored[i] + cut_bytes[i] > memory:
+                    break
+                trip = forward[layers] - forward[j] + backward[layers] - backward[j] + 2 * hop[j]
+                q = min(m, int((limit - before) / (f + b))) if f + b > 0 else m
+                r = max(1, (m + q - 1) // max(q, 1))
+                while d + r <= devices:
+                    q = (m + r - 1) // r
+                    work = max(q * (f + b), f + trip + q * b, q * f + trip + b)
+                    sent = q * (hop[i] + hop[j]) - hop[i]
+                    sync = 2 * (r - 1) * (w / r / bandwidth + latency)
+                    if before + max(work + max(sync, way_back), sent + way_back) <= limit:
+                        if least + hop[j] < front[j, d + r]:
+                            front[j, d + r] = least + hop[j]
+                            came[j, d + r] = i
+                            count[j, d + r] = r
+                        break
+                    if q == 1:
+                        break
+                    r = (m + q - 2) // (q - 1)
+    return front[layers], came, count
+
+
+def any_plan_bound(chain: Chain, micro_batches: int, total_speed: float, best_speed: float) -> float:
+    """Lower bound (s) of *any* synchronous plan, interleaved or split: all the work shared out, or one micro-batch."""
+    return max(micro_batches * chain.total_s / total_speed, chain.total_s / best_speed)
+
+
+def fractional_balance(chain: Chain, speeds: NDArray[np.float64]) -> float:
+    """The slowest stage's time if layers could be split between neighbours (BaPipe's intra-layer step): a bound."""
+    return float(chain.total_s / speeds.sum())

@@ -1,0 +1,213 @@
+"""Candidates: (cuts, replicas, schedule) that may be worth simulating, each with its lower bound and least memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from offcut.pipeline.bound import plan_bound
+from offcut.pipeline.costs import StageCosts
+from offcut.pipeline.partition import Cuts, balance, least_bound
+from offcut.pipeline.placing import Placing
+from offcut.pipeline.problem import Problem
+from offcut.pipeline.profile import Floats
+from offcut.pipeline.schedules import SCHEDULES, Schedule, Shape
+from offcut.pipeline.schedules.linear import safe_depths
+
+Replicas = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Stages `[cuts[s], cuts[s + 1])`; no step can be shorter than `bound_s`, no device do with less memory."""
+
+    placing: Placing
+    cuts: Cuts
+    replicas: Replicas
+    schedule: Schedule
+    costs: StageCosts
+    shape: Shape
+    bound_s: float
+    least_bytes: float
+
+
+def candidate(
+    problem: Problem, placing: Placing, cuts: Cuts, replicas: Replicas, schedule: Schedule
+) -> Candidate | str:
+    """The candidate, or in words why the schedule cannot run it. Our schedule's depth is capped to what fits."""
+    m = problem.batch // placing.micro_batch
+    costs = placing.costs(cuts, replicas, schedule)
+    shape = Shape(
+        ranks=len(replicas),
+        micro_batches=m,
+        replicas=replicas,
+        chunks=(len(cuts) - 1) // len(replicas),
+        stage_s=tuple(costs.stage_s.tolist()),
+        hop_s=tuple(costs.hop_s.tolist()),
+    )
+    if refusal := schedule.refuses(shape):
+        return refusal
+    least = costs.state_bytes + costs.stored_bytes
+    if schedule.depths and shape.chunks == 1:
+        depths = safe_depths(shape, schedule.depths(shape))
+        if schedule.name == "1f1b-link":
+            shape, depths = _capped(placing, costs, shape, depths)
+            if min(shape.caps, default=1) < 1:
+                return "not one micro-batch fits the memory"
+        held = np.minimum(depths, [-(-m // r) for r in replicas])
+        least = costs.state_bytes + held * costs.stored_bytes
+    return Candidate(
+        placing=placing,
+        cuts=cuts,
+        replicas=replicas,
+        schedule=schedule,
+        costs=costs,
+        shape=shape,
+        bound_s=_bound_of(costs, shape, schedule),
+        least_bytes=float(least.max()),
+    )
+
+
+def _capped(
+    placing: Placing, costs: StageCosts, shape: Shape, depths: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[Shape, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    if not placing.bounded:
+        return shape, depths
+    firsts = np.append(0, np.cumsum(shape.replicas))
+    room = [placing.memory_bytes(int(firsts[s]), r) for s, r in enumerate(shape.replicas)] - costs.state_bytes
+    fits = np.minimum(shape.micro_batches, room / np.maximum(costs.stored_bytes, 1e-9))
+    if (fits >= depths).all():
+        return shape, depths
+    capped = replace(shape, caps=tuple(int(c) for c in np.floor(fits)))
+    assert SCHEDULES["1f1b-link"].depths is not None
+    return capped, safe_depths(capped, SCHEDULES["1f1b-link"].depths(capped))
+
+
+def _bound_of(costs: StageCosts, shape: Shape, schedule: Schedule) -> float:
+    m, replicas = shape.micro_batches, shape.replicas
+    if not schedule.synchronous or schedule.weight_copies > 1:
+        return float(costs.stage_s.sum()) * m / sum(replicas)
+    if shape.chunks == 1:
+        return plan_bound(costs, m, replicas, splits_backward=schedule.splits_backward)
+    work = np.zeros(len(replicas))
+    np.add.at(work, np.arange(costs.stages) % len(replicas), costs.stage_s)
+    return float((work * [-(-m // r) for r in replicas]).max())
+
+
+class Splits:
+    """The splits worth a look; where memory does not bind they are found once for all schedules."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._bounded = any(math.isfinite(d.memory_bytes) for d in problem.hardware.devices)
+        self._remembered = lru_cache(maxsize=8192)(self._find)
+
+    def even(self, placing: Placing, devices: int) -> Iterator[tuple[Cuts, Replicas, Schedule]]:
+        """Every number of stages with equal replicas that uses all the devices; one stage is data parallelism."""
+        layers = placing.chain.layers
+        m = self._problem.batch // placing.micro_batch
+        for replicas in range(1, min(devices, m) + 1):
+            stages = devices // replicas
+            if stages * replicas != devices or stages > layers or self._problem.stages not in (None, stages):
+                continue
+            if stages == 1:
+                yield (0, layers), (replicas,), SCHEDULES["1f1b"]
+                continue
+            share = -(-m // replicas)
+            for schedule in self._problem.tried_schedules:
+                places = stages * schedule.chunks
+                if places > layers:
+                    continue
+                flights: tuple[int, ...] = ()
+                if self._bounded:
+                    flights = tuple(schedule.in_flight(places - s, places, share) for s in range(places))
+                spare = self._bounded and schedule.name == "1f1b-link"
+                found = self._remembered(
+                    placing, replicas, stages, schedule.chunks, flights, share, schedule.weight_copies, spare
+                )
+                yield from ((cuts, (replicas,) * stages, schedule) for cuts in found)
+
+    def _find(
+        self,
+        placing: Placing,
+        replicas: int,
+        stages: int,
+        chunks: int,
+        flights: tuple[int, ...],
+        share: int,
+        weight_copies: int,
+        spare: bool,
+    ) -> tuple[Cuts, ...]:
+        """Balanced and of least bound; if neither fits and `spare`, of least bound with one micro-batch in flight."""
+        places = stages * chunks
+        row = placing.row(stages, replicas, flights or (1,) * places, weight_copies)
+        if chunks > 1:
+            wide = replace(
+                row,
+                chains=[row.chains[s % stages] for s in range(places)],
+                links=([*row.links, placing.hardware.link] * chunks)[:-1],
+                memory_bytes=[row.memory_bytes[s % stages] / chunks for s in range(places)],
+            )
+            split = balance(wide)
+            return (split.cuts,) if split else ()
+        found = [split.cuts for split in (balance(row), least_bound(row, share, tolerance=1e-6)) if split]
+        if not found and spare:
+            split = least_bound(replace(row, in_flight=(1,) * places), share, tolerance=1e-6)
+            found = [split.cuts] if split else []
+        return tuple(dict.fromkeys(found))
+
+
+def neighbours(cuts: Cuts, replicas: Replicas, devices: int, work: Floats) -> Iterator[tuple[Cuts, Replicas]]:
+    """Plans one step away: a cut moved by one layer, a device given to another stage, a spare device used, a stage
+    with several devices divided in two (the devices shared out by `work`, cumulative seconds by layer), two joined."""
+    stages = len(replicas)
+    for s in range(1, stages):
+        for moved in (cuts[s] - 1, cuts[s] + 1):
+            if cuts[s - 1] < moved < cuts[s + 1]:
+                yield (*cuts[:s], moved, *cuts[s + 1 :]), replicas
+        joined = (*replicas[: s - 1], replicas[s - 1] + replicas[s], *replicas[s + 1 :])
+        yield (*cuts[:s], *cuts[s + 1 :]), joined
+    spare = devices - sum(replicas)
+    for to in range(stages):
+        if spare > 0:
+            yield cuts, tuple(r + (s == to) for s, r in enumerate(replicas))
+        for giver in range(stages):
+            if giver != to and replicas[giver] > 1:
+                yield cuts, tuple(r + (s == to) - (s == giver) for s, r in enumerate(replicas))
+        mine = replicas[to] + (spare > 0)
+        if mine > 1:
+            for cut in range(cuts[to] + 1, cuts[to + 1]):
+                share = (work[cut] - work[cuts[to]]) / max(work[cuts[to + 1]] - work[cuts[to]], 1e-300)
+                first = min(mine - 1, max(1, round(mine * share)))
+                yield (
+                    (*cuts[: to + 1], cut, *cuts[to + 1 :]),
+                    (*replicas[:to], first, mine - first, *replicas[to + 1 :]),
+                )
+
+
+def least_memory(placing: Placing, stages: int) -> float:
+    """min over splits of the fullest stage's state and one micro-batch, by bisection over a limit that all share."""
+    chain = placing.chain
+    ends = np.append(0.0, np.cumsum(placing.hardware.state_factor * chain.parameter_bytes + chain.stored_bytes))
+
+    def count(limit: float) -> int:
+        used, i = 0, 0
+        while i < chain.layers:
+            j = int(np.searchsorted(ends, ends[i] + limit - chain.cut_bytes[i], side="right")) - 1
+            if j <= i:
+                return chain.layers + 1
+            used, i = used + 1, j
+        return used
+
+    low, high = 0.0, float(ends[-1])
+    while high - low > 1e-6 * high:
+        middle = 0.5 * (low + high)
+        if count(middle) <= stages:
+            high = middle
+        else:
+            low = middle
+    return high

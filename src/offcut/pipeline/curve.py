@@ -1,0 +1,47 @@
+"""Plans for every size become the job's scaling curve.
+
+The raw curve need not rise: more devices may make the best plan slower. A job may leave nodes idle, so the curve is
+the running maximum, and each point carries the plan that attains it, which may be one for fewer devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from offcut.errors import InputError
+from offcut.model import ScalingCurve
+from offcut.pipeline.explore import Findings
+from offcut.pipeline.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCurve:
+    """Throughput (samples/s) by size, and the plan to run at each size of the curve (plans[n] for n nodes)."""
+
+    curve: ScalingCurve
+    plans: dict[int, Plan]
+
+
+def planned_curve(findings: Iterable[Findings]) -> PlannedCurve:
+    """The running maximum over sizes. Sizes at which nothing fits have no point before the first that does.
+
+    Raises InputError where no size has a plan, naming the memory that would do.
+    """
+    plans: dict[int, Plan] = {}
+    best: Plan | None = None
+    smallest = float("inf")
+    for found in sorted(findings, key=lambda f: f.devices):
+        smallest = min(smallest, found.smallest_memory_bytes)
+        plan = found.best
+        if plan is not None and (best is None or plan.samples_per_s > best.samples_per_s):
+            best = plan
+        if best is not None:
+            plans[found.devices] = best
+    if not plans:
+        raise InputError(
+            "no plan fits the devices' memory at any of the sizes.",
+            next_step=f"The smallest memory per device that would do is {smallest / 1e9:.3g} GB.",
+        )
+    sizes = sorted(plans)
+    return PlannedCurve(curve=ScalingCurve(tuple(sizes), tuple(plans[n].samples_per_s for n in sizes)), plans=plans)

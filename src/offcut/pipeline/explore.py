@@ -1,0 +1,281 @@
+"""The exploration: for one number of devices, which plans are worth having, and how good could any plan be?
+
+For every micro-batch size and every way to share the devices out (stages x equal replicas, uneven replicas, one stage:
+data parallelism) the exact partitioners give splits, every schedule that can run them is simulated, and what is
+dominated in time and memory is dropped. A candidate whose lower bound and least memory are both no better than a plan
+that is already there is never simulated. Where the best plan is not yet shown to be near the bound, the bound is
+tightened and the plan's neighbourhood searched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from offcut.errors import InputError
+from offcut.pipeline.bound import ChainBound, any_plan_bound
+from offcut.pipeline.candidates import Candidate, Replicas, Splits, candidate, least_memory, neighbours
+from offcut.pipeline.hardware import Link
+from offcut.pipeline.partition import Cuts
+from offcut.pipeline.placing import Placing
+from offcut.pipeline.plan import Plan, Stage
+from offcut.pipeline.problem import Problem
+from offcut.pipeline.profile import Profile
+from offcut.pipeline.runners_up import Lost, Tally
+from offcut.pipeline.schedules import Schedule, Sends
+from offcut.pipeline.simulator import simulate
+
+#: A gap this small needs no further search.
+_CLOSE = 0.005
+#: Simulations that the search around the best plan may spend on one size.
+_SEARCH = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one size offers: the Pareto set of time against memory, fastest first, and what it is measured against.
+
+    `bound_s`: no plan with one contiguous stage per device and whole backwards is faster; `gap` is how far the best
+    such plan that was found is above it (inf where only others were tried). `bound_any_s` and `gap_any` are the same
+    for any synchronous plan whatever.
+    `smallest_memory_bytes` is the least memory per device with which some plan exists.
+    """
+
+    devices: int
+    plans: tuple[Plan, ...]
+    bound_s: float
+    bound_any_s: float
+    gap: float
+    gap_any: float
+    smallest_memory_bytes: float
+    lost: tuple[Lost, ...]
+
+    @property
+    def best(self) -> Plan | None:
+        return self.plans[0] if self.plans else None
+
+    @property
+    def certificate(self) -> str:
+        """How good the best plan is, in words."""
+        if not self.plans:
+            return "no plan fits"
+        # Round up: a certificate must not promise more than was shown.
+        if math.isinf(self.gap):
+            return f"within {math.ceil(self.gap_any * 1000 - 1e-6) / 10:.1f} % of any plan at all"
+        return f"within {math.ceil(self.gap * 1000 - 1e-6) / 10:.1f} % of the best possible plan of contiguous stages"
+
+
+class _Search:
+    """One size under exploration: the Pareto set so far, and what was tried."""
+
+    def __init__(self, problem: Problem, devices: int) -> None:
+        self.problem = problem
+        self.devices = devices
+        self.tally = Tally()
+        self.front: list[Plan] = []
+        self.simulated = 0
+        self._seen: set[tuple[int, Cuts, Replicas, str]] = set()
+
+    def new(self, placing: Placing, cuts: Cuts, replicas: Replicas, schedule: Schedule) -> Candidate | None:
+        """The candidate, unless it was there before or cannot run."""
+        key = (placing.micro_batch, cuts, replicas, schedule.name)
+        if key in self._seen:
+            return None
+        self._seen.add(key)
+        made = candidate(self.problem, placing, cuts, replicas, schedule)
+        if isinstance(made, str):
+            self.tally.refused(schedule.name, _family(replicas), made)
+            return None
+        return made
+
+    def weigh(self, candidates: Iterable[Candidate | None]) -> None:
+        """Simulate those that may be worth it, the most promising first."""
+        for one in sorted((c for c in candidates if c), key=lambda c: (c.bound_s, c.least_bytes)):
+            if any(p.step_s <= one.bound_s and p.memory_bytes <= one.least_bytes for p in self.front):
+                self.tally.pruned(one.schedule.name, _family(one.replicas), one.bound_s)
+                continue
+            plan = evaluate(self.problem, one)
+            self.simulated += 1
+            memory = [d.memory_bytes for d in self.problem.hardware.devices[: plan.devices]]
+            over = max(p - m for p, m in zip(plan.peak_bytes, memory, strict=True))
+            if over > 0:
+                self.tally.too_big(plan, over)
+                continue
+            self.tally.ran(plan)
+            if not any(p.step_s <= plan.step_s and p.memory_bytes <= plan.memory_bytes for p in self.front):
+                kept = [p for p in self.front if p.step_s < plan.step_s or p.memory_bytes < plan.memory_bytes]
+                self.front = sorted([*kept, plan], key=lambda p: p.step_s)
+
+
+class Explorer:
+    """Explores one problem, any number of sizes; splits, bounds and costs are shared between them."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._placings = [
+            Placing(problem.profile, problem.hardware, size, problem.kinds)
+            for size in problem.micro_batches
+            if problem.batch % size == 0
+        ]
+        self._splits = Splits(problem)
+        self._bounds: dict[tuple[int, float, Link], ChainBound] = {}
+        self._least_memory = lru_cache(maxsize=None)(least_memory)
+
+    def at(self, devices: int) -> Findings:
+        """Explore one size. Raises InputError where the cluster has fewer devices."""
+        if not 1 <= devices <= len(self.problem.hardware.devices):
+            raise InputError(
+                f"{devices} devices asked for, but the hardware describes {len(self.problem.hardware.devices)}.",
+                next_step="Raise a count in the hardware file, or ask for fewer.",
+            )
+        search = _Search(self.problem, devices)
+        search.weigh(
+            search.new(placing, *split) for placing in self._placings for split in self._splits.even(placing, devices)
+        )
+        bound, bound_any = self._least(devices)
+        uniform = self.problem.hardware.overlap and self.problem.hardware.uniform(devices)
+        if (
+            uniform
+            and devices > 2
+            and self.problem.stages is None
+            and search.tally.fastest_contiguous() > bound * (1 + _CLOSE)
+        ):
+            bound = self._refine(search, bound)
+        contiguous = search.tally.fastest_contiguous()
+        front = search.front
+        return Findings(
+            devices=devices,
+            plans=tuple(front),
+            bound_s=bound,
+            bound_any_s=bound_any,
+            gap=max(0.0, contiguous / bound - 1) if math.isfinite(contiguous) and bound > 0 else math.inf,
+            gap_any=max(0.0, front[0].step_s / bound_any - 1) if front else math.inf,
+            smallest_memory_bytes=self.smallest_memory_bytes(devices),
+            lost=search.tally.lost(front[0] if front else None),
+        )
+
+    def smallest_memory_bytes(self, devices: int) -> float:
+        """Least memory per device with which some plan on up to `devices` devices exists."""
+        return min(self._least_memory(placing, min(devices, placing.chain.layers)) for placing in self._placings)
+
+    def _refine(self, search: _Search, bound: float) -> float:
+        """Uneven replicas, a tighter bound, and a local search; returns the bound."""
+        devices = search.devices
+        linear = [schedule for schedule in self.problem.tried_schedules if schedule.depths and schedule.synchronous]
+        if not linear:
+            return bound
+        tight = math.inf
+        for placing in self._placings:
+            chain_bound = self._chain_bound(placing, devices)
+            ceiling = search.tally.fastest_contiguous()
+            if not math.isfinite(ceiling):
+                ceiling = 4 * bound
+            loose = min(chain_bound.least_s(devices), ceiling)
+            least, splits = chain_bound.tighten(devices, loose, ceiling)
+            splits += chain_bound.loose_splits(devices, loose)
+            tight = min(tight, least)
+            search.weigh(search.new(placing, *split, schedule) for split in splits for schedule in linear)
+        start = search.simulated
+        while search.simulated - start < _SEARCH and search.front:
+            best = search.front[0]
+            if best.step_s <= tight * (1 + _CLOSE) or len(best.stages) != len(best.replicas):
+                break
+            placing = next(p for p in self._placings if p.micro_batch == best.micro_batch)
+            near: list[Candidate | None] = []
+            for split in neighbours(best.cuts, best.replicas, devices, placing.work):
+                # The bound is the same for every schedule of this family: look at one before the others are made.
+                first = search.new(placing, *split, linear[0])
+                if first is not None and first.bound_s < best.step_s:
+                    near += [first, *(search.new(placing, *split, schedule) for schedule in linear[1:])]
+            search.weigh(near)
+            if search.front[0].step_s >= best.step_s * (1 - 1e-9):
+                break
+        return max(bound, tight)
+
+    def _chain_bound(self, placing: Placing, devices: int) -> ChainBound:
+        hardware = self.problem.hardware
+        fastest = placing.fastest(devices)
+        links = [hardware.link, *hardware.hops.values()]
+        link = Link(
+            bandwidth_bytes_s=max(x.bandwidth_bytes_s for x in links), latency_s=min(x.latency_s for x in links)
+        )
+        memory = max(d.memory_bytes for d in hardware.devices[:devices])
+        key = (id(fastest), memory, link)
+        if key not in self._bounds:
+            self._bounds[key] = ChainBound(
+                fastest,
+                micro_batches=self.problem.batch // placing.micro_batch,
+                link=link,
+                memory_bytes=memory,
+                state_factor=hardware.state_factor,
+                max_devices=len(hardware.devices),
+            )
+        return self._bounds[key]
+
+    def _least(self, devices: int) -> tuple[float, float]:
+        contiguous = anything = math.inf
+        for placing in self._placings:
+            contiguous = min(contiguous, self._chain_bound(placing, devices).least_s(devices))
+            speeds = placing.speeds(devices)
+            m = self.problem.batch // placing.micro_batch
+            anything = min(anything, any_plan_bound(placing.chain, m, sum(speeds), max(speeds)))
+        return max(contiguous, anything), anything
+
+
+def evaluate(problem: Problem, one: Candidate) -> Plan:
+    """Simulate one candidate."""
+    costs, schedule, places = one.costs, one.schedule, len(one.replicas)
+    sends: Sends = schedule.sends if problem.hardware.overlap else "blocking"
+    timeline = simulate(schedule.program(one.shape), costs, sends=sends, occupancy=True)
+    versions = np.array([schedule.weight_versions(places, s % places) - 1 for s in range(costs.stages)])
+    fixed = costs.state_bytes + versions * costs.parameter_bytes
+    return Plan(
+        model=problem.profile.model,
+        devices=sum(one.replicas),
+        batch=problem.batch,
+        micro_batch=one.placing.micro_batch,
+        schedule=schedule.name,
+        replicas=one.replicas,
+        stages=_stages(problem.profile, one),
+        overlap=problem.hardware.overlap,
+        caps=one.shape.caps,
+        step_s=timeline.step_s,
+        bound_s=one.bound_s,
+        bubble_of_step=timeline.bubble_of_step,
+        bubble_of_span=timeline.bubble_of_span,
+        peak_bytes=tuple((timeline.held @ fixed + timeline.peak_bytes).tolist()),
+        peak_in_flight=tuple(timeline.peak_in_flight.tolist()),
+    )
+
+
+def _family(replicas: Replicas) -> str:
+    if len(replicas) == 1:
+        return "data parallel"
+    if max(replicas) == 1:
+        return "pipeline"
+    return "pipeline x replicas" if len(set(replicas)) == 1 else "uneven replicas"
+
+
+def _stages(profile: Profile, one: Candidate) -> tuple[Stage, ...]:
+    costs, places = one.costs, len(one.replicas)
+    return tuple(
+        Stage(
+            first_layer=one.cuts[s],
+            end_layer=one.cuts[s + 1],
+            place=s % places,
+            forward_s=float(costs.forward_s[s]),
+            backward_s=float(costs.backward_s[s]),
+            weight_grad_s=float(costs.weight_grad_s[s]),
+            hop_s=float(costs.hop_s[s]) if s < costs.stages - 1 else 0.0,
+            sync_s=float(costs.sync_s[s]),
+            parameter_bytes=float(costs.parameter_bytes[s]),
+            state_bytes=float(costs.state_bytes[s]),
+            stored_bytes=float(costs.stored_bytes[s]),
+            skips=profile.layers[one.cuts[s + 1] - 1].skips if s < costs.stages - 1 else (),
+        )
+        for s in range(costs.stages)
+    )

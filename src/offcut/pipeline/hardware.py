@@ -1,0 +1,200 @@
+"""The cluster as the planner sees it: devices in a fixed order, and the links between neighbours.
+
+```toml
+[[device]]
+kind = "v100"
+count = 4
+memory_gb = 16
+speed = 1.0                     # against the device of the profile; or: profile = "other.json"
+
+[link]
+bandwidth_gbit_s = 10
+latency_us = 30
+overlap = true                  # transfers go on while the device computes
+
+[[link.between]]                # a slower or faster hop in the fixed order, devices counted from 0
+devices = [3, 4]
+bandwidth_gbit_s = 1
+
+[memory]
+state_factor = 2.0              # bytes kept per byte of parameters: weights, gradients, optimizer state
+```
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from offcut.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device. `speed` divides the profile's times; `profile`, where given, is this kind's own measurement."""
+
+    kind: str
+    memory_bytes: float = math.inf
+    speed: float = 1.0
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One hop, full duplex: a message of n bytes takes `latency_s + n / bandwidth_bytes_s` in each direction."""
+
+    bandwidth_bytes_s: float
+    latency_s: float = 0.0
+
+    def transfer_s(self, size_bytes: float) -> float:
+        return self.latency_s + size_bytes / self.bandwidth_bytes_s if size_bytes > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """Devices in order, the link between any two, and exceptions by hop (device k to k + 1).
+
+    `overlap` False: a device that sends or receives does not compute. A job of n nodes uses the first n devices.
+    """
+
+    devices: tuple[Device, ...]
+    link: Link
+    hops: dict[int, Link] = field(default_factory=dict)
+    overlap: bool = True
+    state_factor: float = 2.0
+
+    def hop(self, device: int) -> Link:
+        """The link between `device` and the next one."""
+        return self.hops.get(device, self.link)
+
+    def slowest_link(self, first: int, count: int) -> Link:
+        """What a ring over `count` devices from `first` runs at."""
+        if not self.hops:
+            return self.link
+        links = [self.hop(k) for k in range(first, first + count - 1)] or [self.link]
+        return Link(
+            bandwidth_bytes_s=min(link.bandwidth_bytes_s for link in links),
+            latency_s=max(link.latency_s for link in links),
+        )
+
+    def uniform(self, devices: int) -> bool:
+        """Whether the first `devices` devices, and all hops between them, are alike."""
+        first = self.devices[0]
+        return all(d == first for d in self.devices[:devices]) and not any(k < devices - 1 for k in self.hops)
+
+
+def homogeneous(
+    count: int,
+    *,
+    bandwidth_bytes_s: float,
+    latency_s: float = 0.0,
+    memory_bytes: float = math.inf,
+    overlap: bool = True,
+    state_factor: float = 2.0,
+) -> Hardware:
+    """`count` equal devices of the profile's own kind."""
+    return Hardware(
+        devices=(Device(kind="device", memory_bytes=memory_bytes),) * count,
+        link=Link(bandwidth_bytes_s=bandwidth_bytes_s, latency_s=latency_s),
+        overlap=overlap,
+        state_factor=state_factor,
+    )
+
+
+def all_reduce_s(size_bytes: float, members: int, link: Link) -> float:
+    """Ring all-reduce: 2 (r - 1) / r of the bytes over each link, in 2 (r - 1) messages."""
+    if members < 2:
+        return 0.0
+    return 2 * (members - 1) * (size_bytes / members / link.bandwidth_bytes_s + link.latency_s)
+
+
+def read_hardware(path: Path) -> Hardware:
+    """Read the TOML form. Raises InputError that names the field at fault."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error}).", next_step="Check the path.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML ({error}).", next_step="Fix that line.") from None
+    return parse_hardware(document, source=str(path))
+
+
+def parse_hardware(document: dict[str, Any], *, source: str) -> Hardware:
+    """Hardware from the TOML document."""
+    _known(document, {"device", "link", "memory"}, source)
+    rows = document.get("device")
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{source}: no [[device]].", next_step="Describe at least one kind of device.")
+    devices: list[Device] = []
+    for i, row in enumerate(rows):
+        where = f"{source}, device {i}"
+        _known(row, {"kind", "count", "memory_gb", "speed", "profile"}, where)
+        count = _positive(row, "count", where, default=1.0)
+        if count != int(count):
+            raise InputError(f"{where}: count is {count}.", next_step="Give a whole number.")
+        device = Device(
+            kind=str(row.get("kind", f"kind {i}")),
+            memory_bytes=_positive(row, "memory_gb", where, default=math.inf) * 1e9,
+            speed=_positive(row, "speed", where, default=1.0),
+            profile=str(row["profile"]) if "profile" in row else None,
+        )
+        devices.extend([device] * int(count))
+    link_row = document.get("link")
+    if not isinstance(link_row, dict):
+        raise InputError(f"{source}: no [link].", next_step="Give the bandwidth between devices.")
+    where = f"{source}, link"
+    _known(link_row, {"bandwidth_gbit_s", "latency_us", "overlap", "between"}, where)
+    overlap = link_row.get("overlap", True)
+    if not isinstance(overlap, bool):
+        raise InputError(f"{where}: overlap is {overlap!r}.", next_step="Write true or false.")
+    hops: dict[int, Link] = {}
+    for i, row in enumerate(link_row.get("between", [])):
+        hop_where = f"{where}.between {i}"
+        _known(row, {"devices", "bandwidth_gbit_s", "latency_us"}, hop_where)
+        pair = row.get("devices")
+        if not (
+            isinstance(pair, list)
+            and len(pair) == 2
+            and all(isinstance(k, int) for k in pair)
+            and pair[1] == pair[0] + 1
+            and 0 <= pair[0] < len(devices) - 1
+        ):
+            raise InputError(
+                f"{hop_where}: devices is {pair!r}.",
+                next_step=f"Name two neighbours in the fixed order, such as [0, 1], below {len(devices)}.",
+            )
+        hops[pair[0]] = _link(row, hop_where)
+    memory = document.get("memory", {})
+    _known(memory, {"state_factor"}, f"{source}, memory")
+    return Hardware(
+        devices=tuple(devices),
+        link=_link(link_row, where),
+        hops=hops,
+        overlap=overlap,
+        state_factor=_positive(memory, "state_factor", f"{source}, memory", default=2.0),
+    )
+
+
+def _link(row: dict[str, Any], where: str) -> Link:
+    latency = row.get("latency_us", 0.0)
+    if isinstance(latency, bool) or not isinstance(latency, int | float) or not 0 <= latency < math.inf:
+        raise InputError(f"{where}: latency_us is {latency!r}.", next_step="Give a number that is not negative.")
+    return Link(bandwidth_bytes_s=_positive(row, "bandwidth_gbit_s", where) * 1e9 / 8, latency_s=latency / 1e6)
+
+
+def _positive(row: dict[str, Any], name: str, where: str, *, default: float | None = None) -> float:
+    value = row.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InputError(f"{where}: {name} is {value!r}.", next_step="Give a number above 0.")
+    return float(value)
+
+
+def _known(row: Any, names: set[str], where: str) -> None:
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: not a table.", next_step="See the documented form.")
+    for name in row:
+        if name not in names:
+            raise InputError(f"{where}: unknown field '{name}'.", next_step=f"Known are {', '.join(sorted(names))}.")

@@ -1,0 +1,205 @@
+"""Compiled inner loops of the simulator: when does every operation of a program start and end?
+
+Both take the program's arrays as they are and return (start, end, ok); ok is 0 where the program cannot finish.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: PLR0915 - one compiled loop each; parts of it would share all of its state
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def run_overlapped(  # type: ignore[no-untyped-def]
+    kind, stage, micro_batch, lane_start, rank_of_lane, duration, hop, stages, micro_batches, occupancy
+):
+    """Transfers delay their receiver only. With `occupancy` a rank sends one message at a time, in its own order.
+
+    `duration[kind, stage]`; `hop[b]` for either direction over boundary b.
+    """
+    n = len(kind)
+    lanes = len(lane_start) - 1
+    row_of = np.array([0, 1, 1, 2])
+    where = np.full((3, stages, micro_batches), -1, dtype=np.int64)
+    lane_of = np.empty(n, dtype=np.int64)
+    for lane in range(lanes):
+        for o in range(lane_start[lane], lane_start[lane + 1]):
+            lane_of[o] = lane
+            where[row_of[kind[o]], stage[o], micro_batch[o]] = o
+    start = np.full(n, -1.0)
+    end = np.full(n, -1.0)
+    arrives = np.full(n, -1.0)
+    clock = np.zeros(lanes)
+    wire_free = np.zeros(rank_of_lane.max() + 1)
+    position = lane_start[:-1].copy()
+    done = 0
+    while done < n:
+        before = done
+        for lane in range(lanes):
+            rank = rank_of_lane[lane]
+            while position[lane] < lane_start[lane + 1]:
+                o = position[lane]
+                k, s, i = kind[o], stage[o], micro_batch[o]
+                at = clock[lane]
+                first = -1
+                second = -1
+                needs_second = False
+                if k == 0:
+                    if s > 0:
+                        second = where[0, s - 1, i]
+                        needs_second = True
+                    first = o
+                elif k == 3:
+                    first = where[1, s, i]
+                else:
+                    first = where[0, s, i]
+                    if s < stages - 1:
+                        second = where[1, s + 1, i]
+                        needs_second = True
+                if first < 0 or (needs_second and second < 0):
+                    return start, end, 0
+                if first != o:
+                    if end[first] < 0:
+                        break
+                    at = max(at, end[first])
+                if needs_second:
+                    if end[second] < 0:
+                        break
+                    local = rank_of_lane[lane_of[second]] == rank
+                    at = max(at, end[second] if local else arrives[second])
+                start[o] = at
+                end[o] = at + duration[k, s]
+                clock[lane] = end[o]
+                # The result goes to the neighbour as soon as it is there and the wire is free.
+                target = -1
+                lag = 0.0
+                if k == 0 and s < stages - 1:
+                    target = where[0, s + 1, i]
+                    lag = hop[s]
+                elif (k in (1, 2)) and s > 0:
+                    target = where[1, s - 1, i]
+                    lag = hop[s - 1]
+                if target >= 0 and rank_of_lane[lane_of[target]] != rank:
+                    leaves = max(end[o], wire_free[rank]) if occupancy else end[o]
+                    arrives[o] = leaves + lag
+                    wire_free[rank] = arrives[o]
+                else:
+                    arrives[o] = end[o]
+                position[lane] += 1
+                done += 1
+        if done == before:
+            return start, end, 0
+    return start, end, 1
+
+
+@njit(cache=True)
+def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, micro_batches):  # type: ignore[no-untyped-def]
+    """Sender and receiver meet: after an operation a rank sends its result and receives what its next one needs.
+
+    The two are one exchange where they are with the same neighbour, else the neighbour of the result comes first
+    (Megatron-LM's fused send and receive; `torch.distributed.pipelining.Schedule1F1B`). One lane per rank.
+    """
+    n = len(kind)
+    lanes = len(lane_start) - 1
+    start = np.full(n, -1.0)
+    end = np.full(n, -1.0)
+    clock = np.zeros(lanes)
+    # A token is one message: (direction, boundary, micro-batch). Each side posts the time at which it came to it.
+    posted = np.full((2, max(1, stages - 1), micro_batches, 2), -1.0)
+    position = lane_start[:-1].copy()
+    # What a lane is about to do: 0 and 1 its exchanges (before the operation at `position`), 2 the operation.
+    phase = np.zeros(lanes, dtype=np.int64)
+    done = 0
+    while done < n:
+        moved = False
+        for lane in range(lanes):
+            while position[lane] <= lane_start[lane + 1]:
+                o = position[lane]
+                last = o == lane_start[lane + 1]
+                if phase[lane] < 2:
+                    # Tokens of this exchange: at most one sent (of the operation before) and one received (for this).
+                    sent_boundary = -1
+                    sent_direction = 0
+                    got_boundary = -1
+                    got_direction = 0
+                    if o > lane_start[lane]:
+                        s = stage[o - 1]
+                        if kind[o - 1] == 0 and s < stages - 1:
+                            sent_boundary = s
+                        elif kind[o - 1] in (1, 2) and s > 0:
+                            sent_boundary, sent_direction = s - 1, 1
+                    if not last:
+                        s = stage[o]
+                        if kind[o] == 0 and s > 0:
+                            got_boundary = s - 1
+                        elif kind[o] in (1, 2) and s < stages - 1:
+                            got_boundary, got_direction = s, 1
+                    together = sent_boundary >= 0 and sent_boundary == got_boundary
+                    send_now = sent_boundary >= 0 and phase[lane] == 0
+                    get_now = got_boundary >= 0 and (phase[lane] == 1) != together
+                    at = clock[lane]
+                    ready = True
+                    if send_now:
+                        i = micro_batch[o - 1]
+                        side = posted[sent_direction, sent_boundary, i]
+                        side[0] = clock[lane] if side[0] < 0 else side[0]
+                        ready = ready and side[1] >= 0
+                        at = max(at, max(side[0], side[1]) + hop[sent_boundary])
+                    if get_now:
+                        i = micro_batch[o]
+                        side = posted[got_direction, got_boundary, i]
+                        side[1] = clock[lane] if side[1] < 0 else side[1]
+                        ready = ready and side[0] >= 0
+                        at = max(at, max(side[0], side[1]) + hop[got_boundary])
+                    if not ready:
+                        break
+                    clock[lane] = at
+                    phase[lane] += 1
+                    moved = True
+                    if last and phase[lane] == 2:
+                        position[lane] += 1
+                else:
+                    start[o] = clock[lane]
+                    end[o] = clock[lane] + duration[kind[o], stage[o]]
+                    clock[lane] = end[o]
+                    position[lane] += 1
+                    phase[lane] = 0
+                    done += 1
+                    moved = True
+        if not moved:
+            return start, end, 0
+    return start, end, 1
+
+
+@njit(cache=True)
+def totals_of_ranks(  # type: ignore[no-untyped-def]
+    kind, stage, lane_start, rank_of_lane, duration, start, end, stored, ranks
+):
+    """Per rank: busy seconds, first start, last end, stages held, and (in program order) peak bytes and count."""
+    stages = len(stored)
+    busy = np.zeros(ranks)
+    first = np.full(ranks, np.inf)
+    last = np.zeros(ranks)
+    held = np.zeros((ranks, stages))
+    peak_bytes = np.zeros(ranks)
+    peak_count = np.zeros(ranks, dtype=np.int64)
+    for lane in range(len(lane_start) - 1):
+        rank = rank_of_lane[lane]
+        size = 0.0
+        count = 0
+        for o in range(lane_start[lane], lane_start[lane + 1]):
+            k, s = kind[o], stage[o]
+            busy[rank] += duration[k, s]
+            first[rank] = min(first[rank], start[o])
+            last[rank] = max(last[rank], end[o])
+            held[rank, s] = 1.0
+            if k == 0:
+                size += stored[s]
+                count += 1
+                peak_bytes[rank] = max(peak_bytes[rank], size)
+                peak_count[rank] = max(peak_count[rank], count)
+            elif k != 2:
+                size -= stored[s]
+                count -= 1
+    return busy, first, last, held, peak_bytes, peak_count

@@ -1,0 +1,204 @@
+"""Exact partitions of a chain of layers into stages, for devices in a fixed order.
+
+Two objectives over all contiguous cuts, both solved exactly with transfers, memory and mixed devices in the running:
+
+* `balance`: the slowest stage is as fast as can be (min-max), which sets the rate of a long pipeline;
+* `least_bound`: the lower bound of a synchronous step of m micro-batches,
+  max_b [ sum_{s<b} (t_s + 2 c_s) + m t_b ], is as low as can be; it also weighs how long the pipeline takes to fill.
+  A rank that sends one message at a time gives a second bound, with m (c_in + c_out) - c_in in place of m t_b.
+
+Both are dynamic programmes over (stages, layers), O(L^2 S) at worst; times only grow with an interval, so the inner
+loop stops early and costs about L^2 in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from offcut.pipeline.hardware import Link
+from offcut.pipeline.profile import Chain, Floats
+
+Cuts = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """S places for stages, in order: what partitioning needs to know of them.
+
+    `chains[s]` is the model's chain as the devices of place s run it. `links[b]` joins place b to b + 1. A stage of
+    parameters w and activations a (its input included) fits place s where
+    `state_factor * w + in_flight[s] * a <= memory_bytes[s]`. `overlap` False: transfers add to computing.
+    """
+
+    chains: Sequence[Chain]
+    links: Sequence[Link]
+    memory_bytes: Sequence[float]
+    in_flight: Sequence[int]
+    state_factor: float = 2.0
+    overlap: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Stage s has the layers `[cuts[s], cuts[s + 1])`; `value_s` is the objective's value."""
+
+    cuts: Cuts
+    value_s: float
+
+
+def balance(row: Row) -> Split | None:
+    """The split whose slowest stage is fastest; None where no split fits the memory or there are too few layers.
+
+    A stage's time is max(F + B, transfers that it sends) with overlap, F + B + both ways of both boundaries without.
+    """
+    value, chosen = _balance(*_arrays(row))
+    return None if not np.isfinite(value) else Split(tuple(int(c) for c in chosen), float(value))
+
+
+def least_bound(row: Row, micro_batches: int, *, tolerance: float = 1e-9) -> Split | None:
+    """The split with the lowest bound of a synchronous step of `micro_batches`; None as for `balance`.
+
+    Bisection on the bound: for a given T the split with the shortest prefix in front of every stage dominates, so one
+    pass decides whether T can be met, and the bound of the split that meets it is the next T.
+    """
+    start = balance(row)
+    if start is None:
+        return None
+    arrays = _arrays(row)
+    best_cuts = np.array(start.cuts, dtype=np.int64)
+    high = float(_bound_of(best_cuts, micro_batches, *arrays))
+    low = micro_batches * float(np.min([chain.total_s for chain in row.chains])) / len(row.chains)
+    low = min(low, high) * (1 - 1e-9)
+    while high - low > tolerance * high:
+        middle = 0.5 * (low + high)
+        feasible, cuts = _within(middle, micro_batches, *arrays)
+        if feasible:
+            value = float(_bound_of(cuts, micro_batches, *arrays))
+            if value < high:
+                high, best_cuts = value, cuts
+            else:
+                break
+        else:
+            low = middle
+    return Split(tuple(int(c) for c in best_cuts), high)
+
+
+def split_bound(row: Row, cuts: Cuts, micro_batches: int) -> float:
+    """The objective of `least_bound` for one split."""
+    return float(_bound_of(np.array(cuts, dtype=np.int64), micro_batches, *_arrays(row)))
+
+
+def _arrays(row: Row) -> tuple[NDArray[np.float64] | bool, ...]:
+    stages = len(row.chains)
+    first = row.chains[0]
+    times = np.zeros((stages, first.layers + 1))
+    seen: dict[int, Floats] = {}
+    for s, chain in enumerate(row.chains):
+        if id(chain) not in seen:
+            seen[id(chain)] = np.append(0.0, np.cumsum(chain.forward_s + chain.backward_s))
+        times[s] = seen[id(chain)]
+    hop = np.zeros((stages + 1, first.layers + 1))
+    for b, link in enumerate(row.links[: stages - 1]):
+        hop[b + 1] = np.where(first.cut_bytes > 0, link.latency_s + first.cut_bytes / link.bandwidth_bytes_s, 0.0)
+    state = row.state_factor * np.append(0.0, np.cumsum(first.parameter_bytes))
+    stored = np.append(0.0, np.cumsum(first.stored_bytes))
+    limits = np.array(row.memory_bytes[:stages], dtype=float)
+    in_flight = np.array(row.in_flight[:stages], dtype=float)
+    # No way to a layer is shorter than every layer before it on the device that does it fastest.
+    per_layer = np.min([np.diff(times[s]) for s in range(stages)], axis=0)
+    soonest = np.append(0.0, np.cumsum(per_layer))
+    return times, soonest, hop, state, stored, first.cut_bytes, limits, in_flight, row.overlap
+
+
+@njit(cache=True)
+def _fits(s, i, j, state, stored, cut_bytes, limits, in_flight):  # type: ignore[no-untyped-def]
+    if np.isinf(limits[s]):
+        return True
+    need = state[j] - state[i] + in_flight[s] * (stored[j] - stored[i] + cut_bytes[i])
+    return need <= limits[s]
+
+
+@njit(cache=True)
+def _balance(times, soonest, hop, state, stored, cut_bytes, limits, in_flight, overlap):  # type: ignore[no-untyped-def]
+    stages, n = times.shape
+    layers = n - 1
+    best = np.full((stages + 1, n), np.inf)
+    came = np.full((stages + 1, n), -1, dtype=np.int64)
+    best[0, 0] = 0.0
+    for s in range(stages):
+        for j in range(s + 1, layers - (stages - 1 - s) + 1):
+            here = np.inf
+            for i in range(j - 1, s - 1, -1):
+                compute = times[s, j] - times[s, i]
+                if compute >= here:
+                    break
+                if best[s, i] >= here or not _fits(s, i, j, state, stored, cut_bytes, limits, in_flight):
+                    continue
+                moved = hop[s, i] + hop[s + 1, j]
+                cost = max(best[s, i], max(compute, moved) if overlap else compute + 2 * moved)
+                if cost < here:
+                    here = cost
+                    came[s + 1, j] = i
+            best[s + 1, j] = here
+    cuts = np.zeros(stages + 1, dtype=np.int64)
+    if np.isfinite(best[stages, layers]):
+        cuts[stages] = layers
+        for s in range(stages, 0, -1):
+            cuts[s - 1] = came[s, cuts[s]]
+    return best[stages, layers], cuts
+
+
+@njit(cache=True)
+def _work_s(m, s, i, j, times, hop, overlap):  # type: ignore[no-untyped-def]
+    compute = times[s, j] - times[s, i]
+    moved = hop[s, i] + hop[s + 1, j]
+    return max(m * compute, m * moved - hop[s, i]) if overlap else m * (compute + 2 * moved) - 2 * hop[s, i]
+
+
+@njit(cache=True)
+def _bound_of(  # type: ignore[no-untyped-def]
+    cuts, micro_batches, times, soonest, hop, state, stored, cut_bytes, limits, in_flight, overlap
+):
+    prefix = 0.0
+    bound = 0.0
+    for s in range(len(cuts) - 1):
+        bound = max(bound, prefix + _work_s(micro_batches, s, cuts[s], cuts[s + 1], times, hop, overlap))
+        prefix += times[s, cuts[s + 1]] - times[s, cuts[s]] + 2 * hop[s + 1, cuts[s + 1]]
+    return bound
+
+
+@njit(cache=True)
+def _within(  # type: ignore[no-untyped-def]
+    limit, micro_batches, times, soonest, hop, state, stored, cut_bytes, limits, in_flight, overlap
+):
+    stages, n = times.shape
+    layers = n - 1
+    prefix = np.full((stages + 1, n), np.inf)
+    came = np.full((stages + 1, n), -1, dtype=np.int64)
+    prefix[0, 0] = 0.0
+    for s in range(stages):
+        for j in range(s + 1, layers - (stages - 1 - s) + 1):
+            for i in range(j - 1, s - 1, -1):
+                compute = times[s, j] - times[s, i]
+                if soonest[i] + micro_batches * compute > limit:
+                    break
+                if np.isinf(prefix[s, i]) or not _fits(s, i, j, state, stored, cut_bytes, limits, in_flight):
+                    continue
+                if prefix[s, i] + _work_s(micro_batches, s, i, j, times, hop, overlap) > limit:
+                    continue
+                value = prefix[s, i] + compute + 2 * hop[s + 1, j]
+                if value < prefix[s + 1, j]:
+                    prefix[s + 1, j] = value
+                    came[s + 1, j] = i
+    cuts = np.zeros(stages + 1, dtype=np.int64)
+    if np.isinf(prefix[stages, layers]):
+        return False, cuts
+    cuts[stages] = layers
+    for s in range(stages, 0, -1):
+        cuts[s - 1] = came[s, cuts[s]]
+    return True, cuts

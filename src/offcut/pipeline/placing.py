@@ -1,0 +1,152 @@
+"""From layers on devices to the costs of stages.
+
+A stage with r replicas takes r devices that follow each other in the fixed order; it runs at the pace of the slowest of
+them. Neighbouring stages talk over the slowest hop between them, replicas reduce over the slowest hop among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from offcut.errors import InputError
+from offcut.pipeline.costs import StageCosts
+from offcut.pipeline.hardware import Hardware, Link, all_reduce_s
+from offcut.pipeline.partition import Cuts, Row
+from offcut.pipeline.profile import Chain, Profile
+from offcut.pipeline.schedules.base import Schedule
+
+
+class Placing:
+    """One profile at one micro-batch size on one cluster."""
+
+    def __init__(self, profile: Profile, hardware: Hardware, micro_batch: int, kinds: dict[str, Profile]) -> None:
+        self.hardware = hardware
+        self.micro_batch = micro_batch
+        self.chain = profile.at(micro_batch)
+        self._least_memory = min((device.memory_bytes for device in hardware.devices), default=math.inf)
+        by_kind: dict[tuple[str, float], Chain] = {}
+        self._chains: list[Chain] = []
+        for device in hardware.devices:
+            key = (device.kind, device.speed)
+            if key not in by_kind:
+                own = kinds.get(device.kind, profile)
+                if len(own.layers) != len(profile.layers):
+                    raise InputError(
+                        f"the profile of device kind '{device.kind}' has {len(own.layers)} layers, "
+                        f"the model's has {len(profile.layers)}.",
+                        next_step="Profile the same model on both.",
+                    )
+                by_kind[key] = _at_speed(own.at(micro_batch), device.speed)
+            self._chains.append(by_kind[key])
+        #: Cumulative forward and backward seconds by layer, on the profile's device.
+        self.work = np.append(0.0, np.cumsum(self.chain.forward_s + self.chain.backward_s))
+        self._total_s = [chain.total_s for chain in self._chains]
+        self._latest: tuple[tuple[Cuts, tuple[int, ...], int], StageCosts] | None = None
+        self._sums = {id(chain): _sums(chain) for chain in by_kind.values()}
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any device's memory is limited."""
+        return math.isfinite(self._least_memory)
+
+    def speeds(self, devices: int) -> list[float]:
+        """Speed of each of the first `devices` devices on the whole model, against the profile's device."""
+        return [self.chain.total_s / total_s for total_s in self._total_s[:devices]]
+
+    def slowest(self, first: int, count: int) -> Chain:
+        """The chain at the pace of the slowest of `count` devices from `first`."""
+        return self._chains[max(range(first, first + count), key=self._total_s.__getitem__)]
+
+    def fastest(self, devices: int) -> Chain:
+        """The chain at the pace of the fastest of the first `devices` devices."""
+        return self._chains[min(range(devices), key=self._total_s.__getitem__)]
+
+    def links(self, replicas: Sequence[int]) -> list[Link]:
+        """Between stage s and s + 1."""
+        firsts = [0, *accumulate(replicas)]
+        return [self.hardware.slowest_link(firsts[s], replicas[s] + replicas[s + 1]) for s in range(len(replicas) - 1)]
+
+    def row(self, stages: int, replicas: int, in_flight: Sequence[int], weight_copies: int = 1) -> Row:
+        """`stages` places of `replicas` devices each, for the partitioner."""
+        counts = [replicas] * stages
+        return Row(
+            chains=[self.slowest(s * replicas, replicas) for s in range(stages)],
+            links=self.links(counts),
+            memory_bytes=[self.memory_bytes(s * replicas, replicas) for s in range(stages)],
+            in_flight=in_flight,
+            state_factor=self.hardware.state_factor * weight_copies,
+            overlap=self.hardware.overlap,
+        )
+
+    def memory_bytes(self, first: int, count: int) -> float:
+        """The smallest memory among `count` devices from `first`."""
+        if math.isinf(self._least_memory):
+            return math.inf
+        return min(device.memory_bytes for device in self.hardware.devices[first : first + count])
+
+    def costs(self, cuts: Cuts, replicas: Sequence[int], schedule: Schedule) -> StageCosts:
+        """Costs of stages `[cuts[s], cuts[s + 1])`; with chunks, stage s is on place s mod len(replicas)."""
+        # Schedules are tried one after the other on the same split.
+        key = (cuts, tuple(replicas), schedule.weight_copies)
+        if self._latest is None or self._latest[0] != key:
+            self._latest = (key, self._costs(cuts, replicas, schedule.weight_copies))
+        return self._latest[1]
+
+    def _costs(self, cuts: Cuts, replicas: Sequence[int], weight_copies: int) -> StageCosts:
+        places, stages = len(replicas), len(cuts) - 1
+        firsts = [0, *accumulate(replicas)]
+        low, high = np.array(cuts[:-1]), np.array(cuts[1:])
+        if len(self._sums) == 1:
+            sums = next(iter(self._sums.values()))
+            totals = sums[:, high] - sums[:, low]
+        else:
+            totals = np.empty((5, stages))
+            for s in range(stages):
+                place = s % places
+                sums = self._sums[id(self.slowest(firsts[place], replicas[place]))]
+                totals[:, s] = sums[:, high[s]] - sums[:, low[s]]
+        between = self.links(replicas)
+        hops = [between[s % places] if s % places < places - 1 else self.hardware.link for s in range(stages - 1)]
+        crossing = self.chain.cut_bytes[high[:-1]]
+        parameters = totals[4]
+        sync = [
+            all_reduce_s(
+                float(parameters[s]),
+                replicas[s % places] * weight_copies,
+                self.hardware.slowest_link(firsts[s % places], replicas[s % places]),
+            )
+            for s in range(stages)
+        ]
+        return StageCosts(
+            forward_s=totals[0],
+            backward_s=totals[1],
+            weight_grad_s=totals[2],
+            hop_s=np.array([link.transfer_s(size) for link, size in zip(hops, crossing, strict=True)]),
+            sync_s=np.array(sync),
+            stored_bytes=totals[3] + self.chain.cut_bytes[low],
+            state_bytes=self.hardware.state_factor * parameters,
+            parameter_bytes=parameters,
+        )
+
+
+def _at_speed(chain: Chain, speed: float) -> Chain:
+    if speed == 1.0:
+        return chain
+    return Chain(
+        micro_batch=chain.micro_batch,
+        forward_s=chain.forward_s / speed,
+        backward_s=chain.backward_s / speed,
+        weight_grad_s=chain.weight_grad_s / speed,
+        cut_bytes=chain.cut_bytes,
+        stored_bytes=chain.stored_bytes,
+        parameter_bytes=chain.parameter_bytes,
+    )
+
+
+def _sums(chain: Chain) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    rows = (chain.forward_s, chain.backward_s, chain.weight_grad_s, chain.stored_bytes, chain.parameter_bytes)
+    return np.array([np.append(0.0, np.cumsum(row)) for row in rows])

@@ -1,0 +1,132 @@
+"""Why a plan lost: the best of every schedule and family, held against the winner."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from offcut.pipeline.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A runner-up: the best of its schedule and family, its step where it was simulated, and the reason in words."""
+
+    schedule: str
+    family: str
+    label: str
+    step_s: float | None
+    memory_bytes: float | None
+    reason: str
+
+
+class Tally:
+    """Keeps, per (schedule, family), the best plan that ran, or else why none did."""
+
+    def __init__(self) -> None:
+        self._ran: dict[tuple[str, str], Plan] = {}
+        self._too_big: dict[tuple[str, str], tuple[float, Plan]] = {}
+        self._pruned: dict[tuple[str, str], float] = {}
+        self._refused: dict[tuple[str, str], str] = {}
+        self._contiguous = math.inf
+
+    def ran(self, plan: Plan) -> None:
+        key = (plan.schedule, plan.family)
+        if key not in self._ran or plan.step_s < self._ran[key].step_s:
+            self._ran[key] = plan
+        if len(plan.stages) == len(plan.replicas) and plan.schedule not in ("zb-h1", "chimera"):
+            self._contiguous = min(self._contiguous, plan.step_s)
+
+    def too_big(self, plan: Plan, over_bytes: float) -> None:
+        key = (plan.schedule, plan.family)
+        if key not in self._too_big or over_bytes < self._too_big[key][0]:
+            self._too_big[key] = (over_bytes, plan)
+
+    def pruned(self, schedule: str, family: str, bound_s: float) -> None:
+        key = (schedule, family)
+        self._pruned[key] = min(bound_s, self._pruned.get(key, math.inf))
+
+    def refused(self, schedule: str, family: str, reason: str) -> None:
+        self._refused.setdefault((schedule, family), reason)
+
+    def fastest_contiguous(self) -> float:
+        """The fastest step of a plan with one stage per device and whole backwards."""
+        return self._contiguous
+
+    def lost(self, best: Plan | None) -> tuple[Lost, ...]:
+        """Every (schedule, family) but the winner's, nearest first."""
+        rows: list[Lost] = []
+        winner = (best.schedule, best.family) if best else None
+        for key in {**self._ran, **self._too_big, **self._pruned, **self._refused}:
+            if key != winner:
+                rows.append(self._row(key, best))
+        return tuple(sorted(rows, key=lambda row: (row.step_s is None, row.step_s or 0.0, row.schedule, row.family)))
+
+    def _row(self, key: tuple[str, str], best: Plan | None) -> Lost:
+        schedule, family = key
+        if key in self._ran:
+            plan = self._ran[key]
+            return Lost(
+                schedule=schedule,
+                family=family,
+                label=plan.label,
+                step_s=plan.step_s,
+                memory_bytes=plan.memory_bytes,
+                reason=_why_slower(plan, best) if best else "",
+            )
+        if key in self._pruned and best:
+            share = self._pruned[key] / best.step_s - 1
+            reason = f"not simulated: even its lower bound is {100 * share:.1f} % above the best plan"
+            if share < 1e-9:
+                reason = "not simulated: its lower bound is no better than the best plan, and it needs no less memory"
+            return Lost(schedule=schedule, family=family, label=schedule, step_s=None, memory_bytes=None, reason=reason)
+        if key in self._too_big:
+            over, plan = self._too_big[key]
+            return Lost(
+                schedule=schedule,
+                family=family,
+                label=plan.label,
+                step_s=None,
+                memory_bytes=plan.memory_bytes,
+                reason=f"needs {over / 1e9:.2f} GB more memory than a device has",
+            )
+        return Lost(
+            schedule=schedule,
+            family=family,
+            label=schedule,
+            step_s=None,
+            memory_bytes=None,
+            reason=self._refused.get(key, ""),
+        )
+
+
+def _why_slower(plan: Plan, best: Plan) -> str:
+    """The largest difference in what the slowest device spends its time on."""
+    longer = plan.step_s / best.step_s - 1
+    if longer < 1e-9:
+        if plan.memory_bytes > best.memory_bytes * (1 + 1e-9):
+            return f"as fast, but needs {plan.memory_bytes / 1e9:.2f} GB against {best.memory_bytes / 1e9:.2f} GB"
+        return "as fast with the same memory; the other came first"
+    parts = {
+        "synchronising gradients": _sync(plan) - _sync(best),
+        "the busiest device's computing": _busiest(plan) - _busiest(best),
+        "waiting (bubble and transfers)": _waiting(plan) - _waiting(best),
+    }
+    name, seconds = max(parts.items(), key=lambda item: item[1])
+    return f"{100 * longer:.1f} % slower: {1e3 * seconds:.3g} ms more {name}"
+
+
+def _sync(plan: Plan) -> float:
+    return max(stage.sync_s for stage in plan.stages)
+
+
+def _busiest(plan: Plan) -> float:
+    work = [0.0] * len(plan.replicas)
+    for stage in plan.stages:
+        q = -(-plan.micro_batches // plan.replicas[stage.place])
+        work[stage.place] += q * (stage.forward_s + stage.backward_s)
+    return max(work)
+
+
+def _waiting(plan: Plan) -> float:
+    return plan.step_s - _busiest(plan) - _sync(plan)

@@ -1,0 +1,48 @@
+"""Every schedule, by name."""
+
+from __future__ import annotations
+
+from offcut.errors import InputError
+from offcut.pipeline.schedules.base import Schedule, Sends, Shape
+from offcut.pipeline.schedules.chimera import CHIMERA
+from offcut.pipeline.schedules.fbp_as import FBP_AS, FBP_AS_STATIC
+from offcut.pipeline.schedules.gpipe import GPIPE
+from offcut.pipeline.schedules.interleaved import INTERLEAVED
+from offcut.pipeline.schedules.link_warmup import LINK_WARMUP, link_depths
+from offcut.pipeline.schedules.one_f_one_b import ONE_F_ONE_B
+from offcut.pipeline.schedules.one_f_one_b_as import ONE_F_ONE_B_AS
+from offcut.pipeline.schedules.one_f_one_b_sno import ONE_F_ONE_B_SNO
+from offcut.pipeline.schedules.one_f_one_b_so import ONE_F_ONE_B_SO
+from offcut.pipeline.schedules.pipedream import PIPEDREAM
+from offcut.pipeline.schedules.pipedream_2bw import PIPEDREAM_2BW
+from offcut.pipeline.schedules.zero_bubble_h1 import ZERO_BUBBLE_H1
+
+SCHEDULES: dict[str, Schedule] = {
+    schedule.name: schedule
+    for schedule in (
+        GPIPE,
+        ONE_F_ONE_B,
+        ONE_F_ONE_B_AS,
+        FBP_AS,
+        FBP_AS_STATIC,
+        ONE_F_ONE_B_SNO,
+        ONE_F_ONE_B_SO,
+        INTERLEAVED,
+        ZERO_BUBBLE_H1,
+        CHIMERA,
+        PIPEDREAM,
+        PIPEDREAM_2BW,
+        LINK_WARMUP,
+    )
+}
+
+
+def schedule_named(name: str) -> Schedule:
+    """The schedule of that name; InputError lists the known ones."""
+    try:
+        return SCHEDULES[name]
+    except KeyError:
+        raise InputError(f"unknown schedule '{name}'.", next_step=f"Known are {', '.join(SCHEDULES)}.") from None
+
+
+__all__ = ["SCHEDULES", "Schedule", "Sends", "Shape", "link_depths", "schedule_named"]

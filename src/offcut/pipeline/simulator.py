@@ -1,0 +1,110 @@
+"""The schedule simulator: a program and what its stages cost, in; times and memory, out.
+
+The bubble has two definitions, and papers mix them. `bubble_of_step`: idle device time over the whole step.
+`bubble_of_span`: over each device's own span, from its first operation to the end of its last ("zero bubble").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offcut.errors import OffcutError
+from offcut.pipeline.costs import StageCosts, as_sent
+from offcut.pipeline.kernels import run_blocking, run_overlapped, totals_of_ranks
+from offcut.pipeline.profile import Floats
+from offcut.pipeline.program import B, F, Program, W
+from offcut.pipeline.schedules.base import Sends
+
+
+class DeadlockError(OffcutError):
+    """A program whose operations wait for each other, or lacks one that another needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timeline:
+    """What a simulation found. `start_s`, `end_s` are in the order of the program's operations; the rest per rank.
+
+    `step_s` ends with the last gradient synchronised. `peak_bytes` are activations alone; `peak_in_flight` counts
+    (stage, micro-batch) pairs between their forward and the end of their backward.
+    """
+
+    program: Program
+    step_s: float
+    start_s: Floats
+    end_s: Floats
+    busy_s: Floats
+    peak_bytes: Floats
+    peak_in_flight: NDArray[np.int64]
+    #: Which stages a rank holds: 1.0 or 0.0, ranks x stages.
+    held: Floats
+    bubble_of_step: float
+    bubble_of_span: float
+
+
+def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", occupancy: bool = False) -> Timeline:
+    """Run `program` on stages that cost `costs`.
+
+    `occupancy`: a rank sends one message at a time, so a slow link limits the rate; without it a transfer is a pure
+    delay, as in the papers' formulae. Raises DeadlockError where the program cannot finish.
+    """
+    lanes_of_rank = np.bincount(program.rank_of_lane)
+    shared = bool((lanes_of_rank > 1).any())
+    seen = as_sent(costs, sends, shared=shared)
+    duration = np.stack([seen.forward_s, seen.backward_s, seen.backward_s - seen.weight_grad_s, seen.weight_grad_s])
+    arrays = (program.kind, program.stage, program.micro_batch, program.lane_start)
+    if sends == "blocking":
+        start, end, ok = run_blocking(*arrays, duration, seen.hop_s, program.stages, program.micro_batches)
+    else:
+        start, end, ok = run_overlapped(
+            *arrays, program.rank_of_lane, duration, seen.hop_s, program.stages, program.micro_batches, occupancy
+        )
+    if not ok:
+        raise DeadlockError("the program cannot finish: its operations wait for each other.")
+    return _summary(program, costs, duration, start, end, shared=shared)
+
+
+def _summary(
+    program: Program, costs: StageCosts, duration: Floats, start: Floats, end: Floats, *, shared: bool
+) -> Timeline:
+    ranks = program.ranks
+    arrays = (program.kind, program.stage, program.lane_start, program.rank_of_lane)
+    busy, first, last, held, peak_bytes, peak_count = totals_of_ranks(
+        *arrays, duration, start, end, costs.stored_bytes, ranks
+    )
+    if shared:
+        peak_bytes, peak_count = _peaks_by_clock(program, costs, start, end)
+    step = float((last + held @ costs.sync_s).max())
+    lanes = np.bincount(program.rank_of_lane, minlength=ranks)
+    worked = last > 0
+    spans = float(((last - first) * lanes)[worked].sum())
+    makespan = float(last.max())
+    return Timeline(
+        program=program,
+        step_s=step,
+        start_s=start,
+        end_s=end,
+        busy_s=busy,
+        peak_bytes=peak_bytes,
+        peak_in_flight=peak_count,
+        held=held,
+        bubble_of_step=1 - float(busy.sum()) / (makespan * float(lanes.sum())) if makespan else 0.0,
+        bubble_of_span=1 - float(busy.sum()) / spans if spans else 0.0,
+    )
+
+
+def _peaks_by_clock(
+    program: Program, costs: StageCosts, start: Floats, end: Floats
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Peaks of ranks with two lanes: what ends makes room before what starts at the same instant."""
+    rank = np.repeat(program.rank_of_lane, np.diff(program.lane_start))
+    change = np.where(program.kind == F, 1, np.where((program.kind == B) | (program.kind == W), -1, 0))
+    order = np.lexsort((change, np.where(change > 0, start, end)))
+    peak_bytes, peak_count = np.zeros(program.ranks), np.zeros(program.ranks, dtype=np.int64)
+    for r in range(program.ranks):
+        mine = order[rank[order] == r]
+        peak_bytes[r] = (change * costs.stored_bytes[program.stage])[mine].cumsum().max()
+        peak_count[r] = change[mine].cumsum().max()
+    return peak_bytes, peak_count

@@ -1,0 +1,90 @@
+"""The report of a controller's run: who had which node when, what was trained, what was promised and kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from offcut.report import figures
+from offcut.report.page import Section, page, paragraph, svg, table
+from offcut.report.timeline import Timeline, timeline
+from offcut.service.metrics import percentile
+from offcut.service.paths import StatePaths
+from offcut.store.journal import Journal
+
+
+def write_report(paths: StatePaths, *, promises: dict[str, bool] | None = None, jobs: str = "") -> Path:
+    """Write `report.html` into the state directory and return its path.
+
+    `promises` are what a demo has checked; `jobs` is ready-made HTML about its jobs. Raises StoreError or OSError.
+    """
+    journal = Journal(paths.journal)
+    try:
+        told = timeline(journal.first_settings(), (event for _, event in journal.events()))
+    finally:
+        journal.close()
+    statistics = json.loads(paths.statistics.read_text()) if paths.statistics.exists() else {}
+    sections = [
+        Section("Promises", _promises(promises, statistics)),
+        Section("Node-seconds", _node_seconds(told, statistics)),
+        Section("Who had which node when", svg(figures.node_timeline(told))),
+        Section("Sizes of the jobs", svg(figures.job_sizes(told))),
+        Section("Throughput", svg(figures.throughput(told, _samples(paths)))),
+        Section("Resizes", _resizes(told)),
+    ]
+    if jobs:
+        sections.insert(1, Section("Jobs", jobs))
+    paths.report.write_text(page("offcut: what was trained on idle nodes", sections))
+    return paths.report
+
+
+def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any]) -> str:
+    hand_backs = statistics.get("hand_backs", [])
+    slowest = max((item["took_s"] for item in hand_backs), default=None)
+    taken = sum(item["killed"] for item in hand_backs)
+    words = [
+        paragraph(
+            f"{len(hand_backs)} nodes were wanted back while held; {taken} had to be taken by force; the slowest was "
+            f"back after {slowest:.2f} s."
+            if slowest is not None
+            else "No node was wanted back while it was held."
+        )
+    ]
+    for promise, held in (promises or {}).items():
+        words.append(paragraph(f"{'Held' if held else 'BROKEN'}: {promise}", "held" if held else "broken"))
+    return "".join(words)
+
+
+def _node_seconds(told: Timeline, statistics: dict[str, Any]) -> str:
+    offered = statistics.get("idle_node_s")
+    claimed = told.node_seconds("held", "boots", "trains")
+    trained = told.node_seconds("trains")
+    base = offered or told.node_seconds("idle", "held", "boots", "trains")
+    rows = [
+        ("offered (idle for the queue)", f"{base:,.0f}", "100 %"),
+        ("claimed", f"{claimed:,.0f}", f"{100 * claimed / base:.0f} %" if base else ""),
+        ("trained (in an epoch)", f"{trained:,.0f}", f"{100 * trained / base:.0f} %" if base else ""),
+    ]
+    return table(("", "node-seconds", "of the offered"), rows)
+
+
+def _resizes(told: Timeline) -> str:
+    took_ms = [1000 * took_s for _, _, took_s in told.formed]
+    if not took_ms:
+        return paragraph("There was none.")
+    p50, p95 = percentile(took_ms, 0.5), percentile(took_ms, 0.95)
+    words = paragraph(f"{len(took_ms)} resizes; median {p50:.0f} ms, 95 % within {p95:.0f} ms.")
+    return words + svg(figures.resize_latencies(took_ms))
+
+
+def _samples(paths: StatePaths) -> dict[str, list[tuple[float, int]]]:
+    """Stable samples of every job at the moments at which the controller noted them."""
+    seen: dict[str, list[tuple[float, int]]] = {}
+    if paths.telemetry.exists():
+        for line in paths.telemetry.read_text().splitlines():
+            if line.endswith("}"):
+                noted = json.loads(line)
+                for job, samples in noted["samples"].items():
+                    seen.setdefault(job, []).append((noted["time_s"], samples))
+    return seen

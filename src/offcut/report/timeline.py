@@ -1,0 +1,78 @@
+"""Who had which node when, told by folding the journal anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from offcut.control import NodeState, Settings, State, step
+from offcut.model.events import EpochFormed, Event
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A node in one condition: `idle`, `held` (claimed, without work), `boots` (for `job`), `trains` (for `job`)."""
+
+    node: str
+    start_s: float
+    end_s: float
+    condition: str
+    job: str | None
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Seconds are since 1970; `sizes[job]` are (time_s, size), each valid until the next."""
+
+    start_s: float = 0.0
+    end_s: float = 0.0
+    spans: list[Span] = field(default_factory=list)
+    sizes: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    #: (time_s, job, took_s) of every membership epoch that formed.
+    formed: list[tuple[float, str, float]] = field(default_factory=list)
+
+    def node_seconds(self, *conditions: str) -> float:
+        """How long nodes were in one of the conditions, together."""
+        return sum(span.end_s - span.start_s for span in self.spans if span.condition in conditions)
+
+
+def timeline(settings: Settings, events: Iterable[Event]) -> Timeline:
+    """Fold the events from the beginning and note every change."""
+    told = Timeline()
+    state = State(settings=settings)
+    open_spans: dict[str, tuple[float, str, str | None]] = {}
+    for event in events:
+        step(state, event)
+        now_s = state.now_s
+        told.start_s = told.start_s or now_s
+        told.end_s = now_s
+        if isinstance(event, EpochFormed) and event.took_s:
+            told.formed.append((now_s, event.job, event.took_s))
+        now = {name: _condition(node) for name, node in state.nodes.items()}
+        for name in open_spans.keys() - now.keys():
+            _close(told, open_spans, name, now_s)
+        for name, (condition, job) in now.items():
+            if name in open_spans and open_spans[name][1:] != (condition, job):
+                _close(told, open_spans, name, now_s)
+            open_spans.setdefault(name, (now_s, condition, job))
+        for job_id, item in state.jobs.items():
+            sizes = told.sizes.setdefault(job_id, [(item.submitted_s, 0)])
+            if sizes[-1][1] != item.size:
+                sizes.append((now_s, item.size))
+    for name in list(open_spans):
+        _close(told, open_spans, name, told.end_s)
+    return told
+
+
+def _condition(node: NodeState) -> tuple[str, str | None]:
+    if node.phase == "idle":
+        return "idle", None
+    if node.job is None:
+        return "held", None
+    return ("trains" if node.worker == "member" else "boots"), node.job
+
+
+def _close(told: Timeline, open_spans: dict[str, tuple[float, str, str | None]], name: str, now_s: float) -> None:
+    start_s, condition, job = open_spans.pop(name)
+    if now_s > start_s:
+        told.spans.append(Span(name, start_s, now_s, condition, job))

@@ -1,0 +1,55 @@
+"""The controller's configuration file: TOML, one table `[settings]` with the fields of `control.Settings`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from offcut.control import Settings
+from offcut.errors import InputError
+
+_SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
+
+
+def read_settings(path: Path | None, **given: Any) -> Settings:
+    """Settings from a file, overridden by what is `given` and not None. InputError names file and field."""
+    values = _table(path) if path is not None else {}
+    values |= {name: value for name, value in given.items() if value is not None}
+    where = str(path) if path is not None else "options"
+    known = {field.name for field in fields(Settings)}
+    for name, value in values.items():
+        if name not in known:
+            raise InputError(
+                f"{where}: unknown key 'settings.{name}'.", next_step=f"Known: {', '.join(sorted(known))}."
+            )
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
+            raise InputError(f"{where}: settings.{name}: {value} is negative.", next_step="Durations are at least 0.")
+    try:
+        settings = _SETTINGS.validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}: settings.{field}: {first['msg']} (given: {first['input']!r}).") from None
+    if settings.horizon_s <= 0:
+        raise InputError(f"{where}: settings.horizon_s: {settings.horizon_s} is not positive.")
+    return settings
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.", next_step="Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not TOML: {error}.") from None
+    unknown = sorted(set(data) - {"settings"})
+    if unknown:
+        raise InputError(f"{path}: unknown key '{unknown[0]}'.", next_step="The file has one table: [settings].")
+    table = data.get("settings", {})
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: 'settings' is no table.", next_step="Write [settings] and fields below it.")
+    return table

@@ -1,0 +1,41 @@
+"""What doctor finds, and that it says so with its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from offcut.cli import main
+from offcut.wire import tokens
+
+
+def doctor(monkeypatch, capsys, state: Path) -> tuple[int, dict[str, dict[str, str]]]:
+    monkeypatch.setattr("sys.argv", ["offcut", "doctor", "--json", "--state", str(state)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0), {item["what"]: item for item in json.loads(capsys.readouterr().out)}
+
+
+def test_all_well(monkeypatch, capsys, tmp_path: Path) -> None:
+    monkeypatch.chdir("/")
+    code, found = doctor(monkeypatch, capsys, Path("/tmp/offcut-none"))
+    assert code == 0
+    assert found["loopback"]["verdict"] == "good"
+    assert found["controller"]["found"] == "none answers here"
+
+
+def test_a_token_that_others_can_read_is_bad(monkeypatch, capsys, tmp_path: Path) -> None:
+    tokens.create(tmp_path / "token")
+    (tmp_path / "token").chmod(0o644)
+    code, found = doctor(monkeypatch, capsys, tmp_path)
+    assert code == 1
+    assert found["token"]["verdict"] == "bad"
+    assert "chmod 600" in found["token"]["next_step"]
+
+
+def test_a_path_too_long_for_sockets_is_bad(monkeypatch, capsys, tmp_path: Path) -> None:
+    code, found = doctor(monkeypatch, capsys, tmp_path / ("x" * 120))
+    assert code == 1
+    assert found["state directory"]["verdict"] == "bad"

@@ -1,0 +1,42 @@
+"""The training that the live tests run, and what it has to come to whatever happens to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from offcut.wire import local
+from offcut.wire.records import StepHistory, history
+
+SCRIPT = Path(__file__).with_name("train.py")
+SAMPLES = 500
+STEPS_PER_EPOCH = 11
+
+
+def undisturbed(directory: Path, epochs: int) -> dict[int, StepHistory]:
+    """The same script, run by plain Python, with nothing to slow it down."""
+    directory.mkdir()
+    environment = {**os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPT), "--epochs", str(epochs)]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    return history(directory / "records")
+
+
+def assert_same_training(steps: dict[int, StepHistory], reference: dict[int, StepHistory]) -> None:
+    assert sorted(steps) == sorted(reference)
+    for step, record in steps.items():
+        assert record.loss == pytest.approx(reference[step].loss, abs=1e-9), step
+    assert_every_sample_once(steps)
+
+
+def assert_every_sample_once(steps: dict[int, StepHistory]) -> None:
+    counted: dict[int, Counter[int]] = {}
+    for record in steps.values():
+        counted.setdefault(record.data_epoch, Counter()).update(record.samples)
+    for data_epoch, counter in counted.items():
+        assert counter == Counter(range(SAMPLES)), f"data epoch {data_epoch}"

@@ -1,0 +1,97 @@
+"""The way in: tokens, versions, and the commands about live jobs and nodes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from golden import SCRIPT
+from websockets.sync.client import connect
+
+from offcut.errors import InputError
+from offcut.wire import messages
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def offcut(running, *arguments: str) -> Any:
+    """What a command prints as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "offcut", *arguments, "--json", "--state", str(running.paths.root)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def refusal(address: str, token: str, hello: str | None) -> messages.Refused:
+    with connect(address, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
+        if hello is not None:
+            socket.send(hello)
+        message = messages.to_agent(socket.recv(timeout=10))
+    assert isinstance(message, messages.Refused)
+    return message
+
+
+def test_tokens_and_versions(up: Callable) -> None:
+    running = up(1)
+    address = json.loads(running.paths.address.read_text())["agents"]
+    token = running.paths.token.read_text().strip()
+    hello = messages.Hello(node="n01", pilot="p").model_dump_json()
+
+    assert "token is wrong" in refusal(address, "guessed", None).reason
+    old = refusal(address, token, hello.replace('"version":1', '"version":0'))
+    assert old.fatal
+    assert "message version 0" in old.reason
+    assert refusal(address, token, '{"kind":"nonsense"}').fatal
+
+    http = address.replace("ws://", "http://").replace("/v1/agents", "/v1/status")
+    assert httpx.get(http).status_code == 401
+    assert httpx.get(http, headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    assert running.paths.token.stat().st_mode & 0o077 == 0
+    assert running.paths.socket.stat().st_mode & 0o077 == 0
+
+
+def test_commands_about_a_live_job(up: Callable) -> None:
+    running = up(3)
+    job = running.submit(SCRIPT, "--epochs", "2000", "--pace", "0.005", name="long", sizes="1:3")
+    running.until(job, "three nodes", lambda shown: shown["size"] == 3 and shown["steps"] > 10)
+
+    told = offcut(running, "why", "long")
+    assert told["decision"]["nodes"] == 3
+    assert told["decision"]["cause"] == "bound"
+    assert any("largest size" in line for line in told["words"])
+
+    assert offcut(running, "change", "long", "--sizes", "1:2", "--weight", "3")["sizes"] == "1:2"
+    running.until(job, "two nodes", lambda shown: shown["size"] == 2)
+
+    offcut(running, "pause", "long")
+    paused = running.until(job, "no node", lambda shown: shown["state"] == "paused" and shown["size"] == 0)
+    offcut(running, "resume", "long")
+    resumed = running.until(job, "going on", lambda shown: shown["size"] == 2 and shown["steps"] > paused["steps"] + 5)
+    assert resumed["steps_redone"] == 0
+
+    offcut(running, "release", "--all")
+    running.until(job, "no node", lambda shown: shown["size"] == 0)
+    status = offcut(running, "status")
+    assert not status["claiming"]
+    assert any("released by hand" in line for line in offcut(running, "why", "long")["words"])
+    offcut(running, "release", "--undo")
+    running.until(job, "going on", lambda shown: shown["size"] == 2)
+
+    assert offcut(running, "logs", "long")
+    offcut(running, "cancel", "long")
+    assert running.job(job)["state"] == "cancelled"
+
+    with pytest.raises(InputError, match="no job called short"):
+        running.client.get("/v1/jobs/short")
+    with pytest.raises(InputError, match="No node is called n99"):
+        running.client.post("/v1/nodes/want", {"nodes": ["n99"]})
+    with pytest.raises(InputError, match="ended already"):
+        running.client.post(f"/v1/jobs/{job}/pause")

@@ -1,0 +1,95 @@
+"""The controller dies by kill -9, again and again, and is started again: jobs go on, and nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+
+from offcut.errors import OffcutError
+from offcut.wire.records import history
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def provoke(running, choose: random.Random) -> None:
+    """Have something happen that the controller must answer."""
+    names = [f"n0{i}" for i in (1, 2, 3)]
+    verb = choose.choice(("want", "offer", "offer"))
+    with suppress(OffcutError):  # it has just died, or is not up yet: that is what this is about
+        running.client.post(f"/v1/nodes/{verb}", {"nodes": [choose.choice(names)]})
+
+
+def crash_campaign(up: Callable, tmp_path: Path, crashes: int, epochs: int, seed: int) -> None:
+    choose = random.Random(seed)
+    running = up(3)
+    job = running.submit(
+        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:3", checkpoint_age_s=2.0, max_failures=5
+    )
+    running.until(job, "training", lambda shown: shown["steps"] > 5)
+    running.process.kill()
+    running.process.wait()
+    for _ in range(crashes):
+        write, when = str(choose.randint(1, 9)), choose.choice(("before", "after"))
+        running.launch(sys.executable, str(Path(__file__).with_name("crashing_up.py")), write, when)
+        give_up_s = time.monotonic() + 90
+        while running.process.poll() is None:
+            assert time.monotonic() < give_up_s, "nothing happened that it could have died of"
+            provoke(running, choose)
+            time.sleep(0.05)
+    running.start()
+    running.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02", "n03"]})
+    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    assert shown["steps"] == epochs * STEPS_PER_EPOCH
+    statistics = running.client.get("/v1/statistics")["cluster"]
+    assert [item for item in statistics["hand_backs"] if item["killed"] or item["took_s"] > 1.0] == []
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
+
+
+def test_dies_at_journal_writes(up: Callable, tmp_path: Path) -> None:
+    crash_campaign(up, tmp_path, crashes=6, epochs=150, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_dies_at_forty_journal_writes(up: Callable, tmp_path: Path) -> None:
+    crash_campaign(up, tmp_path, crashes=40, epochs=900, seed=2)
+
+
+def test_workers_train_on_while_there_is_no_controller(up: Callable) -> None:
+    running = up(2)
+    job = running.submit(SCRIPT, "--epochs", "200", "--pace", "0.005", sizes="2")
+    before = running.until(job, "training", lambda shown: shown["steps"] > 20)
+    records = running.paths.job(job) / "records"
+    running.process.kill()
+    running.process.wait()
+    step_then = max(history(records))
+    give_up_s = time.monotonic() + 30
+    while max(history(records)) < step_then + 50:
+        assert time.monotonic() < give_up_s, "training stood still without a controller"
+        time.sleep(0.05)
+    running.start()
+    after = running.until(job, "progress", lambda shown: shown["steps"] > step_then + 50)
+    assert after["epoch"] == before["epoch"], "the membership was not changed"
+    running.client.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_a_second_controller_is_refused(up: Callable) -> None:
+    running = up(1)
+    second = subprocess.run(
+        [sys.executable, "-m", "offcut", "up", "--state", str(running.paths.root)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert second.returncode != 0
+    assert "belongs to a running controller" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert running.client.get("/v1/status")["claiming"]

@@ -1,0 +1,101 @@
+"""Everything but the controller dies, hangs or misbehaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from golden import SCRIPT, assert_same_training, undisturbed
+
+from offcut.wire.records import history
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+AWKWARD = Path(__file__).with_name("awkward.py")
+EPOCHS = 90
+
+
+@pytest.fixture
+def settings(state_dir: Path) -> Path:
+    path = state_dir / "offcut.toml"
+    path.write_text("[settings]\nboot_limit_s = 2.0\nready_limit_s = 4.0\nretry_wait_s = 0.1\n")
+    return path
+
+
+def template(running, name: str) -> psutil.Process:
+    """The fork server itself: the parent of what it forked."""
+    servers = [p for p in running.processes() if name in " ".join(p.cmdline())]
+    pids = {process.pid for process in servers}
+    return next(process for process in servers if process.ppid() not in pids)
+
+
+def start_training(up: Callable, nodes: int, *options: str):
+    running = up(nodes, *options)
+    job = running.submit(SCRIPT, "--epochs", str(EPOCHS), "--pace", "0.01", sizes=f"1:{nodes}", checkpoint_age_s=1.0)
+    running.until(job, "training", lambda shown: shown["size"] == nodes and shown["steps"] > 60)
+    return running, job
+
+
+def assert_ends_as_undisturbed(running, job: str, tmp_path: Path) -> None:
+    running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", EPOCHS))
+
+
+def test_template_dies_and_all_workers_with_it(up: Callable, tmp_path: Path) -> None:
+    running, job = start_training(up, 2)
+    template(running, "offcut.torch.template").kill()
+    assert_ends_as_undisturbed(running, job, tmp_path)
+
+
+def test_rendezvous_store_dies_and_is_replaced(up: Callable, tmp_path: Path) -> None:
+    running, job = start_training(up, 2)
+    psutil.Process(json.loads(running.paths.rendezvous.read_text())["pid"]).kill()
+    running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
+    running.until(job, "one node", lambda shown: shown["size"] == 1)
+    running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
+    running.until(job, "two nodes again", lambda shown: shown["size"] == 2)
+    assert_ends_as_undisturbed(running, job, tmp_path)
+
+
+def test_all_nodes_die_at_once(up: Callable, tmp_path: Path) -> None:
+    running, job = start_training(up, 2)
+    for agent in running.agents():
+        agent.kill()
+    assert_ends_as_undisturbed(running, job, tmp_path)
+
+
+def test_a_frozen_worker_is_killed_and_the_others_go_on(up: Callable, tmp_path: Path) -> None:
+    running, job = start_training(up, 2)
+    running.workers()[0].send_signal(signal.SIGSTOP)
+    running.until(job, "going on without it", lambda _: any("froze" in text for text in running.story(job)))
+    assert_ends_as_undisturbed(running, job, tmp_path)
+
+
+def test_a_node_that_never_boots_is_handed_back(up: Callable, settings: Path) -> None:
+    running = up(1, "--config", str(settings))
+    template(running, "offcut.agent.template").send_signal(signal.SIGSTOP)
+    job = running.submit(SCRIPT, sizes="1")
+    running.until(job, "giving up", lambda _: any("did not boot" in text for text in running.story(job)))
+    template(running, "offcut.agent.template").send_signal(signal.SIGCONT)
+    running.until(job, "the end", lambda shown: shown["state"] == "finished")
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("hang", "not ready within 4 s"),
+        ("early", "ended before its session did"),
+        ("import", "No module named 'there_is_no_such_module'"),
+    ],
+)
+def test_a_script_that_never_trains_fails_with_the_reason(up: Callable, settings: Path, what: str, reason: str) -> None:
+    running = up(1, "--config", str(settings))
+    job = running.submit(AWKWARD, what, sizes="1", max_failures=1)
+    shown = running.until(job, "its failure", lambda shown: shown["state"] == "failed")
+    assert reason in shown["reason"]
+    other = running.submit(SCRIPT, sizes="1")
+    running.until(other, "another job's end", lambda shown: shown["state"] == "finished")

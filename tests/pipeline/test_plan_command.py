@@ -1,0 +1,88 @@
+"""`offcut plan` from the outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HARDWARE = '[[device]]\nkind = "gpu"\ncount = 4\nmemory_gb = {}\n[link]\nbandwidth_gbit_s = 10\n'
+NODE = (
+    "node{0} -- Linear -- forward_compute_time=1.0, backward_compute_time=2.0, "
+    "activation_size=4000.0, parameter_size=8000.0"
+)
+
+
+def offcut(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "offcut", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "h.toml").write_text(HARDWARE.format(1))
+    (tmp_path / "small.toml").write_text(HARDWARE.format(0.00001))
+    lines = [NODE.format(i) for i in range(6)] + [f"\tnode{i} -- node{i + 1}" for i in range(5)]
+    (tmp_path / "toy.txt").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_json_plan_file_and_figure(place: Path) -> None:
+    done = offcut(
+        "plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4", "--devices", "1:4",
+        "--save", str(place / "plan.json"), "--figure", str(place / "plan.png"), "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [size["devices"] for size in document["sizes"]] == [1, 2, 3, 4]
+    assert document["curve"]["nodes"] == [0, 1, 2, 3, 4]
+    best = document["sizes"][-1]["best"]
+    assert best["step_s"] >= document["sizes"][-1]["bound_s"] > 0
+    assert json.loads((place / "plan.json").read_text())["format"] == "offcut-plan"
+    assert (place / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_has_no_infinity_where_there_is_no_certificate(place: Path) -> None:
+    """Only a schedule outside the bound's class was tried: nothing to say of the gap, and still one valid document."""
+    done = offcut(
+        "plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4", "--devices", "2",
+        "--schedule", "zb-h1", "--stages", "2", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Infinity" not in done.stdout
+    size = json.loads(done.stdout)["sizes"][0]
+    assert size["gap"] is None
+    assert "of any plan at all" in size["certificate"]
+
+
+def test_the_report_names_stages_certificate_and_runners_up(place: Path) -> None:
+    done = offcut("plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4")
+    assert done.returncode == 2
+    done = offcut(
+        "plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4", "--devices", "4"
+    )
+    assert done.returncode == 0, done.stderr
+    for words in ("Stages of", "of the best possible plan", "Why the others lost"):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--hardware", "small.toml"), "smallest memory per device that would do"),
+        (("--hardware", "h.toml", "--schedule", "x"), "unknown schedule 'x'"),
+        (("--hardware", "h.toml", "--stages", "9"), "9 stages asked for, but toy has 6 layers"),
+        (("--hardware", "h.toml", "--micro-batch", "x"), "--micro-batch 'x'"),
+        (("--hardware", "h.toml", "--batch", "7"), "divides the batch of 7"),
+        (("--hardware", "none.toml"), "cannot be read"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(place: Path, more: tuple[str, ...], message: str) -> None:
+    arguments = [str(place / word) if word.endswith(".toml") else word for word in more]
+    done = offcut("plan", str(place / "toy.txt"), "--measured-at", "4", "--devices", "2", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
