@@ -18,6 +18,9 @@ from offcut.model.events import Member
 #: In which order a job's nodes are worth keeping: those in the epoch, then those nearest to it.
 _KEEP = {"member": 0, "ready": 1, "starting": 2, "stopped": 3, "none": 4}
 
+#: A resize counts as costing at most this much of the horizon.
+_MOST_OF_HORIZON = 0.9
+
 
 def problem(state: State) -> AllocationProblem:
     """How many of the claimable and held nodes should each live job have?
@@ -26,7 +29,9 @@ def problem(state: State) -> AllocationProblem:
     """
     settings = state.settings
     costs_s = settings.grow_cost_s, settings.shrink_cost_s
-    requests = tuple([_request(job.job, len(job.nodes), *costs_s) for job in admit.admitted(state)])
+    # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
+    most_s = _MOST_OF_HORIZON * settings.horizon_s
+    requests = tuple([_request(job.job, len(job.nodes), *costs_s, most_s) for job in admit.admitted(state)])
     held = sum(len(job.nodes) for job_id in state.started if (job := state.jobs[job_id]).phase in LIVE)
     return AllocationProblem(
         nodes=held + len(state.free),
@@ -38,7 +43,7 @@ def problem(state: State) -> AllocationProblem:
 
 
 @lru_cache(maxsize=16384)
-def _request(job: Job, current: int, grow_cost_s: float, shrink_cost_s: float) -> JobRequest:
+def _request(job: Job, current: int, grow_cost_s: float, shrink_cost_s: float, most_s: float) -> JobRequest:
     """Kept, for most jobs are as they were when the next problem comes."""
     sizes, curve = job.sizes, job.curve or amdahl(job.sizes.largest)
     unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
@@ -50,8 +55,8 @@ def _request(job: Job, current: int, grow_cost_s: float, shrink_cost_s: float) -
         current=current,
         weight=job.weight / unit,
         curve=curve,
-        grow_cost_s=grow_cost_s if job.grow_cost_s is None else job.grow_cost_s,
-        shrink_cost_s=shrink_cost_s if job.shrink_cost_s is None else job.shrink_cost_s,
+        grow_cost_s=min(grow_cost_s if job.grow_cost_s is None else job.grow_cost_s, most_s),
+        shrink_cost_s=min(shrink_cost_s if job.shrink_cost_s is None else job.shrink_cost_s, most_s),
         priority=job.priority,
     )
 
