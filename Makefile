@@ -21,6 +21,10 @@ lint: .venv/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The pages; a warning is an error. Open docs/_build/html/index.html.
+docs: .venv/.ready
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
 .venv/.ready: pyproject.toml constraints.txt scripts/make-venv
 	PYTHON=$(PYTHON) scripts/make-venv
 	touch $@

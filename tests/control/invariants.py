@@ -128,7 +128,7 @@ def check_state(state: State) -> None:
         assert job.epoch >= max(job.forming, default=0)
     for name, node in state.nodes.items():
         assert node.name == name
-        assert (name in state.free) == (node.job is None)
+        assert (name in state.free) == (node.job is None and f"rest:{name}" not in state.timers)
         assert assigned.get(name) == node.job
         assert node.worker == "none" or (node.phase == "up" and node.job is not None)
         assert node.phase != "idle" or node.job is None, "a node is claimed when it is assigned"

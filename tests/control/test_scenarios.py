@@ -342,6 +342,17 @@ def test_release_of_named_nodes_touches_no_other(world):
     assert world.state.claiming
 
 
+def test_a_node_released_by_name_rests_before_it_is_claimed_again(world):
+    running(world, "n1", "n2")
+    rest_s = world.state.settings.rest_s
+    world.send(ev.ReleaseAsked(time_s=world.now_s, nodes=("n2",)))
+    world.offer("n2")
+    world.run(rest_s / 2)
+    assert world.members("a") == ["n1"]
+    world.run(rest_s)
+    assert world.members("a") == ["n1", "n2"]
+
+
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -679,6 +690,16 @@ def test_a_failed_solve_leaves_everybody_what_they_have(world):
     world.send(ev.SolveFailed(time_s=world.now_s, version=world.state.version, reason="out of memory"))
     assert world.members("a") == ["n1"]
     assert world.story("allocation") == ["not solved: out of memory; every job keeps the nodes that it has"]
+
+
+def test_a_failed_solve_is_asked_again(world):
+    running(world, "n1")
+    world.solver_waits = True
+    world.offer("n2")
+    world.send(ev.SolveFailed(time_s=world.now_s, version=world.state.version, reason="out of memory"))
+    world.solver_waits = False
+    world.run(world.state.settings.solve_again_s + 5)
+    assert world.members("a") == ["n1", "n2"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from offcut.cli.shared import StateOption
+from offcut.errors import InputError
 
 
 def up(
@@ -35,6 +36,7 @@ def up(
     `offcut submit train.py --sizes 1:4 --state /tmp/offcut`.
     """
     import asyncio
+    from importlib.util import find_spec
 
     from offcut.cli.logging import configure
     from offcut.cluster.local.schedule import Schedule
@@ -44,6 +46,8 @@ def up(
     from offcut.service.run import ServiceConfig, serve
 
     configure(json_lines=log_json)
+    if find_spec("torch") is None:
+        raise InputError("A controller on this machine needs torch.", next_step="Run: pip install 'offcut[torch]'")
     if policy is not None:
         from offcut.allocate import policy as policies
 

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from offcut.allocate.place import Placement, place
 from offcut.control import admit, resize
-from offcut.control.state import LIVE, Decision, JobState, State
+from offcut.control.state import Decision, JobState, State
 from offcut.control.turn import Turn
 from offcut.model import AllocationProblem, Job, JobRequest, amdahl
 from offcut.model import events as ev
@@ -32,7 +32,7 @@ def problem(state: State) -> AllocationProblem:
     # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
     most_s = _MOST_OF_HORIZON * settings.horizon_s
     requests = tuple([_request(job.job, len(job.nodes), *costs_s, most_s) for job in admit.admitted(state)])
-    held = sum(len(job.nodes) for job_id in state.started if (job := state.jobs[job_id]).phase in LIVE)
+    held = sum([request.current for request in requests])
     return AllocationProblem(
         nodes=held + len(state.free),
         horizon_s=settings.horizon_s,
@@ -168,3 +168,4 @@ def on_solve_failed(turn: Turn, event: ev.SolveFailed) -> None:
     if event.version == turn.state.version:
         turn.state.asked = None
         turn.tell("allocation", f"not solved: {event.reason}; every job keeps the nodes that it has")
+        turn.timer("solve:again", turn.state.settings.solve_again_s)

@@ -30,6 +30,8 @@ def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
             known.until_s = offer.until_s
             continue
         state.nodes[offer.node] = NodeState(offer.node, "idle", turn.now_s, offer.until_s)
+        if f"rest:{offer.node}" in state.timers:
+            continue  # handed back by hand a moment ago: its owner may want it for something
         state.free[offer.node] = None
         turn.dirty = True
 
@@ -143,6 +145,16 @@ def on_release_asked(turn: Turn, event: ev.ReleaseAsked) -> None:
     _hand_back(turn, held)
     for node in held:
         forget(turn, node, "released by hand")
+        if event.nodes:
+            turn.timer(f"rest:{node.name}", state.settings.rest_s)
+
+
+def end_rest(turn: Turn, name: str) -> None:
+    """The node may be claimed again."""
+    node = turn.state.nodes.get(name)
+    if node is not None and node.phase == "idle":
+        turn.state.free[name] = None
+        turn.dirty = True
 
 
 def on_claiming_resumed(turn: Turn, event: ev.ClaimingResumed) -> None:

@@ -51,6 +51,10 @@ class Settings:
     #: Which free nodes a growing job gets: those that became idle `together` with its own, or `random` ones, which is
     #: there to compare with.
     placement: Literal["together", "random"] = "together"
+    #: A node that was handed back by hand is not claimed again for this long.
+    rest_s: float = 60.0
+    #: If the solver fails, it is asked again after this.
+    solve_again_s: float = 5.0
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
 

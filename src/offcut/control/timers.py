@@ -18,6 +18,10 @@ def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
             nodes.give_up_booting(turn, subject)
         case "hold":
             nodes.release_unused(turn, subject)
+        case "rest":
+            nodes.end_rest(turn, subject)
+        case "solve":
+            turn.dirty = True
         case "ready" | "retry":
             name, _, incarnation = subject.rpartition(":")
             (workers.give_up_starting if purpose == "ready" else workers.retry)(turn, name, int(incarnation))

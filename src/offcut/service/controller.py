@@ -47,6 +47,8 @@ class Controller:
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed)
         #: Epochs that wait for a rendezvous store.
         self._unsent: dict[str, effects.SetEpoch] = {}
+        #: The cluster is going away because we are: what is asked of it now is of no use.
+        self.closing = False
         #: Called after every event: live views listen here.
         self.on_change: list[Callable[[], None]] = []
 
@@ -175,7 +177,8 @@ class Controller:
         try:
             await call
         except OffcutError as error:
-            _log.error("cluster_call_failed", error=str(error))
+            if not self.closing:
+                _log.error("cluster_call_failed", error=str(error))
 
     def _arm(self, key: str, at_s: float) -> None:
         def fire() -> None:

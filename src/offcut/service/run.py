@@ -88,6 +88,7 @@ async def serve(config: ServiceConfig) -> None:
         elif following.done():
             following.result()
     finally:
+        controller.closing = True
         following.cancel()
         server.should_exit = True
         with suppress(OffcutError, OSError):

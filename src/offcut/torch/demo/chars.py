@@ -71,7 +71,7 @@ class Characters(nn.Module):
 model = Characters(arguments.width)
 optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.lr)
 
-with Session(model, optimizer, Excerpts(), global_batch=64, clip_norm=1.0) as session:
+with Session(model, optimizer, Excerpts(), global_batch=32, clip_norm=1.0) as session:
     for epoch in session.epochs(arguments.epochs):
         for batch in epoch:
             scores = session.model(batch.x)

@@ -1,0 +1,86 @@
+"""Every example runs alone, by plain Python, and does what its first lines say."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`printed(script, *arguments)`: run it as `python script` would, in this process, which has torch imported."""
+
+    def run(script: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def figure(text: str, pattern: str) -> float:
+    found = re.search(pattern, text)
+    assert found, text
+    return float(found[1])
+
+
+def test_plain_loop_learns_and_saves_its_model(tmp_path: Path) -> None:
+    saved = tmp_path / "model.pt"
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "plain.py"), "--epochs", "4", "--out", str(saved)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "after 48 steps" in done.stdout
+    assert figure(done.stdout, r"; ([\d.]+)% of the held-out digits") > 60
+    assert torch.load(saved, weights_only=True)["0.weight"].shape == (16, 1, 3, 3)
+
+
+def test_accumulation_gives_the_same_update_however_the_batch_is_cut(printed: Callable[..., str]) -> None:
+    uneven, whole = (
+        figure(printed("accumulation.py", "--epochs", "3", "--micro-batch", size), r"loss ([\d.]+) after 12 steps")
+        for size in ("200", "512")
+    )
+    assert uneven == pytest.approx(whole, rel=1e-4)
+
+
+def test_both_optimizers_train(printed: Callable[..., str]) -> None:
+    text = printed("two_optimizers.py", "--epochs", "6")
+    assert figure(text, r"loss ([\d.]+) after 90 steps") < 1.0
+    assert figure(text, r"nearest centres are ([\d.]+) apart") > 0.5
+
+
+def test_tabular_job_stops_early_and_finds_the_rare_class(printed: Callable[..., str]) -> None:
+    text = printed("tabular.py", "--patience", "2")
+    assert figure(text, r"stopped after (\d+) steps") < 200 * 8
+    assert figure(text, r"([\d.]+)% of the malignant") > 85
+
+
+def test_stream_is_buffered_and_trained_on(printed: Callable[..., str]) -> None:
+    text = printed("stream.py", "--epochs", "4", "--rows", "600")
+    assert text.startswith("584 samples")
+    assert figure(text, r"loss ([\d.]+) after 40 steps") < 0.4
+
+
+def test_stream_that_is_too_long_is_refused_with_a_sentence(printed: Callable[..., str]) -> None:
+    with pytest.raises(SystemExit, match="more than 500 samples"):
+        printed("stream.py", "--rows", "600", "--limit", "500")
+
+
+def test_every_example_says_what_it_shows_and_has_a_test() -> None:
+    tests = Path(__file__).read_text()
+    for script in EXAMPLES.glob("*.py"):
+        assert script.read_text().startswith('"""'), f"{script.name} does not start with a docstring"
+        assert f'"{script.name}"' in tests, f"{script.name} is run by no test"

@@ -1,0 +1,69 @@
+"""The sizes that a job may have."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offcut.errors import InputError
+from offcut.model import Sizes
+
+any_sizes = st.sets(st.integers(1, 60), min_size=1).map(lambda found: Sizes(tuple(sorted(found))))
+
+
+@given(any_sizes, st.integers(-2, 70))
+@settings(max_examples=100, deadline=None)
+def test_fit_is_the_largest_size_that_the_nodes_can_carry(sizes, nodes):
+    assert sizes.fit(nodes) == max((n for n in sizes.allowed if n <= nodes), default=0)
+    assert (nodes in sizes) == (nodes in sizes.allowed)
+
+
+@given(any_sizes)
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_can_be_read(sizes):
+    assert Sizes.parse(str(sizes)) == sizes
+    assert sizes.contiguous == (sizes.allowed == tuple(range(sizes.smallest, sizes.largest + 1)))
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("4", (4,)),
+        ("1:3", (1, 2, 3)),
+        ("2:8:2", (2, 4, 6, 8)),
+        ("2:7:2", (2, 4, 6)),
+        (" 1, 2,4 ", (1, 2, 4)),
+        ("3:3", (3,)),
+    ],
+)
+def test_ways_to_write_sizes(text, allowed):
+    assert Sizes.parse(text).allowed == allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("8:1", "sizes '8:1': min 8 > max 1."),
+        ("1:8:0", "sizes '1:8:0': the stride is 0."),
+        ("0", "sizes: 0 is below 1."),
+        ("-2,4", "sizes: -2 is below 1."),
+        ("4,2", "sizes: 2 follows 4."),
+        ("2,2", "sizes: 2 follows 2."),
+        ("", "sizes '' cannot be read."),
+        ("1.5", "sizes '1.5' cannot be read."),
+        ("1:", "sizes '1:' cannot be read."),
+        ("one", "sizes 'one' cannot be read."),
+        ("1:1000000000000", "sizes '1:1000000000000': 1000000000000 is beyond any machine."),
+    ],
+)
+def test_what_cannot_be_read_says_why(text, sentence):
+    with pytest.raises(InputError) as caught:
+        Sizes.parse(text)
+    assert caught.value.what == sentence
+    assert caught.value.next_step
+
+
+def test_no_sizes():
+    with pytest.raises(InputError, match="sizes: none given"):
+        Sizes(())
