@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from offcut.allocate import kernels
 from offcut.allocate.value import Terms, may_be_zero, rate_now, terms
 from offcut.errors import AllocationError
-from offcut.model import AllocationProblem, JobRequest, ScalingCurve
+from offcut.model import AllocationProblem, JobRequest, Objective, ScalingCurve
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -105,30 +105,38 @@ def _static(job: JobRequest, cap: float | None) -> tuple[Ints, Ints, Floats, Flo
     return here, here, np.zeros(1), np.array([Terms(1.0, cap).of(rate_now(job))])
 
 
+_Row = tuple[tuple[Ints, Ints, Floats, Floats], tuple[float, ...]]
+#: Rows by the identity of the request, which each entry keeps alive: hashing a request would cost more than it saves.
+_rows: dict[tuple[int, Objective], tuple[JobRequest, _Row]] = {}
+
+
+def _row(objective: Objective, job: JobRequest) -> _Row:
+    """What one job contributes: its static pieces, and its numbers for `kernels.assemble`."""
+    key = (id(job), objective)
+    known = _rows.get(key)
+    if known is not None:
+        return known[1]
+    t = terms(objective, job)
+    now = t.of(rate_now(job)) if job.current else 0.0
+    row = _static(job, t.cap), (t.weight, now, job.grow_cost_s, job.shrink_cost_s, may_be_zero(job))
+    if len(_rows) >= 16384:
+        _rows.clear()
+    _rows[key] = job, row
+    return row
+
+
 def build(problem: AllocationProblem) -> Pieces:
     """The pieces of every job under the problem's cost model and objective, cut off at its node count.
 
     Raises AllocationError where a job that may not wait has no size that fits.
     """
     jobs = problem.jobs
-    seen = [terms(problem.objective, job) for job in jobs]
-    static = [_static(job, t.cap) for job, t in zip(jobs, seen, strict=True)]
+    rows = [_row(problem.objective, job) for job in jobs]
+    static = [pieces for pieces, _ in rows]
     start = np.zeros(len(jobs) + 1, np.int64)
     np.cumsum([len(s[0]) for s in static], out=start[1:])
     current = np.array([job.current for job in jobs], np.int64)
-    numbers = np.array(
-        [
-            (
-                t.weight,
-                t.of(rate_now(job)) if job.current else 0.0,
-                job.grow_cost_s,
-                job.shrink_cost_s,
-                may_be_zero(job),
-            )
-            for job, t in zip(jobs, seen, strict=True)
-        ],
-        np.float64,
-    ).reshape(len(jobs), 5)
+    numbers = np.array([numbers for _, numbers in rows], np.float64).reshape(len(jobs), 5)
     if static:
         low, high, slope, base = (np.concatenate(column) for column in zip(*static, strict=True))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from offcut.cli import allocate, jobs, nodes, queue, up, windows
+from offcut.cli import allocate, estimate, jobs, nodes, queue, replay, up, windows
 from offcut.cli.demo import demo
 from offcut.cli.doctor import doctor
 from offcut.cli.plan import plan
@@ -29,5 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("allocate")(allocate.allocate)
     app.command("windows")(windows.windows)
     app.command("queue")(queue.queue)
+    app.command("replay")(replay.replay)
+    app.command("estimate")(estimate.estimate)
     app.command("profile")(profile)
     app.command("plan")(plan)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from offcut.allocate.place import place
-from offcut.control import resize
+from functools import lru_cache
+from operator import attrgetter
+from zlib import crc32
+
+from offcut.allocate.place import Placement, place
+from offcut.control import admit, resize
 from offcut.control.state import Decision, JobState, State
 from offcut.control.turn import Turn
-from offcut.model import AllocationProblem, JobRequest
+from offcut.model import AllocationProblem, Job, JobRequest, amdahl
 from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
 from offcut.model.events import Member
 
 #: In which order a job's nodes are worth keeping: those in the epoch, then those nearest to it.
 _KEEP = {"member": 0, "ready": 1, "starting": 2, "stopped": 3, "none": 4}
+
+#: A resize counts as costing at most this much of the horizon.
+_MOST_OF_HORIZON = 0.9
 
 
 def problem(state: State) -> AllocationProblem:
@@ -21,31 +28,36 @@ def problem(state: State) -> AllocationProblem:
     Throughput is in units of the job's own at its smallest size, so that jobs weigh alike whatever a sample costs.
     """
     settings = state.settings
-    requests = []
-    for job in state.live_jobs():
-        sizes, curve = job.job.sizes, job.curve
-        unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
-        requests.append(
-            JobRequest(
-                id=job.job.id,
-                min_nodes=sizes.smallest,
-                max_nodes=sizes.largest,
-                sizes=None if sizes.contiguous else sizes.allowed,
-                current=len(job.nodes),
-                weight=job.job.weight / unit,
-                curve=curve,
-                grow_cost_s=settings.grow_cost_s if job.job.grow_cost_s is None else job.job.grow_cost_s,
-                shrink_cost_s=settings.shrink_cost_s if job.job.shrink_cost_s is None else job.job.shrink_cost_s,
-                priority=job.job.priority,
-            )
-        )
-    held = sum(request.current for request in requests)
+    costs_s = settings.grow_cost_s, settings.shrink_cost_s
+    # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
+    most_s = _MOST_OF_HORIZON * settings.horizon_s
+    requests = tuple([_request(job.job, len(job.nodes), *costs_s, most_s) for job in admit.admitted(state)])
+    held = sum([request.current for request in requests])
     return AllocationProblem(
         nodes=held + len(state.free),
         horizon_s=settings.horizon_s,
-        jobs=tuple(requests),
+        jobs=requests,
         cost_model=settings.cost_model,
         objective="priority" if len({request.priority for request in requests}) > 1 else "weighted",
+    )
+
+
+@lru_cache(maxsize=16384)
+def _request(job: Job, current: int, grow_cost_s: float, shrink_cost_s: float, most_s: float) -> JobRequest:
+    """Kept, for most jobs are as they were when the next problem comes."""
+    sizes, curve = job.sizes, job.curve or amdahl(job.sizes.largest)
+    unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
+    return JobRequest(
+        id=job.id,
+        min_nodes=sizes.smallest,
+        max_nodes=sizes.largest,
+        sizes=None if sizes.contiguous else sizes.allowed,
+        current=current,
+        weight=job.weight / unit,
+        curve=curve,
+        grow_cost_s=min(grow_cost_s if job.grow_cost_s is None else job.grow_cost_s, most_s),
+        shrink_cost_s=min(shrink_cost_s if job.shrink_cost_s is None else job.shrink_cost_s, most_s),
+        priority=job.priority,
     )
 
 
@@ -67,7 +79,7 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     if event.version != state.version or state.asked is None:
         return
     asked, state.asked = state.asked, None
-    jobs = {job.job.id: job for job in state.live_jobs()}
+    jobs = {job.id: state.jobs[job.id] for job in asked.jobs}
     counts = {job_id: n for job_id, n in event.allocation.nodes.items() if job_id in jobs}
     if fault := _fault(asked, jobs, counts):
         turn.tell("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
@@ -77,15 +89,7 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     if not changed:
         return
     nodes = state.nodes
-    held = {job_id: sorted(jobs[job_id].nodes, key=lambda name: _KEEP[nodes[name].worker]) for job_id in changed}
-    free = sorted(state.free, key=lambda name: (nodes[name].phase != "up", name))
-    placed = place(
-        {job_id: counts[job_id] for job_id in changed},
-        held,
-        free,
-        until_s={name: until_s for name in free if (until_s := nodes[name].until_s) is not None},
-        cohort={name: nodes[name].idle_since_s for name in free},
-    )
+    placed = _place(state, {job_id: counts[job_id] for job_id in changed})
     for job_id, names in placed.dropped.items():
         for name in names:
             resize.withdraw(turn, jobs[job_id], nodes[name])
@@ -99,12 +103,45 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     turn.dirty = False
 
 
+def _place(state: State, counts: dict[str, int]) -> Placement:
+    """Which nodes the jobs gain and drop. Nodes that boot no more come first, then those that are idle longest: among
+    nodes of unknown end these last longest."""
+    nodes, settings = state.nodes, state.settings
+    held: dict[str, list[str]] = {}
+    need = 0
+    for job_id, n in counts.items():
+        own = list(state.jobs[job_id].nodes)
+        if n < len(own):
+            own.sort(key=lambda name: _KEEP[nodes[name].worker])
+        held[job_id] = own
+        need += max(0, n - len(own))
+    if not need:
+        return place(counts, held, ())
+    free = [nodes[name] for name in state.free]
+    if settings.placement == "random":
+        free.sort(key=lambda node: crc32(f"{node.name} {state.version}".encode()))
+        return place(counts, held, [node.name for node in free])
+    free.sort(key=attrgetter("idle_since_s"))
+    free.sort(key=lambda node: node.phase != "up")
+    known = {node.name: node.until_s for node in free if node.until_s is not None}
+    if not known:
+        del free[need:]
+    cohort = {node.name: node.idle_since_s for node in free}
+    for own in held.values():
+        for name in own:
+            cohort[name] = nodes[name].idle_since_s
+    return place(counts, held, [node.name for node in free], until_s=known, cohort=cohort)
+
+
 def _fault(asked: AllocationProblem, jobs: dict[str, JobState], counts: dict[str, int]) -> str:
     """Why an answer cannot be carried out; empty if it can. A solver's mistake must not bring the controller down."""
-    for job_id, n in counts.items():
-        if n and n not in jobs[job_id].job.sizes:
+    total = 0
+    for job_id, job in jobs.items():
+        now = len(job.nodes)
+        n = counts.get(job_id, now)
+        if n and n != now and n not in job.job.sizes:
             return f"{n} is no size of {job_id}"
-    total = sum(counts.get(job_id, len(job.nodes)) for job_id, job in jobs.items())
+        total += n
     return f"{total} nodes given out, but there are {asked.nodes}" if total > asked.nodes else ""
 
 

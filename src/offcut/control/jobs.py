@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from offcut.control import failures, resize
+from offcut.control import admit, failures, resize
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -14,7 +14,9 @@ def on_job_submitted(turn: Turn, event: ev.JobSubmitted) -> None:
     if event.job.id in turn.state.jobs:
         turn.tell(event.job.id, "submitted again: ignored")
         return
-    turn.state.jobs[event.job.id] = JobState(event.job, "waiting", turn.now_s, size_since_s=turn.now_s)
+    job = JobState(event.job, "waiting", turn.now_s, size_since_s=turn.now_s)
+    turn.state.jobs[event.job.id] = job
+    admit.enqueue(turn.state, job)
     turn.tell(event.job.id, f"submitted, sizes {event.job.sizes}")
     turn.dirty = True
 
@@ -87,9 +89,10 @@ def begin_finishing(turn: Turn, job: JobState) -> None:
     """A member's script is past its training: the membership stays as it is while all come to their end."""
     job.phase = "finishing"
     turn.timer(f"finish:{job.job.id}", turn.state.settings.finish_limit_s)
+    members = {member.incarnation for member in job.members}
     for name in list(job.nodes):
         node = turn.state.nodes[name]
-        if node.member not in job.members or node.worker != "member":
+        if node.incarnation not in members or node.worker != "member":
             resize.withdraw(turn, job, node)
     turn.dirty = True
 
@@ -133,6 +136,7 @@ def check_finishing(turn: Turn, job: JobState) -> None:
 def end(turn: Turn, job: JobState, phase: JobPhase, reason: str) -> None:
     resize.disband(turn, job)
     job.phase = phase
+    admit.note_end(turn.state, job)
     job.reason = reason
     job.ended_s = turn.now_s
     job.formed, job.forming = (), {}

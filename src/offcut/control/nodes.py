@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offcut.control import jobs, resize
-from offcut.control.state import LIVE, JobState, NodeState
+from offcut.control.state import JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
 from offcut.model.effects import Release, StartWorkers, StopWorkers
@@ -12,10 +12,10 @@ from offcut.model.events import Member
 
 def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
     state = turn.state
-    if event.lost:
-        lost = set(event.lost)
-        for job in state.jobs.values():
-            if any(member.node in lost for member in job.formed):
+    lost = set(event.lost)
+    if lost:
+        for job in [state.jobs[job_id] for job_id in state.started]:
+            if not lost.isdisjoint([member.node for member in job.formed]):
                 resize.note_gone(turn, job, lambda member: member.node in lost)
                 resize.await_forming(turn, job)
     names = dict.fromkeys((*event.wanted, *event.lost))
@@ -23,7 +23,7 @@ def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
     wanted = set(event.wanted)
     _hand_back(turn, [node for node in gone if node.name in wanted and node.phase != "idle"])
     for node in gone:
-        forget(turn, node, "wanted by the queue" if node.name in wanted else "lost", died=node.name in event.lost)
+        forget(turn, node, "wanted by the queue" if node.name in wanted else "lost", died=node.name in lost)
     for offer in event.offered:
         known = state.nodes.get(offer.node)
         if known is not None:
@@ -167,7 +167,7 @@ def release_unused(turn: Turn, name: str) -> None:
     node = turn.state.nodes.get(name)
     if node is None or node.job is not None or node.phase != "up":
         return
-    live = any(job.phase in LIVE for job in turn.state.jobs.values())
+    live = bool(turn.state.started or turn.state.queue)
     turn.tell(name, "handed back: " + ("no job gains by it" if live else "no job left to run"))
     _hand_back(turn, [node])
     forget(turn, node, "handed back")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from offcut.control import admit
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model.effects import SetEpoch, StartWorkers
@@ -17,6 +18,7 @@ def assign(turn: Turn, job: JobState, node: NodeState) -> None:
     node.job = job.job.id
     node.worker = "none"
     job.nodes[node.name] = None
+    admit.note_start(turn.state, job)
 
 
 def detach(turn: Turn, job: JobState, node: NodeState, *, gone: bool) -> None:
@@ -71,6 +73,19 @@ def is_member(state: State, job: JobState, member: Member) -> bool:
     )
 
 
+def _staying(state: State, job: JobState) -> list[Member]:
+    """The members that `is_member` holds for, in order; asked for all of a large job at once, so spelt out."""
+    nodes, job_id = state.nodes, job.job.id
+    return [
+        member
+        for member in job.members
+        if (node := nodes.get(member.node)) is not None
+        and node.incarnation == member.incarnation
+        and node.worker == "member"
+        and node.job == job_id
+    ]
+
+
 def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     """Set a new epoch if the job's membership should change now.
 
@@ -81,7 +96,7 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     if job.phase not in LIVE:
         return
     state = turn.state
-    stay = [member for member in job.members if is_member(state, job, member)]
+    stay = _staying(state, job)
     nodes = [state.nodes[name] for name in job.nodes]
     ready = [node.member for node in nodes if node.worker == "ready"]
     size = job.job.sizes.fit(len(stay) + len(ready))
@@ -109,7 +124,9 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
 
 
 def _heirless(job: JobState, members: list[Member]) -> bool:
-    return bool(members and job.formed) and not any(member in job.formed for member in members)
+    if not (members and job.formed):
+        return False
+    return {member.incarnation for member in job.formed}.isdisjoint([member.incarnation for member in members])
 
 
 def note_gone(turn: Turn, job: JobState, gone: Callable[[Member], bool]) -> None:
@@ -134,15 +151,18 @@ def note_formed(turn: Turn, job: JobState, epoch: int) -> bool:
     if not members or job.phase in ENDED:
         return False
     nodes = turn.state.nodes
+    before = {member.incarnation for member in job.formed}
     job.formed = tuple(
-        member
-        for member in members
-        if member in job.formed
-        or (
-            (node := nodes.get(member.node)) is not None
-            and node.incarnation == member.incarnation
-            and node.worker != "stopped"
-        )
+        [
+            member
+            for member in members
+            if member.incarnation in before
+            or (
+                (node := nodes.get(member.node)) is not None
+                and node.incarnation == member.incarnation
+                and node.worker != "stopped"
+            )
+        ]
     )
     job.formed_epoch, job.first = epoch, members[0]
     job.forming = {newer: members for newer, members in job.forming.items() if newer > epoch}
@@ -169,9 +189,9 @@ def _set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool)
         state.nodes[member.node].worker = "member"
     turn.emit(SetEpoch, job=job.job.id, epoch=job.epoch, members=job.members, previous=previous, abort=abort)
     # Whoever was in and is not any more, though its node still is the job's, cannot serve the size: free the node.
-    kept = set(members)
+    kept = {member.incarnation for member in members}
     for member in previous:
-        if member not in kept and is_member(state, job, member):
+        if member.incarnation not in kept and is_member(state, job, member):
             node = state.nodes[member.node]
             turn.stop(job.job.id, member)
             node.worker = "none"

@@ -46,6 +46,11 @@ class Settings:
     hold_s: float = 10.0
     #: A script that is past its training has this long to come to its end.
     finish_limit_s: float = 120.0
+    #: At most so many jobs run at once; None: as many as the allocation gives nodes to.
+    max_jobs: int | None = None
+    #: Which free nodes a growing job gets: those that became idle `together` with its own, or `random` ones, which is
+    #: there to compare with.
+    placement: Literal["together", "random"] = "together"
     #: A node that was handed back by hand is not claimed again for this long.
     rest_s: float = 60.0
     #: If the solver fails, it is asked again after this.
@@ -138,6 +143,10 @@ class State:
     nodes: dict[str, NodeState] = field(default_factory=dict)
     #: In order of submission.
     jobs: dict[str, JobState] = field(default_factory=dict)
+    #: Jobs that have had a node and have not ended, in the order in which they started.
+    started: dict[str, None] = field(default_factory=dict)
+    #: Jobs that have never had a node and have not ended: the highest priority first, then by submission.
+    queue: list[str] = field(default_factory=list)
     #: Nodes without a job, claimed or not.
     free: dict[str, None] = field(default_factory=dict)
     #: Version of the newest allocation problem.
@@ -150,7 +159,3 @@ class State:
     timers: dict[str, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
-
-    def live_jobs(self) -> list[JobState]:
-        """Jobs that may have nodes: the highest priority first, then by submission."""
-        return sorted((j for j in self.jobs.values() if j.phase in LIVE), key=lambda j: -j.job.priority)

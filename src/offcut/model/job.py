@@ -47,3 +47,7 @@ class Job:
     hang_limit_s: float = 1800.0
     #: Write a record of every step and its samples beside the log: proof that each sample counted once.
     step_records: bool = False
+
+    def __hash__(self) -> int:
+        """Of the id alone: a job is looked up far more often than two of one id are compared."""
+        return hash(self.id)

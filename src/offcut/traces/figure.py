@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,11 +11,22 @@ from offcut.errors import InputError
 from offcut.traces.statistics import SHORT_S, WindowStatistics
 from offcut.traces.windows import Windows
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _INK, _FILL, _SECOND = "#1f3a5f", "#9db8d9", "#c8553d"
 
 
 def draw_windows(windows: Windows, statistics: WindowStatistics, path: Path, title: str) -> None:
-    """Write a figure of `windows` to `path` (.png, .svg, .pdf).
+    """Write the figure of `windows` to `path` (.png, .svg, .pdf)."""
+    try:
+        windows_figure(windows, statistics, title).savefig(path, dpi=130)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}.", next_step="Name a .png, .svg or .pdf that can be written.") from None
+
+
+def windows_figure(windows: Windows, statistics: WindowStatistics, title: str) -> Figure:
+    """The figure of `windows`.
 
     Above: idle nodes over time, the largest and the mean of each of 1,000 slices of the time. Below: the share of
     windows and of idle node-time in windows up to a length; the share of the time with at most so many idle nodes.
@@ -77,10 +89,7 @@ def draw_windows(windows: Windows, statistics: WindowStatistics, path: Path, tit
     figure.suptitle(
         f"{title}: {statistics.idle_share:.1%} of {statistics.nodes:,} nodes idle, {statistics.windows:,} windows"
     )
-    try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}.", next_step="Name a .png, .svg or .pdf that can be written.") from None
+    return figure
 
 
 def _counts(windows: Windows, statistics: WindowStatistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

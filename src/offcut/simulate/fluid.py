@@ -1,0 +1,50 @@
+"""The bound: what some jobs could do on N nodes if resizes cost nothing and nodes could be split."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import accumulate, pairwise
+
+Segments = tuple[tuple[float, int], ...]
+
+
+@lru_cache(maxsize=4096)
+def hull(speed: tuple[float, ...], smallest: int) -> Segments:
+    """The concave hull of 0 and the speed-ups at `smallest` and more nodes: (slope, nodes), falling."""
+    corners: list[tuple[int, float]] = [(0, 0.0)]
+    for n in range(max(1, smallest), len(speed)):
+        while len(corners) >= 2:
+            (n0, r0), (n1, r1) = corners[-2:]
+            if (r1 - r0) * (n - n0) > (speed[n] - r0) * (n1 - n0):
+                break
+            corners.pop()
+        corners.append((n, speed[n]))
+    return tuple(((r1 - r0) / (n1 - n0), n1 - n0) for (n0, r0), (n1, r1) in pairwise(corners) if r1 > r0)
+
+
+class FluidOptimum:
+    """F_J(N): the best zero-cost throughput of these jobs on N nodes, concave and piecewise linear in N."""
+
+    __slots__ = ("_nodes", "_rate", "capacity")
+
+    def __init__(self, hulls: Iterable[Segments]) -> None:
+        # Many jobs have one curve.
+        of_a_kind = Counter(hulls)
+        segments = sorted(
+            ((slope, nodes * jobs) for one, jobs in of_a_kind.items() for slope, nodes in one), reverse=True
+        )
+        self._nodes = [0, *accumulate(nodes for _, nodes in segments)]
+        self._rate = [0.0, *accumulate(slope * nodes for slope, nodes in segments)]
+        #: The nodes that the jobs can use.
+        self.capacity = self._nodes[-1]
+
+    def at(self, nodes: float) -> float:
+        """Throughput on `nodes` nodes, in one-node rates."""
+        i = bisect_right(self._nodes, nodes) - 1
+        if i + 1 == len(self._nodes):
+            return self._rate[-1]
+        share = (nodes - self._nodes[i]) / (self._nodes[i + 1] - self._nodes[i])
+        return self._rate[i] + share * (self._rate[i + 1] - self._rate[i])

@@ -1,0 +1,134 @@
+"""Replay windows and jobs through the real controller, and say what came of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from offcut.allocate import exact, policy
+from offcut.errors import InputError
+from offcut.simulate.metrics import ReplayMetrics, measure
+from offcut.simulate.options import ReplayOptions, ResizeCost
+from offcut.simulate.supply import Supply
+from offcut.simulate.world import Solver, World
+from offcut.traces.joblist import ListedJob
+from offcut.traces.windows import Windows
+
+Change = tuple[float, list[tuple[str, float | None]], tuple[str, ...]]
+
+
+def replay(
+    windows: Windows,
+    jobs: Sequence[ListedJob],
+    options: ReplayOptions,
+    *,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    compare: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> ReplayMetrics:
+    """Replay `jobs` on the idle `windows` from `start_s` to `end_s` (default: first submission to last window's end).
+
+    `compare` runs the same jobs on a static machine of equal node-time too, for the efficiency Us. `progress` is told
+    the share done now and then. Raises InputError where nothing is idle in that time or no job is left.
+    """
+    start_s, end_s = span(windows, jobs, start_s, end_s)
+    part = windows.between(start_s, end_s)
+    if not len(part):
+        raise InputError(
+            f"replay: no node is idle from {start_s:g} to {end_s:g} s.",
+            next_step=f"The windows span {windows.span_s[0]:g} to {windows.span_s[1]:g} s.",
+        )
+    if not jobs:
+        raise InputError("replay: the job list is empty.", next_step="List at least one job.")
+    solver = _solver(options.policy)
+    began = time.process_time()
+    world = World(Supply(jobs, repeat=options.repeat), solver, options, start_s)
+    instants = 0
+    for at_s, offered, wanted in _changes(part):
+        if at_s >= end_s:
+            break
+        world.run_until(at_s)
+        world.instant(at_s, offered, wanted)
+        instants += 1
+        if progress is not None and instants % 256 == 0:
+            progress((at_s - start_s) / (end_s - start_s))
+    world.run_until(end_s)
+    world.finish(end_s)
+    cpu_s = time.process_time() - began
+    static = static_rate(jobs, options, world.accounts.idle_s / (end_s - start_s), end_s - start_s) if compare else None
+    return measure(world, options, start_s, end_s, instants=instants, cpu_s=cpu_s, static_rate=static)
+
+
+def span(
+    windows: Windows, jobs: Sequence[ListedJob], start_s: float | None, end_s: float | None
+) -> tuple[float, float]:
+    """The time to replay; raises InputError where it is empty."""
+    first_s, last_s = windows.span_s
+    if start_s is None:
+        start_s = min(max(first_s, min((job.submit_s for job in jobs), default=first_s)), last_s)
+    if end_s is None:
+        end_s = last_s
+    if not end_s > start_s:
+        raise InputError(
+            f"replay: from {start_s:g} to {end_s:g} s is no time.",
+            next_step=f"Give --start before --end; the windows span {first_s:g} to {last_s:g} s.",
+        )
+    return start_s, end_s
+
+
+def static_rate(jobs: Sequence[ListedJob], options: ReplayOptions, nodes: float, span_s: float) -> float:
+    """Work per second of the same jobs on `nodes` dedicated nodes with free resizes (interpolated between whole ones).
+
+    Jobs are allocated exactly; a finite list is all there at the start, and the rate is that over the time it takes.
+    """
+    free = replace(options, policy="exact", cost=ResizeCost(grow_s=0.0, shrink_s=0.0), accounting="stall", commit_s=0.0)
+    low = math.floor(nodes)
+    rates = []
+    for count in (low, low + 1):
+        if count == 0:
+            rates.append(0.0)
+            continue
+        world = World(Supply([replace(job, submit_s=0.0) for job in jobs], repeat=options.repeat), exact.solve, free, 0)
+        world.instant(0.0, [(f"n{i}", None) for i in range(count)])
+        while world.next_s() < span_s and (options.repeat or world.busy):
+            world.instant(world.next_s())
+        last_s = span_s if options.repeat or world.busy else max(world.now_s, 1e-9)
+        world.finish(last_s)
+        rates.append(sum(training.work for training in world.trainings.values()) / last_s)
+    return rates[0] + (nodes - low) * (rates[1] - rates[0])
+
+
+def _solver(name: str) -> Solver:
+    if name == "exact":
+        exact.warm()
+        return exact.solve
+    return partial(policy.decide, policy.load(name), name=name)
+
+
+def _changes(windows: Windows) -> Iterator[Change]:
+    """Per instant, in order: nodes that become idle, with the known ends of their windows, and wanted nodes."""
+    names = windows.names
+    by_end = np.argsort(windows.end_s, kind="stable")
+    times = np.unique(np.concatenate((windows.start_s, windows.end_s)))
+    from_start = np.searchsorted(windows.start_s, times, "left").tolist()
+    to_start = np.searchsorted(windows.start_s, times, "right").tolist()
+    ends = windows.end_s[by_end]
+    from_end = np.searchsorted(ends, times, "left").tolist()
+    to_end = np.searchsorted(ends, times, "right").tolist()
+    started, ended = windows.node, windows.node[by_end]
+    expected = windows.expected_end_s
+    for i, at_s in enumerate(times.tolist()):
+        rows = slice(from_start[i], to_start[i])
+        offered: list[tuple[str, float | None]]
+        if expected is None:
+            offered = [(names[n], None) for n in started[rows].tolist()]
+        else:
+            known = zip(started[rows].tolist(), expected[rows].tolist(), strict=True)
+            offered = [(names[n], None if math.isnan(until_s) else until_s) for n, until_s in known]
+        yield at_s, offered, tuple([names[n] for n in ended[from_end[i] : to_end[i]].tolist()])

@@ -1,0 +1,356 @@
+"""The world that a replay shows to the controller: it carries effects out under a virtual clock and reports events.
+
+All that happens at one instant from outside (jobs that end, nodes that come and go, submissions, timers) is told first;
+then come the consequences within that instant, until there are none: the allocation problem is solved at once, nodes
+whose boot takes no time answer, workers become ready. A problem that a later event of the same instant has made stale
+is not solved, as in the live system, whose solver is slower than that.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+from offcut.control import Settings, State, step
+from offcut.control.state import ENDED
+from offcut.errors import AllocationError
+from offcut.model import Allocation, AllocationProblem, Job, Sizes
+from offcut.model import effects as ef
+from offcut.model import events as ev
+from offcut.model.events import Member
+from offcut.simulate.accounts import Accounts
+from offcut.simulate.options import ReplayOptions
+from offcut.simulate.supply import Supply
+from offcut.simulate.training import Cause, Training
+from offcut.traces.joblist import ListedJob
+
+Solver = Callable[[AllocationProblem], Allocation]
+
+#: With a queue that never runs dry: so many jobs are always waiting.
+_AHEAD = 16
+#: In which order things that are due at one time happen.
+_FORMED, _END, _BOOTED, _READY, _TIMER = range(5)
+
+
+class World:
+    """`state` is the controller's; `trainings` are all jobs submitted so far."""
+
+    def __init__(self, supply: Supply, solver: Solver, options: ReplayOptions, start_s: float) -> None:
+        self.options = options
+        self.state = State(settings=_settings(options))
+        self.now_s = start_s
+        self.trainings: dict[str, Training] = {}
+        self.accounts = Accounts(start_s)
+        self.events = 0
+        self._supply = supply
+        self._solver = solver
+        self._live: dict[str, Training] = {}
+        #: Idle in the trace; the known end of each window.
+        self._idle: dict[str, float | None] = {}
+        self._due: list[tuple[float, int, int, Any]] = []
+        self._number = 0
+        #: What is still to be told at this instant.
+        self._solve: ef.Solve | None = None
+        self._booted: list[str] = []
+        self._ready: dict[str, list[Member]] = {}
+        self._timers: dict[str, float] = {}
+        self._left: list[tuple[str, Member]] = []
+        self._reoffered: list[str] = []
+        #: Who has the state of each job's training.
+        self._holders: dict[str, frozenset[Member]] = {}
+        #: The number of each node's claim: a node may be taken back and claimed anew while it boots.
+        self._claims: dict[str, int] = {}
+        self._resized: dict[str, None] = {}
+        #: Nodes may have changed hands at this instant.
+        self._moved = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ef.Claim: self._claim,
+            ef.Release: self._release,
+            ef.StartWorkers: self._start_workers,
+            ef.StopWorkers: self._stop_workers,
+            ef.SetEpoch: self._set_epoch,
+            ef.Solve: self._keep_problem,
+            ef.SetTimer: self._set_timer,
+        }
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def next_s(self) -> float:
+        """When something is due by the world's own doing."""
+        return min(self._due[0][0] if self._due else math.inf, self._supply.next_s())
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job that was submitted has not ended."""
+        return bool(self._live)
+
+    def run_until(self, end_s: float) -> None:
+        """Let everything happen that is due before `end_s`."""
+        while (at_s := self.next_s()) < end_s:
+            self.instant(at_s)
+
+    def instant(
+        self, now_s: float, offered: Iterable[tuple[str, float | None]] = (), wanted: tuple[str, ...] = ()
+    ) -> None:
+        """Everything that happens at `now_s`; the queue takes `wanted` nodes back and has `offered` ones idle."""
+        self.now_s = now_s
+        self.accounts.advance(now_s)
+        self._tell_due()
+        offers = tuple(ev.Offer(name, until_s) for name, until_s in offered)
+        if offers or wanted:
+            for name in wanted:
+                del self._idle[name]
+                self._claims.pop(name, None)
+            for offer in offers:
+                self._idle[offer.node] = offer.until_s
+            # Both words at once: the queue wants the nodes, and they are gone with what ran on them.
+            self._tell(ev.NodesChanged(time_s=now_s, offered=offers, wanted=wanted, lost=wanted))
+        self._submit()
+        self._tell_consequences()
+        if self._moved:
+            self._settle()
+        self.accounts.set_idle(len(self._idle))
+
+    def finish(self, end_s: float) -> None:
+        """Close the accounts at `end_s`."""
+        self.now_s = end_s
+        self.accounts.advance(end_s)
+        for training in self._live.values():
+            training.advance(end_s)
+
+    def _tell_due(self) -> None:
+        due = self._due
+        booted: list[str] = []
+        while due and due[0][0] <= self.now_s:
+            _, what, _, data = heapq.heappop(due)
+            if what == _BOOTED:
+                number, names = data
+                booted += [name for name in names if self._claims.get(name) == number]
+            else:
+                self._tell_one(what, data)
+        if booted:
+            self._tell(ev.NodesBooted(time_s=self.now_s, nodes=tuple(booted)))
+
+    def _tell_one(self, what: int, data: Any) -> None:
+        now_s = self.now_s
+        if what == _END:
+            training, generation = data
+            if generation == training.generation:
+                self._end(training)
+        elif what == _FORMED:
+            training, epoch, generation = data
+            if generation == training.generation and training.id in self._live:
+                members = self.state.jobs[training.id].members
+                self._holders[training.id] = frozenset(members)
+                self._tell(ev.EpochFormed(time_s=now_s, job=training.id, epoch=epoch, took_s=0.0, step=epoch))
+        elif what == _READY:
+            self._tell(ev.WorkersReady(time_s=now_s, job=data[0], members=data[1]))
+        elif what == _TIMER and self.state.timers.get(data, math.inf) <= now_s:
+            self._tell(ev.TimerFired(time_s=now_s, key=data))
+
+    def _tell_consequences(self) -> None:
+        """Until nothing follows any more from what was told at this instant."""
+        now_s = self.now_s
+        while True:
+            if self._left:
+                job, member = self._left.pop()
+                self._tell(ev.WorkerExited(time_s=now_s, job=job, member=member, outcome="left"))
+            elif self._reoffered:
+                names, self._reoffered = self._reoffered, []
+                offers = tuple(ev.Offer(name, self._idle[name]) for name in names if name in self._idle)
+                self._tell(ev.NodesChanged(time_s=now_s, offered=offers))
+            elif self._solve is not None:
+                asked, self._solve = self._solve, None
+                self._answer(asked)
+            elif self._booted:
+                booted, self._booted = self._booted, []
+                self._tell(ev.NodesBooted(time_s=now_s, nodes=tuple(booted)))
+            elif self._ready:
+                job, members = next(iter(self._ready.items()))
+                del self._ready[job]
+                self._tell(ev.WorkersReady(time_s=now_s, job=job, members=tuple(members)))
+            else:
+                break
+        for key, at_s in self._timers.items():
+            if self.state.timers.get(key) == at_s:  # most have been answered within the instant
+                self._later(at_s, _TIMER, key)
+        self._timers.clear()
+
+    def _answer(self, asked: ef.Solve) -> None:
+        if asked.version != self.state.version:
+            return
+        event: ev.Event
+        try:
+            allocation = self._solver(asked.problem)
+            event = ev.Solved(time_s=self.now_s, version=asked.version, allocation=allocation)
+        except AllocationError as error:
+            event = ev.SolveFailed(time_s=self.now_s, version=asked.version, reason=str(error))
+        self.accounts.set_jobs([request.id for request in asked.problem.jobs], self._live)
+        self._tell(event)
+
+    def _settle(self) -> None:
+        """The instant is over: what the controller has given to each job, and when each job will be done."""
+        self._moved = False
+        jobs = self.state.jobs
+        used = 0
+        for training in self._live.values():
+            assigned = len(jobs[training.id].nodes)
+            used += assigned
+            if assigned != training.assigned:
+                training.advance(self.now_s)
+                training.assigned = assigned
+        self.accounts.set_used(used)
+        if not self._live:
+            self.accounts.set_jobs([], self._live)
+        for job_id in self._resized:
+            if job_id in self._live:
+                training = self._live[job_id]
+                training.resizes += 1
+                self._predict(training)
+        self._resized.clear()
+
+    def _later(self, at_s: float, what: int, data: Any) -> None:
+        self._number += 1
+        heapq.heappush(self._due, (at_s, what, self._number, data))
+
+    # -- to the controller -----------------------------------------------------------------------------------
+
+    def _tell(self, event: ev.Event) -> None:
+        self.events += 1
+        if type(event) is not ev.EpochFormed:
+            self._moved = True
+        handlers = self._handlers
+        for effect in step(self.state, event):
+            handler = handlers.get(type(effect))
+            if handler is not None:
+                handler(effect)
+
+    def _submit(self) -> None:
+        limit = self.options.concurrency
+        started, waiting = len(self.state.started), len(self.state.queue)
+        wanted = max(_AHEAD, len(self._idle) - started) if limit is None else max(1, limit - started)
+        for job_id, listed in self._supply.take(self.now_s, waiting, wanted):
+            training = Training.of(job_id, listed, self.now_s, self.options.accounting, self.options.commit_s)
+            self.trainings[job_id] = self._live[job_id] = training
+            self._tell(ev.JobSubmitted(time_s=self.now_s, job=self._job(job_id, listed)))
+
+    def _job(self, job_id: str, listed: ListedJob) -> Job:
+        cost = self.options.cost
+        return Job(
+            id=job_id,
+            name=job_id,
+            command=("replay",),
+            sizes=_sizes(listed.min_nodes, listed.max_nodes),
+            curve=listed.curve,
+            grow_cost_s=listed.grow_cost_s if cost.grow_s is None else cost.grow_s,
+            shrink_cost_s=listed.shrink_cost_s if cost.shrink_s is None else cost.shrink_s,
+        )
+
+    def _end(self, training: Training) -> None:
+        """The job has done its work: its script comes to its end."""
+        training.advance(self.now_s)
+        if training.goal - training.work > 1e-6 * training.goal:
+            self._predict(training)
+            return
+        training.ended_s = self.now_s
+        training.size = training.assigned = 0
+        training.generation += 1
+        del self._live[training.id]
+        self._holders.pop(training.id, None)
+        member = self.state.jobs[training.id].members[0]
+        self._tell(ev.WorkerExited(time_s=self.now_s, job=training.id, member=member, outcome="finished"))
+        assert self.state.jobs[training.id].phase in ENDED
+
+    def _predict(self, training: Training) -> None:
+        end_s = training.end_s()
+        if end_s < math.inf:
+            self._later(max(end_s, self.now_s), _END, (training, training.generation))
+
+    # -- the controller's effects ----------------------------------------------------------------------------
+
+    def _claim(self, effect: ef.Claim) -> None:
+        boot_s = self.options.cost.boot_s
+        if not boot_s:
+            self._booted += effect.nodes
+            return
+        self._number += 1
+        for name in effect.nodes:
+            self._claims[name] = self._number
+        self._later(self.now_s + boot_s, _BOOTED, (self._number, effect.nodes))
+
+    def _release(self, effect: ef.Release) -> None:
+        """Nodes that the queue does not want are idle once more."""
+        for name in effect.nodes:
+            self._claims.pop(name, None)
+            if name in self._idle:
+                self._reoffered.append(name)
+
+    def _start_workers(self, effect: ef.StartWorkers) -> None:
+        start_s = self.options.cost.start_s
+        if start_s:
+            self._later(self.now_s + start_s, _READY, (effect.job, effect.members))
+        else:
+            self._ready.setdefault(effect.job, []).extend(effect.members)
+
+    def _stop_workers(self, effect: ef.StopWorkers) -> None:
+        """Workers leave at once. Only the exits of those with the training's state are of consequence."""
+        holders = self._holders.get(effect.job)
+        if holders:
+            self._left += [(effect.job, member) for member in effect.members if member in holders]
+
+    def _set_epoch(self, effect: ef.SetEpoch) -> None:
+        training = self._live.get(effect.job)
+        if training is None:
+            return
+        now_s, cost, members = self.now_s, self.options.cost, effect.members
+        holders = self._holders.get(effect.job)
+        before = {member.incarnation for member in effect.previous}
+        cause: Cause
+        if any(member.incarnation not in before for member in members):
+            cause, cost_s = "grow", training.job.grow_cost_s if cost.grow_s is None else cost.grow_s
+        else:
+            cause, cost_s = "shrink", training.job.shrink_cost_s if cost.shrink_s is None else cost.shrink_s
+            if effect.abort:
+                cause = "reclaim"
+        if effect.abort:
+            training.reclaims += 1
+            training.wipes += not members
+        if members:
+            has_state = holders is None or any(member in holders for member in members)
+        else:
+            has_state = not effect.abort
+            self._holders.pop(effect.job, None)
+        training.resize(now_s, len(members), cause, cost_s, has_state=has_state)
+        self._resized[effect.job] = None
+        if members:
+            # With the published accounting the job trains on: its members are in the epoch from the start.
+            forms_s = now_s if self.options.accounting == "published" else now_s + cost_s
+            self._later(forms_s, _FORMED, (training, effect.epoch, training.generation))
+
+    def _keep_problem(self, effect: ef.Solve) -> None:
+        self._solve = effect
+
+    def _set_timer(self, effect: ef.SetTimer) -> None:
+        self._timers[effect.key] = effect.at_s
+
+
+def _settings(options: ReplayOptions) -> Settings:
+    limit_s = 60.0 + 10 * (options.cost.boot_s + options.cost.start_s)
+    return Settings(
+        horizon_s=options.horizon_s,
+        max_jobs=options.concurrency,
+        placement=options.placement,
+        cost_model="published" if options.accounting == "published" else "stall",
+        boot_limit_s=limit_s,
+        ready_limit_s=limit_s,
+        # Here every resize comes to its end; a restart's takes far longer than this is by default.
+        broken_wait_s=3600.0,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _sizes(smallest: int, largest: int) -> Sizes:
+    return Sizes(tuple(range(smallest, largest + 1)))
