@@ -31,18 +31,25 @@ class Abandoned(ResizeError):
 
 
 class Pending:
-    """Work under way; `wake` is called when it is done."""
+    """Work under way on `tensor`; `wake` is called when it is done."""
 
-    def __init__(self, work: dist.Work, wake: Callable[[], None], *, watched: bool) -> None:
+    def __init__(self, work: dist.Work | None, wake: Callable[[], None], *, watched: bool) -> None:
         # Held until it is done: gloo writes into the tensor.
         self._work = work
         self._wake = wake
         self._error: RuntimeError | None = None
-        self.done = False
+        self.done = work is None
+        if work is None:
+            return
         if watched:  # gloo has no futures for sends and receives, and they end only for one that waits
             threading.Thread(target=self._finish, args=(work.wait,), name="offcut-watch", daemon=True).start()
         else:
             work.get_future().add_done_callback(lambda future: self._finish(future.value))
+
+    @classmethod
+    def nothing(cls) -> Pending:
+        """What is done before it began: a group of one has nothing to wait for."""
+        return cls(None, lambda: None, watched=False)
 
     def _finish(self, outcome: Callable[[], object]) -> None:
         try:
@@ -113,6 +120,8 @@ class Group:
 
     def wait(self, pending: Pending) -> None:
         """Wait until it is done, a peer is gone, or a newer epoch makes it pointless."""
+        if pending not in self._pending:
+            return
         with self._changed:
             self._changed.wait_for(lambda: pending.done or self.stale())
         if not pending.done:
@@ -124,17 +133,18 @@ class Group:
         with self._changed:
             self._changed.notify_all()
 
-    def all_reduce(self, tensor: torch.Tensor) -> None:
-        """Sum `tensor` over the members, in place; every member gets the same bits."""
+    def start_all_reduce(self, tensor: torch.Tensor) -> Pending:
+        """Start summing `tensor` over the members, in place; every member gets the same bits."""
         gloo = self._gloo
-        if gloo is not None:
-            self.wait(self._start(lambda: gloo.allreduce([tensor])))
+        if gloo is None:
+            return Pending.nothing()
+        return self._start(lambda: gloo.allreduce([tensor]))
 
     def gather(self, values: list[int]) -> list[list[int]]:
         """Every member's `values` (as many on each), by rank."""
         table = torch.zeros(self.world, len(values), dtype=torch.int64)
         table[self.rank] = torch.tensor(values, dtype=torch.int64)
-        self.all_reduce(table)
+        self.wait(self.start_all_reduce(table))
         return table.tolist()
 
     def send(self, tensor: torch.Tensor, to: int) -> Pending:
