@@ -8,6 +8,7 @@ kept until that work ends, for its destructor would block until then.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -92,6 +93,8 @@ class Group:
             try:
                 # A store client of its own: a get that waits for a dead peer holds the client's lock.
                 host, _, port = self.membership.store.rpartition(":")
+                # A store that is gone refuses at once; its client would try again until the time-out.
+                socket.create_connection((host, int(port)), _FORMING.total_seconds()).close()
                 client = dist.TCPStore(host, int(port), is_master=False, timeout=_FORMING, wait_for_workers=False)
                 store = dist.PrefixStore(f"{self.membership.job}/{self.membership.epoch}", client)
                 outcome.append(dist.ProcessGroupGloo(store, self.rank, self.world, _PENDING))
