@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,8 @@ class AgentLink:
                 self._take(message)
         except (OSError, ValueError):
             pass
+        except Exception:  # a message that this worker cannot take: better gone than deaf
+            traceback.print_exc()
         os._exit(3)
 
     def _take(self, message: dict[str, Any]) -> None:
