@@ -75,6 +75,13 @@ def test_a_frozen_worker_is_killed_and_the_others_go_on(up: Callable, tmp_path: 
     assert_ends_as_undisturbed(running, job, tmp_path)
 
 
+def test_a_script_that_hangs_in_the_middle_fails_with_the_reason(up: Callable, settings: Path) -> None:
+    running = up(2, "--config", str(settings))
+    job = running.submit(AWKWARD, "stuck", sizes="1:2", max_failures=1, hang_limit_s=1.5)
+    shown = running.until(job, "its failure", lambda shown: shown["state"] == "failed")
+    assert "did not come back to its session for 1.5 s" in shown["reason"]
+
+
 def test_a_node_that_never_boots_is_handed_back(up: Callable, settings: Path) -> None:
     running = up(1, "--config", str(settings))
     template(running, "offcut.agent.template").send_signal(signal.SIGSTOP)

@@ -1,10 +1,12 @@
-"""A rank's share of one global batch, as the training loop sees it."""
+"""One part of a global batch, as the training loop sees it."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
@@ -34,28 +36,42 @@ class Batch:
         return self.data[key]
 
 
-class Loader:
-    """Fetches and collates samples of a map-style dataset, on the model's device."""
+class Fetcher:
+    """Fetches and collates samples of a map-style dataset, on the CPU."""
 
-    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None, device: torch.device) -> None:
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None, seed: int) -> None:
         self._dataset = dataset
         self._collate = collate or default_collate
-        self._device = device
+        self._seed = seed
         # Whole tensors are indexed at once: the usual small dataset costs no loop over samples.
         self._whole = isinstance(dataset, TensorDataset) and collate is None
 
-    def load(self, indices: torch.Tensor) -> Batch:
-        data = self._dataset[indices] if self._whole else self._collate([self._dataset[i] for i in indices.tolist()])
-        return Batch(_to(data, self._device), indices)
+    def fetch(self, indices: torch.Tensor, step: int, stream: int) -> Any:
+        """The samples at `indices`; whatever is drawn at random on the way depends on step and stream alone."""
+        if self._whole:
+            return self._dataset[indices]
+        seed_everything(self._seed, step, stream)
+        return self._collate([self._dataset[i] for i in indices.tolist()])
 
 
-def _to(data: Any, device: torch.device) -> Any:
+def to_device(data: Any, device: torch.device) -> Any:
+    """`data` with every tensor in it on `device`."""
     if device.type == "cpu":
         return data
     if isinstance(data, torch.Tensor):
         return data.to(device, non_blocking=True)
     if isinstance(data, dict):
-        return {key: _to(value, device) for key, value in data.items()}
+        return {key: to_device(value, device) for key, value in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(to_device(value, device) for value in data))
     if isinstance(data, (list, tuple)):
-        return type(data)(_to(value, device) for value in data)
+        return type(data)(to_device(value, device) for value in data)
     return data
+
+
+def seed_everything(seed: int, step: int, stream: int) -> None:
+    """Random numbers as a function of where the training is, not of what this process did before."""
+    number = ((seed * 1_000_003 + step) * 65_537 + stream) % 2**63
+    torch.manual_seed(number)
+    random.seed(number)
+    np.random.seed(number % 2**32)

@@ -7,14 +7,16 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-
+from offcut.torch.faults import Faults
 from offcut.torch.state import map_tensors
 
 _NAME = re.compile(r"step-(\d+)\.pt")
+_UNPUBLISHED = re.compile(r"\.step-(\d+)\.\d+\.\d+")
 #: How many published checkpoints stay.
 KEEP = 2
 
@@ -26,7 +28,10 @@ class Checkpoints:
     stable. `on_problem` hears of a full or read-only disk.
     """
 
-    def __init__(self, directory: Path, age_s: float, on_problem: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, age_s: float, on_problem: Callable[[str], None], faults: Faults | None = None
+    ) -> None:
+        self._faults = faults or Faults([])
         self._directory = directory
         # A new one is begun at half the age: the last published one is as old as that plus the writing.
         self._period_s = age_s / 2
@@ -73,23 +78,31 @@ class Checkpoints:
             return []
         return [path for path in self._directory.iterdir() if _NAME.fullmatch(path.name)]
 
+    def _debris(self, step: int) -> list[Path]:
+        """What writers of earlier steps left unpublished: they died, or this one has overtaken them."""
+        found = ((path, _UNPUBLISHED.fullmatch(path.name)) for path in self._directory.iterdir())
+        return [path for path, match in found if match and int(match[1]) < step]
+
     def _write(self, step: int, tree: dict[str, Any]) -> None:
         path = self._directory / f".step-{step:010d}.{os.getpid()}.{threading.get_ident()}"
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 torch.save(tree, file)
+                self._faults.at("writing", step=step)
                 file.flush()
                 os.fsync(file.fileno())
             self._written = (step, path)
         except (OSError, RuntimeError) as error:
             self._on_problem(f"a checkpoint at step {step} could not be written: {error}")
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
     def _publish(self, step: int, path: Path) -> None:
+        self._faults.at("publishing", step=step)
         try:
             path.replace(self._directory / f"step-{step:010d}.pt")
-            for old in sorted(self._published(), reverse=True)[KEEP:]:
+            for old in [*sorted(self._published(), reverse=True)[KEEP:], *self._debris(step)]:
                 old.unlink(missing_ok=True)
         except OSError as error:
             self._on_problem(f"the checkpoint at step {step} could not be published: {error}")

@@ -8,13 +8,14 @@ kept until that work ends, for its destructor would block until then.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 
+import torch
 from offcut.errors import ResizeError
 from offcut.torch.link import MembershipEpoch
 
@@ -31,18 +32,25 @@ class Abandoned(ResizeError):
 
 
 class Pending:
-    """Work under way; `wake` is called when it is done."""
+    """Work under way on `tensor`; `wake` is called when it is done."""
 
-    def __init__(self, work: dist.Work, wake: Callable[[], None], *, watched: bool) -> None:
+    def __init__(self, work: dist.Work | None, wake: Callable[[], None], *, watched: bool) -> None:
         # Held until it is done: gloo writes into the tensor.
         self._work = work
         self._wake = wake
         self._error: RuntimeError | None = None
-        self.done = False
+        self.done = work is None
+        if work is None:
+            return
         if watched:  # gloo has no futures for sends and receives, and they end only for one that waits
             threading.Thread(target=self._finish, args=(work.wait,), name="offcut-watch", daemon=True).start()
         else:
             work.get_future().add_done_callback(lambda future: self._finish(future.value))
+
+    @classmethod
+    def nothing(cls) -> Pending:
+        """What is done before it began: a group of one has nothing to wait for."""
+        return cls(None, lambda: None, watched=False)
 
     def _finish(self, outcome: Callable[[], object]) -> None:
         try:
@@ -85,6 +93,8 @@ class Group:
             try:
                 # A store client of its own: a get that waits for a dead peer holds the client's lock.
                 host, _, port = self.membership.store.rpartition(":")
+                # A store that is gone refuses at once; its client would try again until the time-out.
+                socket.create_connection((host, int(port)), _FORMING.total_seconds()).close()
                 client = dist.TCPStore(host, int(port), is_master=False, timeout=_FORMING, wait_for_workers=False)
                 store = dist.PrefixStore(f"{self.membership.job}/{self.membership.epoch}", client)
                 outcome.append(dist.ProcessGroupGloo(store, self.rank, self.world, _PENDING))
@@ -113,6 +123,8 @@ class Group:
 
     def wait(self, pending: Pending) -> None:
         """Wait until it is done, a peer is gone, or a newer epoch makes it pointless."""
+        if pending not in self._pending:
+            return
         with self._changed:
             self._changed.wait_for(lambda: pending.done or self.stale())
         if not pending.done:
@@ -124,17 +136,18 @@ class Group:
         with self._changed:
             self._changed.notify_all()
 
-    def all_reduce(self, tensor: torch.Tensor) -> None:
-        """Sum `tensor` over the members, in place; every member gets the same bits."""
+    def start_all_reduce(self, tensor: torch.Tensor) -> Pending:
+        """Start summing `tensor` over the members, in place; every member gets the same bits."""
         gloo = self._gloo
-        if gloo is not None:
-            self.wait(self._start(lambda: gloo.allreduce([tensor])))
+        if gloo is None:
+            return Pending.nothing()
+        return self._start(lambda: gloo.allreduce([tensor]))
 
     def gather(self, values: list[int]) -> list[list[int]]:
         """Every member's `values` (as many on each), by rank."""
         table = torch.zeros(self.world, len(values), dtype=torch.int64)
         table[self.rank] = torch.tensor(values, dtype=torch.int64)
-        self.all_reduce(table)
+        self.wait(self.start_all_reduce(table))
         return table.tolist()
 
     def send(self, tensor: torch.Tensor, to: int) -> Pending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,8 @@ class AgentLink:
         self.on_leave: Callable[[float], None] | None = None
         self._line = Line.connect(path)
         self._beat: dict[str, Any] = {}
+        #: Since when the script has not come back to its session; None while the session has the word.
+        self.script_since_s: float | None = None
         self.send("hello", worker=worker, pid=os.getpid())
         threading.Thread(target=self._read, name="offcut-link", daemon=True).start()
         threading.Thread(target=self._beat_forever, name="offcut-beat", daemon=True).start()
@@ -67,7 +70,8 @@ class AgentLink:
         self._beat = fields
 
     def beat_now(self) -> None:
-        self.send("beat", **self._beat)
+        since_s = self.script_since_s
+        self.send("beat", **self._beat, script_s=time.monotonic() - since_s if since_s is not None else 0.0)
 
     def newest(self) -> MembershipEpoch | None:
         with self.changed:
@@ -98,6 +102,8 @@ class AgentLink:
                 self._take(message)
         except (OSError, ValueError):
             pass
+        except Exception:  # a message that this worker cannot take: better gone than deaf
+            traceback.print_exc()
         os._exit(3)
 
     def _take(self, message: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from offcut.torch.group import Group
+from offcut.torch.group import Group, Pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Tally:
     switch: bool
     #: Which ranks leave at this boundary.
     leaving: tuple[int, ...]
+    #: The weighted sum of the buffers' changes, float64 [n].
+    changes: torch.Tensor
 
 
 #: A flat buffer, and the parameters with their views of it.
@@ -60,16 +62,9 @@ class Reducer:
             for parameter, view in views:
                 parameter.grad = view
 
-    def reduce(self, group: Group, *, loss: float, switch: bool, leaving: bool) -> Tally:
-        """Sum gradients and losses over the members; both are already weighted by the rank's share.
-
-        Raises Abandoned when the epoch cannot go on; the gradients are worthless then.
-        """
-        tail = torch.zeros(2 + group.world, dtype=torch.float64)
-        tail[0] = loss
-        tail[1] = float(switch)
-        tail[2 + group.rank] = float(leaving)
-        for flat, views in self._groups:
+    def start(self, group: Group) -> list[Pending]:
+        """Start summing the gradients over the members; they are already weighted by each one's share."""
+        for _, views in self._groups:
             for parameter, view in views:
                 grad = parameter.grad
                 if grad is None:
@@ -77,11 +72,30 @@ class Reducer:
                 elif grad.data_ptr() != view.data_ptr():
                     view.copy_(grad)
                 parameter.grad = view
-            group.all_reduce(flat)
-        group.all_reduce(tail)
-        numbers = tail.tolist()
+        return [group.start_all_reduce(flat) for flat, _ in self._groups]
+
+
+class Rider:
+    """The few numbers that ride on every step's reduce, and the changes of the model's buffers."""
+
+    def __init__(self, group: Group, *, loss: float, switch: bool, leaving: bool, changes: torch.Tensor) -> None:
+        self._world = group.world
+        self._numbers = torch.zeros(2 + group.world + changes.numel(), dtype=torch.float64)
+        self._numbers[0] = loss
+        self._numbers[1] = float(switch)
+        self._numbers[2 + group.rank] = float(leaving)
+        self._numbers[2 + group.world :] = changes
+
+    def start(self, group: Group) -> Pending:
+        return group.start_all_reduce(self._numbers)
+
+    def tally(self) -> Tally:
+        """What it says once the sum is there."""
+        end = 2 + self._world
+        numbers = self._numbers[:end].tolist()
         return Tally(
             loss=numbers[0],
             switch=numbers[1] > 0,
-            leaving=tuple(rank for rank in range(group.world) if numbers[2 + rank] > 0),
+            leaving=tuple(rank for rank in range(self._world) if numbers[2 + rank] > 0),
+            changes=self._numbers[end:],
         )

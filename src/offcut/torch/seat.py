@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 
 from offcut.torch.checkpoint import Checkpoints
+from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink, MembershipEpoch
 from offcut.torch.state import TrainingState
-from offcut.torch.transfer import give, pairs, receive
+from offcut.torch.transfer import give, receive, rounds
 
 #: How long before it must be gone a worker stops waiting for its step boundary and saves the last one instead.
 _SAVING_S = 0.45
@@ -42,13 +43,19 @@ class Seat:
     """Belongs to the training thread; `changing` is held by it whenever the state is not that of a boundary."""
 
     def __init__(
-        self, link: AgentLink, state: TrainingState, checkpoints: Checkpoints, changing: threading.Lock
+        self,
+        link: AgentLink,
+        state: TrainingState,
+        checkpoints: Checkpoints,
+        changing: threading.Lock,
+        faults: Faults,
     ) -> None:
         self.group: Group | None = None
         self._link = link
         self._state = state
         self._checkpoints = checkpoints
         self._changing = changing
+        self._faults = faults
         self._tried = -1
         self._has_state = False
         #: The last epoch that held: its members have the state.
@@ -84,6 +91,7 @@ class Seat:
         link, old = self._link, self.group
         self.group = None
         if not self.taken:
+            self._faults.at("before-ready")
             link.send("ready")
         while True:
             newest = link.await_newer(self._tried)
@@ -107,10 +115,15 @@ class Seat:
             return
 
     def _form(self, newest: MembershipEpoch) -> Group:
-        link = self._link
-        group = Group(newest, newest.workers.index(link.worker), link.changed, lambda: link.newer_than(newest.epoch))
+        link, rank = self._link, newest.workers.index(self._link.worker)
+        here = {"step": self._state.step, "rank": rank, "epoch": newest.epoch}
+        if self._faults.at("forming", **here):
+            raise Abandoned("injected while forming")
+        group = Group(newest, rank, link.changed, lambda: link.newer_than(newest.epoch))
         try:
             self._synchronise(group)
+            if self._faults.at("formed", **here):
+                raise Abandoned("injected once formed")
         except Abandoned:
             group.leave()
             raise
@@ -128,11 +141,14 @@ class Seat:
                 if saved is not None:
                     state.load(saved)
             steps[0] = 0
-        for giver, receiver in pairs(steps):
+        for giver, receiver in (pair for turn in rounds(steps) for pair in turn):
+            here = {"step": max(steps), "rank": group.rank, "epoch": group.membership.epoch}
             if group.rank == giver:
-                give(group, state.tree(), receiver)
+                give(group, state.tree(), receiver, lambda here=here: self._faults.at("giving", **here))
             elif group.rank == receiver:
-                state.load(receive(group, giver))
+                state.load(receive(group, giver, lambda here=here: self._faults.at("receiving", **here)))
+                # At once: the givers may be gone before this epoch holds.
+                self._has_state = True
         self._has_state = True
 
     def _must_save(self, newest: MembershipEpoch | None, gone: Sequence[int], *, known: bool) -> bool:

@@ -8,25 +8,28 @@ because a peer died was never applied, and its batch comes again.
 from __future__ import annotations
 
 import os
-import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
-
 from offcut.errors import InputError
-from offcut.torch.batch import Batch, Loader
+from offcut.torch.batch import Batch, Fetcher
 from offcut.torch.checkpoint import Checkpoints
+from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
-from offcut.torch.reducer import Reducer, Tally
-from offcut.torch.sampler import Cursor, Sampler, share
+from offcut.torch.loader import AheadLoader, Loader
+from offcut.torch.policy import BatchPolicy
+from offcut.torch.rate import RateRule
+from offcut.torch.reducer import Tally
+from offcut.torch.sampler import Cursor, Sampler
 from offcut.torch.seat import Alone, Left, Seat
-from offcut.torch.state import Stateful, TrainingState
+from offcut.torch.state import Stateful, TrainingState, check_plain
+from offcut.torch.work import Work, parameters_of
 from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 from offcut.wire.records import StepRecords
 
@@ -38,8 +41,14 @@ class Session:
 
     Every update uses the gradient of the mean loss over `global_batch` samples, whatever the number of members, so the
     loss curve does not depend on who came and went. `dataset` is map-style (`len` and indexing); `collate` joins
-    samples as in a DataLoader. `clip_norm` limits the norm of the reduced gradient. Random numbers (torch, numpy,
-    random) are seeded anew for every step from `seed`, the step and the rank.
+    samples as in a DataLoader, `loader_workers` processes fetch them ahead of time. `clip_norm` limits the norm of the
+    reduced gradient. `scaler` is a `torch.amp.GradScaler`; the session scales, unscales and updates with it. Random
+    numbers (torch, numpy, random) are seeded anew for every part of every step from `seed`, the step and the stream.
+
+    A member's share of a global batch may come in several *parts*, each one turn of the loop over batches: where it is
+    larger than `max_local_batch`, and with `virtual_shards`, which make dropout and BatchNorm independent of the size.
+    Instead of `global_batch`, `batch_per_rank` lets the global batch grow with the size; `lr_rule` ("none", "linear",
+    "sqrt") then sets the learning rate, with `warmup_steps` after a resize. See `policy` and `rate`.
 
     Alone (started without offcut) the same script runs as a group of one.
     """
@@ -50,41 +59,57 @@ class Session:
         optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         dataset: Any,
         *,
-        global_batch: int,
+        global_batch: int | None = None,
+        batch_per_rank: int | None = None,
+        max_local_batch: int | None = None,
+        virtual_shards: int | None = None,
+        lr_rule: str = "none",
+        warmup_steps: int = 0,
         seed: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
+        loader_workers: int = 0,
         clip_norm: float | None = None,
+        scaler: Any = None,
     ) -> None:
-        if global_batch < 1:
-            raise InputError(f"Session: global_batch is {global_batch}.", next_step="It is at least 1.")
+        policy = BatchPolicy(
+            global_batch=global_batch,
+            batch_per_rank=batch_per_rank,
+            max_local_batch=max_local_batch,
+            virtual_shards=virtual_shards,
+        )
         if len(dataset) == 0:
             raise InputError("Session: the dataset is empty.", next_step="Give at least one sample.")
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-        self._state = TrainingState(model, optimizers)
-        self._parameters = [p for item in optimizers for settings in item.param_groups for p in settings["params"]]
-        self._reducer = Reducer(self._parameters)
-        self._sampler = Sampler(len(dataset), global_batch, seed)
-        device = next((p.device for p in self._parameters), torch.device("cpu"))
-        self._loader = Loader(dataset, collate, device)
-        self._seed = seed
-        self._clip_norm = clip_norm
+        self._state = TrainingState(model, optimizers, RateRule(lr_rule, warmup_steps))
+        if scaler is not None:
+            self._state.registered.append(scaler)
+        self._sampler = Sampler(len(dataset), seed)
+        fetcher = Fetcher(dataset, collate, seed)
+        device = next((p.device for item in optimizers for p in parameters_of(item)), torch.device("cpu"))
+        # Before the line to the agent is opened: processes that fetch must not inherit it.
+        self._loader = AheadLoader(fetcher, device, loader_workers) if loader_workers else Loader(fetcher, device)
+        self._work = Work(
+            self._state,
+            policy=policy,
+            sampler=self._sampler,
+            loader=self._loader,
+            seed=seed,
+            clip_norm=clip_norm,
+            scaler=scaler,
+            visit=self._at,
+        )
         #: Held from applying a step until the next boundary is passed: outside it the state is that of a boundary.
         self._changing = threading.Lock()
         self._records: StepRecords | None = None
         self._checkpoints: Checkpoints | None = None
         self._goal_samples: int | None = None
+        self._faults = Faults.from_environment()
         self._link = AgentLink.from_environment()
         self._configure(self._link.worker if self._link else "alone")
         self._seat: Seat | Alone = Alone() if self._link is None else self._take_seat(self._link)
-        #: The batch being worked on and this member's share of it; None before the first batch and after a step.
-        self._batch: torch.Tensor | None = None
-        self._share: torch.Tensor | None = None
-        self._loss_sum = 0.0
         #: Of the last applied step, and whether a boundary has followed it.
         self._tally: Tally | None = None
         self._applied = False
-        #: After a step that failed: what the script may change before the boundary, as it was.
-        self._failed: list[dict[str, Any]] | None = None
         self._stable_step = 0
         self._stable_samples = 0
         self._announced = -1
@@ -102,8 +127,9 @@ class Session:
             Path(os.environ[ENV_JOB_DIR]) / "checkpoints",
             float(os.environ.get(ENV_CHECKPOINT_AGE, "30")),
             lambda text: link.send("note", text=text),
+            self._faults,
         )
-        return Seat(link, self._state, self._checkpoints, self._changing)
+        return Seat(link, self._state, self._checkpoints, self._changing, self._faults)
 
     # -- what a script uses ---------------------------------------------------------------------------------------
 
@@ -136,6 +162,11 @@ class Session:
 
         Register the same objects in the same order in every run, before the first batch.
         """
+        if not (hasattr(item, "state_dict") and hasattr(item, "load_state_dict")):
+            raise InputError(
+                f"Session: register() was given an object of the type {type(item).__name__}, which has no state.",
+                next_step="It needs state_dict() and load_state_dict().",
+            )
         self._state.registered.append(item)
 
     def __enter__(self) -> Session:
@@ -146,55 +177,84 @@ class Session:
     ) -> None:
         if kind is None:
             self._finish()
+        self._loader.close()
 
     def epochs(self, count: int) -> Iterator[Iterator[Batch]]:
-        """The data epochs that are left of `count`, each an iterator of this member's share of its global batches.
+        """The data epochs that are left of `count`, each an iterator of this member's parts of its global batches.
 
         A worker that joins a running job begins in the middle of the epoch that the others are in.
         """
+        check_plain(self._state.tree(), "the state")
         if not self._seat.taken:
             self._seat.enter_next()
         state = self._state
         while state.cursor.epoch < count and not self._goal_reached:
             epoch = state.cursor.epoch
             yield self._batches(epoch)
+            self._work.drop()
             # Leaving the inner loop early ends the epoch; a state that was received may be in the next one already.
             if state.cursor.epoch == epoch and not self._goal_reached:
                 state.cursor = Cursor(epoch + 1, 0)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Accumulate the gradient of `loss`, the mean over (a part of) this member's share.
+        """Accumulate the gradient of `loss`, the mean over (a portion of) this part.
 
-        Where a share is worked on in k parts, divide each part's loss by k, as without offcut.
+        Where a part is worked on in k portions, divide each portion's loss by k, as without offcut.
         """
-        batch, mine = self._working("backward")
-        weight = len(mine) / len(batch)
-        self._loss_sum += float(loss.detach()) * weight
-        (loss * weight).backward()
+        self._work.backward(loss)
 
     def step(self, loss: torch.Tensor | None = None) -> bool:
-        """Backward, reduce, clip, update. True when the step counts; False when its batch will come again.
+        """Backward, reduce, clip, update. True when a step counts.
 
-        What a script does after a step that did not count (advancing a scheduler, say) is undone for registered
-        objects and for the settings of the optimizers' groups.
+        False where more parts of the same step follow, and where it failed: then its batch will come again. What a
+        script does after a step that did not count (advancing a scheduler, say) is undone for registered objects and
+        for the settings of the optimizers' groups; for anything else, look at what step() returns.
         """
         if loss is not None:
             self.backward(loss)
-        batch, _ = self._working("step")
-        self._share = None
-        seat = self._seat
-        assert seat.group is not None
+        work = self._work
+        if not work.end_part() or work.failed:
+            return False
+        seat, group = self._seat, self._group()
+        self._script_runs(False)
         try:
-            tally = self._reducer.reduce(seat.group, loss=self._loss_sum, switch=seat.newer, leaving=seat.leaving)
+            tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
         except Abandoned as reason:
-            self._failed = self._state.outside_model()
-            self._reducer.abandon_buffers()
             seat.abandon(str(reason))
             return False
+        finally:
+            self._script_runs(True)
         # Every member has applied the step before this one, or it could not have taken part in this reduce.
         self._note_stable()
-        self._changing.acquire()
-        self._apply(seat.group, tally, len(batch))
+        self._apply(group, tally)
+        return True
+
+    def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *, retain_graph: bool = False) -> bool:
+        """One of several updates within a step, as GANs need them: backward, reduce, clip, update for `optimizer` only.
+
+        `step(loss)` ends the step as always; it updates the optimizers that had no `update`. If a later part of the
+        step fails, this update is undone, for which the session copies the state once per step. False when the step has
+        failed already: go on to `step()`, the batch will come again.
+        """
+        work = self._work
+        work.check_update(optimizer)
+        work.backward(loss, optimizer, retain_graph=retain_graph)
+        if work.failed:
+            return False
+        group = self._group()
+        if self._link is not None:
+            self._state.keep_whole()
+        self._script_runs(False)
+        try:
+            # All switch after whole steps only.
+            work.reduce(group, [optimizer], switch=False, leaving=False)
+        except Abandoned as reason:
+            self._seat.abandon(str(reason))
+            return False
+        finally:
+            self._script_runs(True)
+        with self._changing:
+            work.update(group, [optimizer])
         return True
 
     def once(self) -> bool:
@@ -203,36 +263,40 @@ class Session:
 
     # -- a step ---------------------------------------------------------------------------------------------------
 
-    def _working(self, call: str) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._batch is None or self._share is None:
-            raise InputError(
-                f"Session: {call}() without a batch.",
-                next_step="Call it inside the loop over batches, and step() once for each.",
-            )
-        return self._batch, self._share
+    def _at(self, point: str) -> bool:
+        """A point at which tests let something go wrong."""
+        group = self._seat.group
+        epoch = group.membership.epoch if group is not None else 0
+        return self._faults.at(point, step=self._state.step, rank=self.rank, epoch=epoch)
+
+    def _script_runs(self, runs: bool) -> None:
+        """Whether the script has the word, or this session: the agent ends a script that keeps it for too long."""
+        if self._link is not None:
+            self._link.script_since_s = time.monotonic() if runs else None
+
+    def _group(self) -> Group:
+        assert self._seat.group is not None
+        return self._seat.group
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        state = self._state
+        state, work = self._state, self._work
         while True:
-            self._boundary()
-            if state.cursor.epoch != epoch or self._sampler.done(state.cursor):
-                return
-            if self._goal_samples is not None and state.samples >= self._goal_samples:
-                self._goal_reached = True
-                return
-            yield self._next_batch()
+            self._script_runs(False)
+            if not work.more_parts:
+                self._boundary()
+                if state.cursor.epoch != epoch or self._sampler.done(state.cursor):
+                    return
+                if self._goal_samples is not None and state.samples >= self._goal_samples:
+                    self._goal_reached = True
+                    return
+                self._begin_step(self._group())
+            part = work.next_part(self._group())
+            self._script_runs(True)
+            yield part
 
-    def _next_batch(self) -> Batch:
-        state, group = self._state, self._seat.group
-        assert group is not None
-        if self._share is not None:
-            raise InputError(
-                "Session: the last batch had no step().", next_step="Call session.step once for every batch."
-            )
-        batch = self._sampler.batch(state.cursor)
-        mine = share(batch, group.rank, group.world)
-        self._batch, self._share = batch, mine
-        self._loss_sum = 0.0
+    def _begin_step(self, group: Group) -> None:
+        state = self._state
+        mine = self._work.begin(group)
         if self._records is not None:
             self._records.contribute(
                 step=state.step + 1,
@@ -240,27 +304,19 @@ class Session:
                 data_epoch=state.cursor.epoch,
                 samples=mine.tolist(),
             )
-        self._reducer.zero()
-        _seed_everything(self._seed, state.step, group.rank)
-        # A member without a share works on one sample that weighs nothing: every script can take a batch of one.
-        return self._loader.load(mine if len(mine) else batch[:1])
 
-    def _apply(self, group: Group, tally: Tally, samples: int) -> None:
+    def _apply(self, group: Group, tally: Tally) -> None:
         """Update: from here on the step is part of this member's state."""
-        if self._clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
-        for optimizer in self._state.optimizers:
-            optimizer.step()
-        state, epoch = self._state, group.membership.epoch
-        state.step += 1
-        state.samples += samples
-        state.cursor = self._sampler.after(state.cursor)
+        state = self._state
+        self._changing.acquire()
+        self._work.apply(group, tally)
         self._tally, self._applied = tally, True
         if group.world == 1:
             self._note_stable()
         if self._records is not None:
-            self._records.applied(step=state.step, epoch=epoch, loss=tally.loss)
+            self._records.applied(step=state.step, epoch=group.membership.epoch, loss=tally.loss)
         self._report(group)
+        self._at("after-update")
 
     def _note_stable(self) -> None:
         self._stable_step, self._stable_samples = self._state.step, self._state.samples
@@ -281,20 +337,13 @@ class Session:
 
     def _boundary(self) -> None:
         """The state is whole here: switch epochs, leave, or begin a checkpoint as needed."""
+        self._at("boundary")
         try:
-            self._settle_last_step()
+            self._work.settle(applied=self._applied)
             self._move_on()
         finally:
             if self._changing.locked():
                 self._changing.release()
-
-    def _settle_last_step(self) -> None:
-        if self._failed is not None:
-            self._state.restore_outside_model(self._failed)
-            self._state.restore_buffers()
-            self._failed = None
-        elif self._applied:
-            self._state.keep_buffers()
 
     def _move_on(self) -> None:
         seat, tally, applied = self._seat, self._tally, self._applied
@@ -319,6 +368,8 @@ class Session:
             self._boundary()
             assert seat.group is not None
             try:
+                if self._at("finishing"):
+                    raise Abandoned("injected at the end")
                 newer = any(row[0] for row in seat.group.gather([int(seat.newer)]))
             except Abandoned as reason:
                 seat.abandon(str(reason))
@@ -334,11 +385,3 @@ class Session:
         self._report(seat.group)
         link.beat_now()
         link.send("finished", epoch=seat.group.membership.epoch, step=self._state.step, first=self.rank == 0)
-
-
-def _seed_everything(seed: int, step: int, rank: int) -> None:
-    """Random numbers as a function of where the training is, not of what this process did before."""
-    number = (seed * 1_000_003 + step) * 65_537 + rank
-    torch.manual_seed(number % 2**63)
-    random.seed(number)
-    np.random.seed(number % 2**32)

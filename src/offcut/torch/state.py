@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-
+from offcut.errors import InputError
+from offcut.torch.buffers import Buffers
+from offcut.torch.rate import RateRule
 from offcut.torch.sampler import Cursor
 
 
@@ -21,15 +23,21 @@ class TrainingState:
     A *tree* is the whole state as nested dicts, lists and tuples of tensors and plain values.
     """
 
-    def __init__(self, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
+    def __init__(
+        self, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], rate: RateRule | None = None
+    ) -> None:
         self.model = model
         self.optimizers = optimizers
+        self.rate = rate or RateRule("none", 0)
         self.registered: list[Stateful] = []
         self.cursor = Cursor()
         self.step = 0
         self.samples = 0
-        self._buffers = [buffer for buffer in model.buffers() if buffer is not None]
-        self._kept = [buffer.detach().clone() for buffer in self._buffers]
+        self.buffers = Buffers(model)
+        #: The state at the last boundary, where parts of a step have been applied since.
+        self._undo: dict[str, Any] | None = None
+        #: Registered objects' states and the groups' settings, where a part or step that does not count has ended.
+        self._outside: tuple[list[dict[str, Any]], list[list[dict[str, Any]]]] | None = None
 
     def tree(self) -> dict[str, Any]:
         """The state as a tree; its tensors are the living ones, not copies."""
@@ -37,6 +45,7 @@ class TrainingState:
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "registered": [item.state_dict() for item in self.registered],
+            "rate": self.rate.state_dict(),
             "progress": {
                 "step": self.step,
                 "samples": self.samples,
@@ -47,55 +56,96 @@ class TrainingState:
 
     def boundary_tree(self) -> dict[str, Any]:
         """The tree as of the last boundary, in the middle of a step that has not been applied."""
+        if self._undo is not None:
+            return self._undo
         tree = self.tree()
-        for (name, _), kept in zip(self.model.named_buffers(), self._kept, strict=True):
+        for name, kept in self.buffers.kept.items():
             if name in tree["model"]:
                 tree["model"][name] = kept
+        if self._outside is not None:
+            registered, groups = self._outside
+            tree["registered"] = registered
+            for optimizer, settings in zip(tree["optimizers"], groups, strict=True):
+                for group, own in zip(optimizer["param_groups"], settings, strict=True):
+                    group.update(own)
         return tree
+
+    # -- back to the last boundary ----------------------------------------------------------------------------------
+
+    def keep_outside(self) -> None:
+        """Copy what a script may change after a part or a step that does not count.
+
+        That is registered objects and the settings of the optimizers' groups.
+        """
+        groups = [
+            [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+            for optimizer in self.optimizers
+        ]
+        registered = [item.state_dict() for item in self.registered]
+        self._outside = map_tensors((registered, groups), lambda tensor: tensor.detach().clone())
+
+    def keep_whole(self) -> None:
+        """Copy the state of this boundary: the step is about to change it before it counts."""
+        if self._undo is None:
+            self._undo = map_tensors(self.boundary_tree(), lambda tensor: tensor.detach().clone())
+
+    def forget_copy(self) -> None:
+        """The step counts."""
+        self._undo = None
+
+    def restore(self) -> None:
+        """Back to the last boundary, if anything has been kept since for a part or step that did not count."""
+        if self._outside is None:
+            return
+        (registered, groups), self._outside = self._outside, None
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            self.load(undo)
+            return
+        for item, state in zip(self.registered, registered, strict=True):
+            item.load_state_dict(state)
+        for optimizer, settings in zip(self.optimizers, groups, strict=True):
+            for group, own in zip(optimizer.param_groups, settings, strict=True):
+                group.update(own)
+        self.buffers.restore()
 
     def load(self, tree: dict[str, Any]) -> None:
         """Become what `tree` says."""
         if len(tree["registered"]) != len(self.registered):
-            raise ValueError(
-                f"the state has {len(tree['registered'])} registered objects, this script registers "
-                f"{len(self.registered)}: register the same ones in every run of a job"
+            raise InputError(
+                f"Session: the state has {len(tree['registered'])} registered objects (a scaler counts), this script "
+                f"has {len(self.registered)}.",
+                next_step="Register the same ones, in the same order, in every run of a job.",
             )
         self.model.load_state_dict(tree["model"])
         for optimizer, saved in zip(self.optimizers, tree["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         for item, saved in zip(self.registered, tree["registered"], strict=True):
             item.load_state_dict(saved)
+        self.rate.load_state_dict(tree["rate"])
         progress = tree["progress"]
         self.step, self.samples = progress["step"], progress["samples"]
         self.cursor = Cursor(progress["epoch"], progress["offset"])
-        self.keep_buffers()
+        self.buffers.keep()
 
-    def keep_buffers(self) -> None:
-        """Remember the buffers as they are at this boundary: a forward pass changes them before its step counts."""
-        if self._buffers:
-            torch._foreach_copy_(self._kept, self._buffers)
 
-    def restore_buffers(self) -> None:
-        if self._buffers:
-            with torch.no_grad():
-                torch._foreach_copy_(self._buffers, self._kept)
+_PLAIN = (torch.Tensor, torch.dtype, torch.device, torch.Size, str, bytes, int, float, complex, bool, type(None))
 
-    def outside_model(self) -> list[dict[str, Any]]:
-        """Copies of what a script may change right after a step: registered objects and the groups' settings."""
-        groups = [
-            [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-            for optimizer in self.optimizers
-        ]
-        return map_tensors(
-            [*(item.state_dict() for item in self.registered), {"groups": groups}], lambda t: t.detach().clone()
+
+def check_plain(tree: Any, where: str) -> None:
+    """InputError unless it can go to another member: only containers, tensors and plain values are taken there."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            check_plain(value, f"{where}[{key!r}]")
+    elif isinstance(tree, (list, tuple, set)):
+        for i, value in enumerate(tree):
+            check_plain(value, f"{where}[{i}]")
+    elif not isinstance(tree, _PLAIN):
+        raise InputError(
+            f"Session: {where} is of the type {type(tree).__name__}, which can go neither to other members nor into a "
+            "checkpoint.",
+            next_step="Let state_dict() return tensors, numbers, strings and containers of them (arrays as tensors).",
         )
-
-    def restore_outside_model(self, saved: list[dict[str, Any]]) -> None:
-        for item, state in zip(self.registered, saved[:-1], strict=True):
-            item.load_state_dict(state)
-        for optimizer, groups in zip(self.optimizers, saved[-1]["groups"], strict=True):
-            for group, settings in zip(optimizer.param_groups, groups, strict=True):
-                group.update(settings)
 
 
 def map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

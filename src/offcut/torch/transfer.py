@@ -7,6 +7,7 @@ The state goes as a skeleton (the tree with its tensors emptied, written by torc
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,22 +19,29 @@ from offcut.torch.state import map_tensors
 CHUNK_BYTES = 8 << 20
 
 
-def pairs(steps: list[int]) -> list[tuple[int, int]]:
-    """Who gives to whom: (giver, receiver) ranks. `steps[rank]` is the member's last applied step, -1 without state.
+def rounds(steps: list[int]) -> list[list[tuple[int, int]]]:
+    """Who gives to whom and when: rounds of (giver, receiver) ranks, each rank in one pair of a round at most.
 
-    The givers are the most advanced; receivers are spread over them in turn, so that a state leaves several nodes at
-    once. Nobody gives where nobody has a state.
+    `steps[rank]` is the member's last applied step, -1 without state. The most advanced give first; whoever has
+    received gives in the next round, so that n receivers take log2 of n rounds from one giver, and fewer from several.
+    Nobody gives where nobody has a state.
     """
     top = max(steps)
     if top < 0:
         return []
     givers = [rank for rank, step in enumerate(steps) if step == top]
     lacking = [rank for rank, step in enumerate(steps) if step < top]
-    return [(givers[i % len(givers)], receiver) for i, receiver in enumerate(lacking)]
+    plan = []
+    while lacking:
+        pairs = list(zip(givers, lacking, strict=False))
+        plan.append(pairs)
+        lacking = lacking[len(pairs) :]
+        givers += [receiver for _, receiver in pairs]
+    return plan
 
 
-def give(group: Group, tree: dict[str, Any], to: int) -> None:
-    """Send `tree` to one member. Raises Abandoned."""
+def give(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object] = lambda: None) -> None:
+    """Send `tree` to one member; `visit` is called before every chunk. Raises Abandoned."""
     tensors: list[torch.Tensor] = []
 
     def empty(tensor: torch.Tensor) -> torch.Tensor:
@@ -47,16 +55,17 @@ def give(group: Group, tree: dict[str, Any], to: int) -> None:
     group.wait(group.send(head, to))
     under_way = None
     for chunk in _chunks(tensors):
+        visit()
         work = group.send(chunk, to)
         if under_way is not None:
-            group.wait(under_way[0])
-        under_way = (work, chunk)  # the chunk must live until it has been sent
+            group.wait(under_way)
+        under_way = work
     if under_way is not None:
-        group.wait(under_way[0])
+        group.wait(under_way)
 
 
-def receive(group: Group, source: int) -> dict[str, Any]:
-    """The tree that `source` gives, on the CPU. Raises Abandoned."""
+def receive(group: Group, source: int, visit: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    """The tree that `source` gives, on the CPU; `visit` is called before every chunk. Raises Abandoned."""
     size = torch.zeros(1, dtype=torch.int64)
     group.receive(size, source)
     head = torch.empty(int(size), dtype=torch.uint8)
@@ -73,6 +82,7 @@ def receive(group: Group, source: int) -> dict[str, Any]:
     tree = map_tensors(saved["tree"], fill)
     views = [_bytes(tensor) for tensor in tensors]
     for plan in _plan([view.numel() for view in views]):
+        visit()
         if len(plan) == 1:
             i, start, stop = plan[0]
             group.receive(views[i][start:stop], source)

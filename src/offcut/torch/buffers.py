@@ -1,0 +1,65 @@
+"""Model buffers (BatchNorm's running statistics and the like) that are the same on every member.
+
+A forward pass changes buffers before its step counts, and each part of a global batch changes them in its own way. So
+every part begins with the buffers of the last boundary, and the step's result is their value there plus the mean, by
+weight, of the parts' changes. A buffer that no part changes keeps its bits.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+class Buffers:
+    """`kept` are the buffers as of the last boundary; whole numbers (counts of batches) are the last part's."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        named = dict(model.named_buffers())
+        self._buffers = list(named.values())
+        self._kept = [buffer.detach().clone() for buffer in self._buffers]
+        self._real = [i for i, buffer in enumerate(self._buffers) if buffer.is_floating_point()]
+        self._sizes = [self._buffers[i].numel() for i in self._real]
+        self._changes = torch.zeros(sum(self._sizes), dtype=torch.float64)
+        self.kept = dict(zip(named, self._kept, strict=True))
+
+    def __bool__(self) -> bool:
+        return bool(self._buffers)
+
+    def keep(self) -> None:
+        """The buffers are now those of a boundary."""
+        if self._buffers:
+            torch._foreach_copy_(self._kept, self._buffers)
+
+    def restore(self) -> None:
+        """Back to the last boundary."""
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._buffers, self._kept)
+
+    def begin(self) -> None:
+        """The first part of a step begins."""
+        self._changes.zero_()
+
+    def add_part(self, weight: float) -> None:
+        """A part has been worked on: note its changes."""
+        if weight == 0.0 or not self._real:
+            return
+        for i, into in zip(self._real, self._changes.split(self._sizes), strict=True):
+            new, old = self._buffers[i].detach(), self._kept[i]
+            # Where nothing changed the difference is 0, infinities included.
+            change = torch.where(new == old, 0.0, new.double() - old.double())
+            into.add_(change.reshape(-1).cpu(), alpha=weight)
+
+    @property
+    def changes(self) -> torch.Tensor:
+        """The weighted sum of this member's changes: float64 [n] on the CPU, to be summed over the members."""
+        return self._changes
+
+    def apply(self, changes: torch.Tensor) -> None:
+        """Become the last boundary's values plus `changes`, summed over all members."""
+        for i, flat in zip(self._real, changes.split(self._sizes), strict=True):
+            buffer, old = self._buffers[i], self._kept[i]
+            change = flat.view(buffer.shape).to(buffer.device)
+            new = torch.where(change == 0.0, old, (old.double() + change).to(buffer.dtype))
+            with torch.no_grad():
+                buffer.copy_(new)

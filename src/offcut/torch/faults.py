@@ -1,0 +1,176 @@
+"""Faults at named points, for tests: a member is killed, frozen, cut off, or sees its epoch break.
+
+`OFFCUT_FAULTS` holds a JSON list of plans, each with a `point` of POINTS and `how` (below); optional are `step` (the
+first step, counted from 1, at which it may strike; 1), `rank` (null: any), `epoch` (the first membership epoch; 0),
+`pass` (how many matching visits to let pass; 0), `thaw_s` (a freeze ends after so long; null: never) and `times` (how
+many members it strikes; 1). Plans strike as often as that over all processes of the job and all their incarnations: a
+file in the job's directory is created for each strike.
+
+- `kill`: the worker, by signal 9
+- `freeze`: the worker stops; after `thaw_s` it goes on
+- `kill-agent`, `freeze-agent`: the agent of its node
+- `freeze-node`: worker and agent
+- `cut`: all its network connections close; it goes on
+- `break`: it takes the epoch for broken while others may not; only where an epoch can break
+
+Nothing here runs unless the variable is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import struct
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from offcut.errors import InputError
+from offcut.wire.local import ENV_JOB_DIR
+
+ENV_FAULTS = "OFFCUT_FAULTS"
+
+POINTS = (
+    "before-ready",
+    "forming",
+    "formed",
+    "giving",
+    "receiving",
+    "loaded",
+    "before-reduce",
+    "inside-reduce",
+    "after-reduce",
+    "after-update",
+    "boundary",
+    "writing",
+    "publishing",
+    "finishing",
+)
+HOWS = ("kill", "freeze", "kill-agent", "freeze-agent", "freeze-node", "cut", "break")
+
+
+@dataclass(slots=True)
+class Fault:
+    """One plan; `passes` counts the visits that it has still to let pass in this process."""
+
+    number: int
+    point: str
+    how: str
+    step: int = 1
+    rank: int | None = None
+    epoch: int = 0
+    passes: int = 0
+    thaw_s: float | None = None
+    times: int = 1
+
+    def strikes(self, step: int, rank: int, epoch: int) -> bool:
+        if step < self.step or epoch < self.epoch or self.rank not in (None, rank):
+            return False
+        self.passes -= 1
+        return self.passes < 0 and self._first()
+
+    def _first(self) -> bool:
+        directory = Path(os.environ[ENV_JOB_DIR])
+        for time in range(self.times):
+            with suppress(FileExistsError):
+                os.close(os.open(directory / f"fault-{self.number}-{time}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                return True
+        return False
+
+
+def read_plans(text: str) -> list[Fault]:
+    """InputError if it is no list of plans."""
+    try:
+        plans = [
+            Fault(number, passes=plan.pop("pass", 0), **plan) for number, plan in enumerate(json.loads(text or "[]"))
+        ]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{ENV_FAULTS}: {error}.", next_step="It is a JSON list of plans.") from None
+    for plan in plans:
+        if plan.point not in POINTS or plan.how not in HOWS:
+            raise InputError(f"{ENV_FAULTS}: no such fault: {plan.how} at {plan.point}.")
+    return plans
+
+
+class Faults:
+    """What a process may run into. `at` returns True where its caller should take the epoch for broken."""
+
+    def __init__(self, plans: list[Fault]) -> None:
+        self._plans = plans
+
+    @classmethod
+    def from_environment(cls) -> Faults:
+        return cls(read_plans(os.environ.get(ENV_FAULTS, "")))
+
+    def at(self, point: str, *, step: int = 0, rank: int = 0, epoch: int = 0) -> bool:
+        """`step` is the last applied one."""
+        broken = False
+        for plan in self._plans:
+            if plan.point == point and plan.strikes(step + 1, rank, epoch):
+                broken |= _strike(plan)
+        return broken
+
+
+def _strike(plan: Fault) -> bool:
+    me = os.getpid()
+    match plan.how:
+        case "kill":
+            os.kill(me, signal.SIGKILL)
+        case "freeze":
+            _freeze([me], plan.thaw_s)
+        case "kill-agent":
+            os.kill(_agent(), signal.SIGKILL)
+        case "freeze-agent":
+            _freeze([_agent()], plan.thaw_s)
+        case "freeze-node":
+            _freeze([_agent(), me], plan.thaw_s)
+        case "cut":
+            _cut()
+        case "break":
+            return True
+    return False
+
+
+def _freeze(pids: list[int], thaw_s: float | None) -> None:
+    if thaw_s is not None:
+        subprocess.Popen(
+            ["/bin/sh", "-c", f"sleep {thaw_s}; kill -CONT {' '.join(map(str, pids))}"],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+
+def _sockets() -> list[socket.socket]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                found.append(socket.socket(fileno=os.dup(int(name))))
+    return found
+
+
+def _cut() -> None:
+    for connection in _sockets():
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
+
+
+def _agent() -> int:
+    """The process that serves this worker's line."""
+    for connection in _sockets():
+        with suppress(OSError):
+            if connection.family == socket.AF_UNIX and connection.getpeername():
+                peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                pid: int = struct.unpack("3i", peer)[0]
+                return pid
+    raise OSError("this worker has no agent")

@@ -1,0 +1,222 @@
+"""The step under way: its parts, their gradients, the reduce and the update. It knows nothing of epochs and agents."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from offcut.errors import InputError
+from offcut.torch.batch import Batch, seed_everything
+from offcut.torch.group import Abandoned, Group
+from offcut.torch.loader import Loader
+from offcut.torch.policy import BatchPolicy, Part
+from offcut.torch.reducer import Reducer, Rider, Tally
+from offcut.torch.sampler import Sampler
+from offcut.torch.state import TrainingState
+
+
+class Work:
+    """`visit` is called at the points where tests let something go wrong; where it is true, the epoch is broken."""
+
+    def __init__(
+        self,
+        state: TrainingState,
+        *,
+        policy: BatchPolicy,
+        sampler: Sampler,
+        loader: Loader,
+        seed: int,
+        clip_norm: float | None,
+        scaler: Any,
+        visit: Callable[[str], bool],
+    ) -> None:
+        self._state = state
+        self._policy = policy
+        self._sampler = sampler
+        self._loader = loader
+        self._seed = seed
+        self._clip_norm = clip_norm
+        self._scaler = scaler
+        self._visit = visit
+        self._parameters = {id(item): parameters_of(item) for item in state.optimizers}
+        self._reducers = {id(item): Reducer(self._parameters[id(item)]) for item in state.optimizers}
+        #: The global batch, and the parts of it that this member has still to begin.
+        self.batch = torch.empty(0, dtype=torch.int64)
+        self._waiting: deque[Part] = deque()
+        #: The part that the loop works on; None before the first and after its step().
+        self._part: Part | None = None
+        self._loss_sum = 0.0
+        #: Optimizers that have had their update() already.
+        self._updated: list[torch.optim.Optimizer] = []
+        #: The epoch broke: the step will come again.
+        self.failed = False
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def more_parts(self) -> bool:
+        """Whether parts of this step have still to begin. InputError if the last one had no step()."""
+        if self._part is not None:
+            raise InputError(
+                "Session: the last batch had no step().", next_step="Call session.step once for every batch."
+            )
+        return bool(self._waiting)
+
+    def begin(self, group: Group) -> torch.Tensor:
+        """The next step begins; its samples that fall to this member."""
+        state = self._state
+        self.batch = self._sampler.batch(state.cursor, self._policy.size(group.world))
+        self._waiting = deque(self._policy.parts(self.batch, group.rank, group.world))
+        self._loss_sum, self.failed, self._updated = 0.0, False, []
+        state.buffers.begin()
+        for reducer in self._reducers.values():
+            reducer.zero()
+        return self._policy.share(self.batch, group.rank, group.world)
+
+    def next_part(self, group: Group) -> Batch:
+        state = self._state
+        # What an earlier part of the same step has changed.
+        state.restore()
+        part = self._part = self._waiting.popleft()
+        batch = self._loader.load(part, state.step)
+        self._loader.expect(lambda: self._upcoming(group))
+        seed_everything(self._seed, state.step, part.stream)
+        self._visit("loaded")
+        return batch
+
+    def drop(self) -> None:
+        """The loop was left: the parts that wait will not be worked on."""
+        self._waiting.clear()
+        self._part = None
+
+    def _upcoming(self, group: Group) -> Iterator[tuple[int, Part]]:
+        """The parts after this one, if nothing changes."""
+        state = self._state
+        for part in self._waiting:
+            yield state.step, part
+        step, size = state.step, self._policy.size(group.world)
+        cursor = self._sampler.after(state.cursor, size)
+        while not self._sampler.done(cursor):
+            step += 1
+            batch = self._sampler.batch(cursor, size)
+            for part in self._policy.parts(batch, group.rank, group.world):
+                yield step, part
+            cursor = self._sampler.after(cursor, size)
+
+    def working(self, call: str) -> Part:
+        """The part that the loop works on; InputError if there is none."""
+        if self._part is None:
+            raise InputError(
+                f"Session: {call}() without a batch.",
+                next_step="Call it inside the loop over batches, and step() once for each.",
+            )
+        return self._part
+
+    def backward(
+        self, loss: torch.Tensor, optimizer: torch.optim.Optimizer | None = None, *, retain_graph: bool = False
+    ) -> None:
+        """Add the part's gradient, weighted by its share; with `optimizer`, to its parameters only."""
+        part = self.working("backward" if optimizer is None else "update")
+        if self.failed or part.weight == 0.0:
+            # No samples of its own: not even a gradient of 0 times something infinite.
+            return
+        self._loss_sum += float(loss.detach()) * part.weight
+        weighted = loss * part.weight
+        if self._scaler is not None:
+            weighted = self._scaler.scale(weighted)
+        inputs = None if optimizer is None else self._parameters[id(optimizer)]
+        weighted.backward(retain_graph=retain_graph, inputs=inputs)
+
+    def end_part(self) -> bool:
+        """The part is done; whether that was the step's last."""
+        part = self.working("step")
+        self._part = None
+        self._state.buffers.add_part(part.weight)
+        if self._waiting:
+            self._state.keep_outside()
+        return not self._waiting
+
+    # -- reduce and update ------------------------------------------------------------------------------------------
+
+    @property
+    def rest(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that had no update() in this step."""
+        return [item for item in self._state.optimizers if item not in self._updated]
+
+    def check_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """InputError unless `optimizer` may have an update() now."""
+        if optimizer not in self.rest:
+            raise InputError(
+                "Session: update() takes each of the session's optimizers once per step.",
+                next_step="Give all optimizers to Session(model, [a, b], ...).",
+            )
+        if self._policy.max_local_batch or self._policy.virtual_shards:
+            raise InputError(
+                "Session: update() needs a member's whole share at once.",
+                next_step="Use it without max_local_batch and virtual_shards.",
+            )
+
+    def reduce(self, group: Group, optimizers: list[torch.optim.Optimizer], *, switch: bool, leaving: bool) -> Tally:
+        """Sum gradients and what rides along over the members. Raises Abandoned when the epoch cannot go on."""
+        try:
+            if self._visit("before-reduce"):
+                raise Abandoned("injected before the reduce")
+            rider = Rider(
+                group, loss=self._loss_sum, switch=switch, leaving=leaving, changes=self._state.buffers.changes
+            )
+            under_way = [work for item in optimizers for work in self._reducers[id(item)].start(group)]
+            under_way.append(rider.start(group))
+            if self._visit("inside-reduce"):
+                raise Abandoned("injected inside the reduce")
+            for work in under_way:
+                group.wait(work)
+            if self._visit("after-reduce"):
+                raise Abandoned("injected after the reduce")
+        except Abandoned:
+            self.failed = True
+            self._state.keep_outside()
+            # A reduce that was walked away from may still write into the buffers when it ends.
+            for reducer in self._reducers.values():
+                reducer.abandon_buffers()
+            raise
+        return rider.tally()
+
+    def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Clip, and let `optimizers` change their parameters."""
+        state = self._state
+        with state.rate.during(optimizers, state.step, group.world):
+            for optimizer in optimizers:
+                if self._scaler is not None:
+                    self._scaler.unscale_(optimizer)
+                if self._clip_norm is not None:
+                    torch.nn.utils.clip_grad_norm_(self._parameters[id(optimizer)], self._clip_norm)
+                if self._scaler is None:
+                    optimizer.step()
+                else:
+                    self._scaler.step(optimizer)
+        self._updated += optimizers
+
+    def apply(self, group: Group, tally: Tally) -> None:
+        """The last update, and all that makes the step part of the state."""
+        state = self._state
+        self.update(group, self.rest)
+        if self._scaler is not None:
+            self._scaler.update()
+        state.buffers.apply(tally.changes)
+        state.forget_copy()
+        state.rate.applied(state.step, group.world)
+        state.step += 1
+        state.samples += len(self.batch)
+        state.cursor = self._sampler.after(state.cursor, self._policy.size(group.world))
+
+    def settle(self, *, applied: bool) -> None:
+        """At the boundary after a step: the state is that of the step, or of the one before if it failed."""
+        self._state.restore()
+        if applied:
+            self._state.buffers.keep()
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [p for settings in optimizer.param_groups for p in settings["params"]]

@@ -1,0 +1,91 @@
+"""Members die, freeze and are cut off at named points: nothing is lost and nothing counts twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.matrix import EARLY, JOIN_AT, Case, cases
+from live import Running, wait_for
+from offcut.wire import local
+from offcut.wire.records import StepHistory, history
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+SCRIPT = Path(__file__).parents[1] / "e2e" / "train.py"
+EPOCHS, SAMPLES = 7, 500
+PACE_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[int, StepHistory]:
+    """The same script by plain Python, undisturbed."""
+    directory = tmp_path_factory.mktemp("reference")
+    environment = {**os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPT), "--epochs", str(EPOCHS)]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    return history(directory / "records")
+
+
+def begin(cluster: Running, plans: tuple[dict[str, Any], ...] = (), **fields: Any) -> str:
+    """Two members train; the third node is offered at step JOIN_AT."""
+    cluster.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02"]})
+    cluster.client.post("/v1/nodes/want", {"nodes": ["n03"]})
+    fields = {"sizes": "1:3", "checkpoint_age_s": 1.0, "max_failures": 3, **fields}
+    env = {"OFFCUT_FAULTS": json.dumps(plans)}
+    job = cluster.submit(SCRIPT, "--epochs", str(EPOCHS), "--pace", str(PACE_S), env=env, **fields)
+    cluster.until(job, "some steps", lambda shown: shown["steps"] >= JOIN_AT - EARLY)
+    cluster.client.post("/v1/nodes/offer", {"nodes": ["n03"]})
+    return job
+
+
+def check(cluster: Running, job: str, reference: dict[int, StepHistory], redone: int) -> None:
+    cluster.until(job, "the end", lambda shown: shown["state"] == "finished")
+    steps = history(cluster.paths.job(job) / "records")
+    assert sorted(steps) == sorted(reference), cluster.story(job)
+    for step, record in steps.items():
+        assert record.loss == pytest.approx(reference[step].loss, abs=1e-9), (step, cluster.story(job))
+    counted: dict[int, Counter[int]] = {}
+    for record in steps.values():
+        counted.setdefault(record.data_epoch, Counter()).update(record.samples)
+    assert all(counter == Counter(range(SAMPLES)) for counter in counted.values()), cluster.story(job)
+    again = sum(len(record.applied_in) - 1 for record in steps.values())
+    assert again <= redone, cluster.story(job)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=() if case.default else pytest.mark.slow) for case in cases()],
+)
+def test_fault(cluster: Running, reference: dict[int, StepHistory], case: Case) -> None:
+    job = begin(cluster, case.plans)
+    check(cluster, job, reference, case.redone)
+    struck = {path.name.split("-")[1] for path in cluster.paths.job(job).glob("fault-*")}
+    assert struck == {str(number) for number in range(len(case.plans))}, "a fault did not strike"
+
+
+def test_the_rendezvous_store_dies(cluster: Running, reference: dict[int, StepHistory]) -> None:
+    """Training goes on without it; the next epoch forms with its successor."""
+    cluster.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02"]})
+    job = begin(cluster)
+    cluster.until(job, "three members", lambda shown: shown["size"] == 3)
+    old = json.loads(cluster.paths.rendezvous.read_text())
+    os.kill(old["pid"], signal.SIGKILL)
+    cluster.workers()[-1].kill()
+    check(cluster, job, reference, redone=1)
+
+    def another() -> bool:
+        try:
+            return json.loads(cluster.paths.rendezvous.read_text())["pid"] != old["pid"]
+        except (OSError, ValueError):
+            return False
+
+    wait_for("a new store", another)

@@ -1,0 +1,78 @@
+"""Four real trainings under a dozen membership events each: the loss curve is the undisturbed one's.
+
+`python -m pytest tests/faults/test_golden_losses.py -s` prints the largest difference of each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from live import Running
+from offcut.wire import local
+from offcut.wire.records import StepHistory, history
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+
+SCRIPT = Path(__file__).with_name("golden_training.py")
+SAMPLES = 1797
+EVENTS = 12
+#: How far the losses may be apart. Members add gradients in another order than one process does, and training magnifies
+#: the last bit, Adam's division by small gradients above all: so these two run in double precision, where a real
+#: difference would show and rounding does not. bfloat16 activations carry 4e-3.
+LIMITS = {"mlp": 1e-5, "cnn": 1e-8, "transformer": 1e-8, "autocast": 2e-2}
+DOUBLE = ("cnn", "transformer")
+
+
+def undisturbed(directory: Path, *arguments: str) -> dict[int, StepHistory]:
+    environment = {**os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, str(SCRIPT), *arguments], env=environment, check=True)
+    return history(directory / "records")
+
+
+@pytest.mark.parametrize(
+    "training", [pytest.param(name, marks=() if name == "cnn" else pytest.mark.slow) for name in LIMITS]
+)
+def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, training: str) -> None:
+    arguments = [training, "--epochs", "60", *(["--double"] if training in DOUBLE else [])]
+    # A part is one turn of the loop: with virtual shards a step has several.
+    pace = "0.01" if training in DOUBLE else "0.03"
+    cluster.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02", "n03"]})
+    job = cluster.submit(SCRIPT, *arguments, "--pace", pace, sizes="1:3", max_failures=9)
+
+    def further(size: int) -> None:
+        """A few steps at this size."""
+        shown = cluster.until(job, f"size {size}", lambda shown: shown["size"] == size)
+        goal = max(shown["steps"], 1) + 5
+        cluster.until(job, "more steps", lambda shown: shown["steps"] >= goal)
+
+    events = 0
+    further(3)
+    while events < EVENTS:
+        for node in ("n03", "n01"):  # the last and the first member leave, and come back
+            cluster.client.post("/v1/nodes/want", {"nodes": [node]})
+            further(2)
+            cluster.client.post("/v1/nodes/offer", {"nodes": [node]})
+            further(3)
+        for victim in (0, -1):  # the oldest and the newest worker die, and others join in their place
+            before = cluster.job(job)["epoch"]
+            cluster.workers()[victim].kill()
+            cluster.until(job, "its end noticed", lambda shown, before=before: shown["epoch"] > before)
+            further(3)
+        events += 8
+    cluster.until(job, "the end", lambda shown: shown["state"] == "finished")
+    steps = history(cluster.paths.job(job) / "records")
+    reference = undisturbed(tmp_path, *arguments)
+    assert sorted(steps) == sorted(reference)
+    apart = max(abs(record.loss - reference[step].loss) for step, record in steps.items())
+    print(f"\n{training}: {events} membership events, {len(steps)} steps, max |loss - undisturbed| = {apart:.2e}")
+    counted: dict[int, Counter[int]] = {}
+    for record in steps.values():
+        counted.setdefault(record.data_epoch, Counter()).update(record.samples)
+    assert all(counter == Counter(range(SAMPLES)) for counter in counted.values())
+    assert apart <= LIMITS[training]

@@ -1,0 +1,154 @@
+"""A real controller with real agents and workers, in a directory to throw away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from offcut.service.paths import StatePaths
+from offcut.wire.client import Client
+
+#: Nothing here takes this long unless it hangs.
+PATIENCE_S = 90.0
+
+
+def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+    """Poll until `found()` is true; its value."""
+    give_up_s = time.monotonic() + patience_s
+    while not (value := found()):
+        assert time.monotonic() < give_up_s, f"waited {patience_s:g} s in vain for: {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Running:
+    """A controller of `nodes` virtual nodes, started as `offcut up`."""
+
+    def __init__(self, root: Path, nodes: int, *options: str) -> None:
+        self.paths = StatePaths(root)
+        self._nodes = nodes
+        self._options = options
+        self.start()
+
+    def start(self) -> None:
+        """Start the controller, again after it died, and wait until it answers."""
+        self.launch(sys.executable, "-m", "offcut", "up")
+        wait_for("the controller", self._answers)
+
+    def launch(self, *program: str) -> None:
+        """Start the controller by `program` instead."""
+        options = ("--nodes", str(self._nodes), "--state", str(self.paths.root), "--log-json", *self._options)
+        with (self.paths.root / "controller.log").open("ab") as log:
+            self.process = subprocess.Popen([*program, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.client = Client(self.paths.socket)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, (self.paths.root / "controller.log").read_text()[-2000:]
+        try:
+            self.client.get("/v1/status")
+        except Exception:
+            return False
+        return True
+
+    def submit(self, script: Path, *arguments: str, **fields: Any) -> str:
+        job = {
+            "name": script.stem,
+            "command": [str(script), *arguments],
+            "workdir": str(script.parent),
+            "step_records": True,
+            **fields,
+        }
+        return str(self.client.post("/v1/jobs", job)["id"])
+
+    def job(self, job: str) -> dict[str, Any]:
+        shown: dict[str, Any] = self.client.get(f"/v1/jobs/{job}")
+        return shown
+
+    def until(self, job: str, what: str, holds: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        """Wait until `holds(job)`; fails with the job's story if it ends first."""
+
+        def look() -> dict[str, Any] | None:
+            shown = self.job(job)
+            if holds(shown):
+                return shown
+            ended = shown["state"] in ("failed", "cancelled", "finished")
+            assert not ended, (what, shown, self.story(job))
+            return None
+
+        found: dict[str, Any] = wait_for(what, look)
+        return found
+
+    def story(self, subject: str) -> list[str]:
+        return [entry["text"] for entry in self.client.get(f"/v1/story/{subject}")]
+
+    def workers(self) -> list[psutil.Process]:
+        return self._forked_from("offcut.torch.template")
+
+    def agents(self) -> list[psutil.Process]:
+        return self._forked_from("offcut.agent.template")
+
+    def _forked_from(self, template: str) -> list[psutil.Process]:
+        """Children of the fork server, oldest first; they carry its command line."""
+        ours = [process for process in self.processes() if template in _command(process)]
+        pids = {process.pid for process in ours}
+        return sorted((p for p in ours if p.ppid() in pids), key=lambda process: process.create_time())
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that names the state directory."""
+        mark = str(self.paths.root)
+        return [p for p in psutil.process_iter() if p.pid != os.getpid() and mark in _command(p)]
+
+    def stop(self) -> None:
+        """End it in good order; nothing may be left."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(PATIENCE_S)
+        wait_for("every process to end", lambda: not self.processes(), 20.0)
+
+    def kill_everything(self) -> None:
+        for process in self.processes():
+            process.kill()
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.fixture
+def state_dir() -> Iterator[Path]:
+    """Short, for UNIX sockets lie in it."""
+    root = Path(tempfile.mkdtemp(prefix="offcut-test-"))
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def up(state_dir: Path) -> Iterator[Callable[..., Running]]:
+    """`up(nodes, *options)` starts a controller; it is stopped, and looked for leftovers, at the end."""
+    started: list[Running] = []
+
+    def start(nodes: int, *options: str) -> Running:
+        started.append(Running(state_dir, nodes, *options))
+        return started[-1]
+
+    yield start
+    try:
+        for running in started:
+            running.stop()
+    finally:
+        for running in started:
+            running.kill_everything()

@@ -1,0 +1,64 @@
+"""Members of an epoch as real processes with a real gloo group, without agents and controller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+import torch.multiprocessing
+
+import torch
+from offcut.torch.group import Group
+from offcut.torch.link import MembershipEpoch
+
+
+class Changes:
+    """What a link tells its worker, for a worker without one."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.stale = False
+
+    def declare_stale(self) -> None:
+        with self.changed:
+            self.stale = True
+            self.changed.notify_all()
+
+
+Task = Callable[[Group, Changes], Any]
+
+
+def _member(task: Task, rank: int, world: int, address: str, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    changes = Changes()
+    names = tuple(f"n{i}#1:0" for i in range(world))
+    group = Group(MembershipEpoch(1, names, address, "job"), rank, changes.changed, lambda: changes.stale)
+    # As bytes, not in shared memory: the member is gone when they are read.
+    pipe.send(task(group, changes))
+
+
+@pytest.fixture
+def members() -> Callable[[int, Task], list[Any]]:
+    """`members(world, task)` runs `task(group, changes)` in as many processes; their results by rank."""
+
+    def run(world: int, task: Task) -> list[Any]:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        context = torch.multiprocessing.get_context("fork")
+        address = f"127.0.0.1:{store.port}"
+        running = []
+        for rank in range(world):
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_member, args=(task, rank, world, address, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            running.append((process, ours))
+        results = []
+        for process, pipe in running:
+            results.append(pipe.recv())
+            process.join(10)
+        return results
+
+    return run
