@@ -23,11 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.utils.data import TensorDataset
 
-import torch
 from offcut.torch import Session
 from offcut.torch.batch import Batch
 from offcut.wire import local

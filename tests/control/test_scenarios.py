@@ -136,6 +136,30 @@ def test_a_wanted_node_that_vanishes_before_its_boundary_is_not_waited_for(world
     assert ([member.node for member in last.members], last.abort) == (["n1", "n3"], True)
 
 
+def test_a_leaving_worker_that_dies_before_its_boundary_is_not_waited_for(world):
+    """Its node lives, so nothing but its exit tells; the others may hang in a step with it."""
+    running(world, "n1", "n2", "n3")
+    world.never_forms.add("a")
+    leaver = world.member("a", "n2")
+    world.want("n2")
+    world.send(ev.WorkerExited(time_s=world.now_s, job="a", member=leaver, outcome="lost"))
+    world.run(world.state.settings.broken_wait_s + 0.01)
+    last = world.epochs("a")[-1]
+    assert ([member.node for member in last.members], last.abort) == (["n1", "n3"], True)
+
+
+def test_a_survivor_whose_old_epoch_broke_frees_those_who_hang_in_it(world):
+    running(world, "n1", "n2", "n3")
+    world.never_forms.add("a")
+    old = world.state.jobs["a"].epoch
+    world.want("n2")
+    survivor = world.member("a", "n1")
+    world.send(ev.EpochBroken(time_s=world.now_s, job="a", epoch=old, member=survivor, detail="a peer is gone"))
+    world.run(world.state.settings.broken_wait_s + 0.01)
+    last = world.epochs("a")[-1]
+    assert ([member.node for member in last.members], last.abort) == (["n1", "n3"], True)
+
+
 def test_a_wanted_node_that_vanishes_after_the_others_went_on_disturbs_nobody(world):
     running(world, "n1", "n2", "n3")
     world.leave_s = 1000.0

@@ -3,9 +3,9 @@
 import argparse
 import time
 
+import torch
 from torch.utils.data import TensorDataset
 
-import torch
 from offcut.torch import Session
 
 parser = argparse.ArgumentParser()

@@ -3,12 +3,12 @@
 import argparse
 import time
 
+import torch
 from sklearn.datasets import load_digits
+from torch import nn
 from torch.utils.data import TensorDataset
 
-import torch
 from offcut.torch import Session
-from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("training", choices=("mlp", "cnn", "transformer", "autocast"))

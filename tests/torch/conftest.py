@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-import torch
 from offcut.torch.group import Group
 from offcut.torch.link import MembershipEpoch
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import torch
+
 from offcut.torch.checkpoint import KEEP, Checkpoints
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import torch
 from offcut.errors import InputError
 from offcut.torch.policy import BatchPolicy
 from offcut.torch.sampler import Cursor, Sampler

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 import torch
+
 from offcut.errors import InputError
 from offcut.torch.rate import RateRule
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 import torch
+
 from offcut.torch.group import Abandoned
 from offcut.torch.reducer import Reducer, Rider
 

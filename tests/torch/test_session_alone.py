@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch.utils.data import Dataset, TensorDataset
 
-import torch
 from offcut.errors import InputError, OffcutError
 from offcut.torch import Session
 from offcut.torch.buffers import Buffers

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import torch
 from offcut.torch import transfer
 from offcut.torch.group import Abandoned
 from offcut.torch.state import TrainingState

@@ -26,8 +26,11 @@ def on_workers_ready(turn: Turn, event: ev.WorkersReady) -> None:
 
 
 def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
-    if event.job in turn.state.jobs:
-        resize.note_gone(turn, turn.state.jobs[event.job], lambda member: member == event.member)
+    told = turn.state.jobs.get(event.job)
+    if told is not None and event.member in told.formed:
+        resize.note_gone(turn, told, lambda member: member == event.member)
+        if event.outcome in ("failed", "lost"):
+            resize.await_forming(turn, told)
     found = _find(turn, event.job, event.member)
     if found is None or found[1].worker in ("none", "stopped"):
         return
@@ -102,7 +105,11 @@ def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
 def on_epoch_broken(turn: Turn, event: ev.EpochBroken) -> None:
     """Deaths are reported by agents and by cut connections, and bring an epoch of their own; this is for the rest."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.phase not in LIVE or event.epoch != job.epoch:
+    if job is None or job.phase not in LIVE or event.epoch > job.epoch:
+        return
+    if event.epoch < job.epoch:
+        # One of the old members was lost on the way to the next epoch: others may still wait for what it owes them.
+        resize.await_forming(turn, job)
         return
     key = f"broken:{event.job}"
     if key not in turn.state.timers:

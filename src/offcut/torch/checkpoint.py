@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from offcut.torch.faults import Faults
 from offcut.torch.state import map_tensors
 

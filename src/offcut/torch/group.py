@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
-import torch
 from offcut.errors import ResizeError
 from offcut.torch.link import MembershipEpoch
 

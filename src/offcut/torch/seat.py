@@ -15,7 +15,7 @@ from offcut.torch.state import TrainingState
 from offcut.torch.transfer import give, receive, rounds
 
 #: How long before it must be gone a worker stops waiting for its step boundary and saves the last one instead.
-_SAVING_S = 0.45
+_SAVING_S = 0.6
 
 
 class Left(SystemExit):

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+
 from offcut.errors import InputError
 from offcut.torch.batch import Batch, Fetcher
 from offcut.torch.checkpoint import Checkpoints

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+
 from offcut.errors import InputError
 from offcut.torch.buffers import Buffers
 from offcut.torch.rate import RateRule

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+
 from offcut.errors import InputError
 from offcut.torch.batch import Batch, seed_everything
 from offcut.torch.group import Abandoned, Group
