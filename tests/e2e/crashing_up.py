@@ -1,7 +1,7 @@
-"""`offcut up` that dies by SIGKILL at a chosen journal write: `crashing_up.py N before|after OPTIONS...`.
+"""`offcut up` that fails at a chosen journal write: `crashing_up.py N before|after|full OPTIONS...`.
 
-`before`: the N-th event is lost, as if the crash had come a moment earlier; `after`: it is written, and none of its
-effects is carried out.
+`before`: killed, the N-th event is lost, as if the crash had come a moment earlier; `after`: killed, it is written, and
+none of its effects is carried out; `full`: from the N-th on the disk is full.
 """
 
 import itertools
@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from offcut.cli import main as offcut
+from offcut.errors import StoreError
 from offcut.store.journal import Journal
 
 
@@ -20,7 +21,13 @@ def main() -> None:
     seen = itertools.count(1)
 
     def append_or_die(self: Journal, number: int, event: Any) -> None:
-        last = next(seen) == writes
+        number_of_write = next(seen)
+        last = number_of_write == writes
+        if when == "full":
+            if number_of_write >= writes:
+                raise StoreError("The journal cannot be used: database or disk is full.")
+            append(self, number, event)
+            return
         if last and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         append(self, number, event)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
+from live import wait_for
 from offcut.errors import OffcutError
 from offcut.wire.records import history
 
@@ -78,6 +79,28 @@ def test_workers_train_on_while_there_is_no_controller(up: Callable) -> None:
     running.start()
     after = running.until(job, "progress", lambda shown: shown["steps"] > step_then + 50)
     assert after["epoch"] == before["epoch"], "the membership was not changed"
+    running.client.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_a_full_disk_stops_it_with_a_sentence_and_everything_is_handed_back(up: Callable) -> None:
+    running = up(2)
+    job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.005", sizes="1:2")
+    running.until(job, "training", lambda shown: shown["steps"] > 20)
+    running.process.kill()
+    running.process.wait()
+    running.launch(sys.executable, str(Path(__file__).with_name("crashing_up.py")), "6", "full")
+    choose = random.Random(3)
+    give_up_s = time.monotonic() + 90
+    while running.process.poll() is None:
+        assert time.monotonic() < give_up_s, "nothing happened that it could have written down"
+        provoke(running, choose)
+        time.sleep(0.05)
+    assert running.process.returncode == 2
+    said = (running.paths.root / "controller.log").read_text().splitlines()
+    assert any(line.startswith("offcut: The journal cannot be used") for line in said)
+    wait_for("every process to end", lambda: not running.processes())
+    running.start()
+    running.until(job, "going on", lambda shown: shown["size"] > 0)
     running.client.post(f"/v1/jobs/{job}/cancel")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -13,7 +14,7 @@ import structlog
 from offcut.cluster.base import Cluster
 from offcut.control import JobState, State, step
 from offcut.control.state import ENDED, LIVE
-from offcut.errors import OffcutError
+from offcut.errors import OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.service.agents import AgentConnection, Agents
@@ -47,6 +48,8 @@ class Controller:
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed)
         #: Epochs that wait for a rendezvous store.
         self._unsent: dict[str, effects.SetEpoch] = {}
+        #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
+        self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
         #: The cluster is going away because we are: what is asked of it now is of no use.
         self.closing = False
         #: Called after every event: live views listen here.
@@ -98,7 +101,8 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         self.solver.close()
-        self._journal.snapshot(self.state)
+        with suppress(StoreError):
+            self._journal.snapshot(self.state)
         self._journal.close()
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -118,7 +122,12 @@ class Controller:
         if isinstance(event, events.JobProgressed):
             self._progressed(event)
             return
-        self._journal.append(self.state.event_id + 1, event)
+        try:
+            self._journal.append(self.state.event_id + 1, event)
+        except StoreError as error:
+            if not self.unwritable.done():
+                self.unwritable.set_result(error)
+            raise
         caused = step(self.state, event)
         for effect in caused:
             self._carry_out(effect)

@@ -82,7 +82,9 @@ async def serve(config: ServiceConfig) -> None:
     _log.info("ready", state_dir=str(paths.root))
     stop = asyncio.create_task(stopping.wait())
     try:
-        await asyncio.wait((stop, serving, following), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((stop, serving, following, controller.unwritable), return_when=asyncio.FIRST_COMPLETED)
+        if controller.unwritable.done():
+            raise controller.unwritable.result()
         if stopping.is_set():
             await _wind_down(controller)
         elif following.done():
