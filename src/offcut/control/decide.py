@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import blake2b
 from operator import attrgetter
-from zlib import crc32
 
 from offcut.allocate.place import Placement, place
 from offcut.control import admit, resize
@@ -119,7 +119,7 @@ def _place(state: State, counts: dict[str, int]) -> Placement:
         return place(counts, held, ())
     free = [nodes[name] for name in state.free]
     if settings.placement == "random":
-        free.sort(key=lambda node: crc32(f"{node.name} {state.version}".encode()))
+        free.sort(key=lambda node: blake2b(f"{node.name} {state.version}".encode(), digest_size=8).digest())
         return place(counts, held, [node.name for node in free])
     free.sort(key=attrgetter("idle_since_s"))
     free.sort(key=lambda node: node.phase != "up")

@@ -60,9 +60,10 @@ def _idle(e: Estimate) -> str:
 def _networks(e: Estimate) -> str:
     node_s_a_day = e.base.work_node_h * 3600 / e.days
     return paragraph(
-        f"If all of the work went to one network ({BASE_JOBS} jobs at a time of up to 64 nodes each):"
+        f"If all of the work went to one network ({BASE_JOBS} jobs at a time of up to 64 nodes each) and a node were "
+        "as quick as one of Summit's, with its six V100:"
     ) + table(
-        ["network", "images/s on one node", "images a day", "passes over ImageNet a day"],
+        ["network", "images/s on one Summit node", "images a day", "passes over ImageNet a day"],
         [
             (
                 network.name,
@@ -77,7 +78,7 @@ def _networks(e: Estimate) -> str:
 
 def _dependence(e: Estimate) -> str:
     runs = {f"cost: {name}": m for name, m in e.by_cost.items()}
-    runs |= {f"{count} jobs": m for count, m in e.by_concurrency.items()}
+    runs |= {f"jobs at a time: {count}": m for count, m in e.by_concurrency.items()}
     header = ["", "work, node-hours a day", "share of the idle time", "limit", "resizes an hour"]
     return (
         svg(shares_figure(list(runs), list(runs.values())))

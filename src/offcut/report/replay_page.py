@@ -45,7 +45,13 @@ def shares_figure(names: Sequence[str], metrics: Sequence[ReplayMetrics]) -> Fig
         values = [max(0.0, getattr(m.shares, field)) for m in metrics]
         bars = axes.barh(range(len(names)), values, left=left, color=colour, label=title, height=0.65)
         if field == "work":
-            axes.bar_label(bars, [f"{value:.1%}" for value in values], label_type="center", color="white", fontsize=9)
+            axes.bar_label(
+                bars,
+                [f"{value:.1%}" if value > 0.05 else "" for value in values],
+                label_type="center",
+                color="white",
+                fontsize=9,
+            )
         left = [a + b for a, b in zip(left, values, strict=True)]
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

@@ -25,7 +25,11 @@ def name_of(options: ReplayOptions, among: Sequence[ReplayOptions]) -> str:
         "policy": options.policy,
         "horizon_s": f"{options.horizon_s:g} s",
         "cost": _cost(options),
-        "concurrency": "any number of jobs" if options.concurrency is None else f"{options.concurrency} jobs",
+        "concurrency": "any number of jobs"
+        if options.concurrency is None
+        else f"at most {options.concurrency} at once",
+        "accounting": f"{options.accounting} accounting",
+        "placement": f"placed {options.placement}",
     }
     differing = [text for field, text in parts.items() if len({getattr(other, field) for other in among}) > 1]
     return ", ".join(differing) or options.policy
