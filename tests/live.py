@@ -75,7 +75,9 @@ class Running:
         shown: dict[str, Any] = self.client.get(f"/v1/jobs/{job}")
         return shown
 
-    def until(self, job: str, what: str, holds: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    def until(
+        self, job: str, what: str, holds: Callable[[dict[str, Any]], Any], patience_s: float = PATIENCE_S
+    ) -> dict[str, Any]:
         """Wait until `holds(job)`; fails with the job's story if it ends first."""
 
         def look() -> dict[str, Any] | None:
@@ -86,7 +88,7 @@ class Running:
             assert not ended, (what, shown, self.story(job))
             return None
 
-        found: dict[str, Any] = wait_for(what, look)
+        found: dict[str, Any] = wait_for(what, look, patience_s)
         return found
 
     def story(self, subject: str) -> list[str]:

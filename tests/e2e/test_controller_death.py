@@ -47,13 +47,14 @@ def crash_campaign(up: Callable, tmp_path: Path, crashes: int, epochs: int, seed
             time.sleep(0.05)
     running.start()
     running.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02", "n03"]})
-    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", patience_s=300.0)
     assert shown["steps"] == epochs * STEPS_PER_EPOCH
     statistics = running.client.get("/v1/statistics")["cluster"]
     assert [item for item in statistics["hand_backs"] if item["killed"] or item["took_s"] > 1.0] == []
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
 
 
+@pytest.mark.timeout(400)
 def test_dies_at_journal_writes(up: Callable, tmp_path: Path) -> None:
     crash_campaign(up, tmp_path, crashes=6, epochs=150, seed=1)
 
@@ -61,7 +62,7 @@ def test_dies_at_journal_writes(up: Callable, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_dies_at_forty_journal_writes(up: Callable, tmp_path: Path) -> None:
-    crash_campaign(up, tmp_path, crashes=40, epochs=900, seed=2)
+    crash_campaign(up, tmp_path, crashes=40, epochs=600, seed=2)
 
 
 def test_workers_train_on_while_there_is_no_controller(up: Callable) -> None:
