@@ -1,6 +1,6 @@
 """BFTrainer's experiments, replayed through offcut's controller: the papers' claims beside what comes out here.
 
-    python benchmarks/bftrainer.py [--quick] [--json] [--data DIR] [--report PAGE.html]
+    python benchmarks/bftrainer.py [--quick] [--json] [--width 1024|full] [--data DIR] [--report PAGE.html]
 
 DIR (default: $OFFCUT_SHARED/data/summit) holds `windows.csv.gz` and the two job lists of the published replayer's
 artifact. The queue is always full: the list starts anew when it is used up. `--quick` replays fewer combinations, and
@@ -104,17 +104,17 @@ def key(case: Case) -> dict[str, Any]:
     }
 
 
-def run(data: Path, *, quick: bool, processes: int) -> list[tuple[Case, ReplayMetrics]]:
+def run(data: Path, *, quick: bool, width: str | None, processes: int) -> list[tuple[Case, ReplayMetrics]]:
     windows = read_windows(data / "windows.csv.gz")
     widths = {"1024": windows.sample(1024, SEED), "full": windows}
     lists: dict[str, tuple[ListedJob, ...]] = {name: read_job_list(data / file) for name, file in LISTS.items()}
-    wanted = [case for case in cases() if case.quick or not quick]
+    wanted = [case for case in cases() if (case.quick or not quick) and width in (None, case.width)]
     results: dict[int, ReplayMetrics] = {}
-    for width, table in widths.items():
+    for nodes, table in widths.items():
         for name, jobs in lists.items():
-            numbers = [i for i, case in enumerate(wanted) if (case.width, case.jobs) == (width, name)]
+            numbers = [i for i, case in enumerate(wanted) if (case.width, case.jobs) == (nodes, name)]
             if numbers:
-                end_s = START_S + 3600 * QUICK_HOURS if quick and width == "full" else None
+                end_s = START_S + 3600 * QUICK_HOURS if quick and nodes == "full" else None
                 made = _replay(table, jobs, [wanted[i].options for i in numbers], end_s, processes)
                 results.update(zip(numbers, made, strict=True))
     return [(wanted[i], results[i]) for i in sorted(results)]
@@ -174,13 +174,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer combinations, under 4 minutes")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     parser.add_argument("--data", type=Path, help="the directory of the Summit files")
+    parser.add_argument("--width", choices=("1024", "full"), help="only 1,024 of the nodes, or only all of them")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="replays at a time")
     parser.add_argument("--report", type=Path, help="write table and figures to this HTML file")
     given = parser.parse_args()
     shared = os.environ.get("OFFCUT_SHARED", str(Path(__file__).resolve().parents[1].parent / "shared"))
     began = time.perf_counter()
     try:
-        runs = run(given.data or Path(shared) / "data" / "summit", quick=given.quick, processes=given.processes)
+        runs = run(
+            given.data or Path(shared) / "data" / "summit",
+            quick=given.quick,
+            width=given.width,
+            processes=given.processes,
+        )
     except OffcutError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
