@@ -228,18 +228,22 @@ class Controller:
             self._unsent[effect.job] = effect
             return
         self._unsent.pop(effect.job, None)
-        message = messages.Epoch(
-            job=effect.job,
-            epoch=effect.epoch,
-            members=tuple(
-                messages.EpochMember(node=m.node, incarnation=m.incarnation, ranks=job.job.ranks_per_node)
-                for m in effect.members
-            ),
-            store=self.rendezvous.address or "",
-            abort=effect.abort,
-        )
+        message = self._epoch_message(job, effect.epoch, effect.members, abort=effect.abort)
         for node in dict.fromkeys(member.node for member in (*effect.previous, *effect.members)):
             self.agents.send(node, message)
+
+    def _epoch_message(self, job: JobState, epoch: int, members: tuple[Member, ...], *, abort: bool) -> messages.Epoch:
+        ranks = job.job.ranks_per_node
+        return messages.Epoch(
+            job=job.job.id,
+            epoch=epoch,
+            members=tuple(
+                messages.EpochMember(node=member.node, incarnation=member.incarnation, ranks=ranks)
+                for member in members
+            ),
+            store=self.rendezvous.address or "",
+            abort=abort,
+        )
 
     def _rendezvous_changed(self) -> None:
         for effect in list(self._unsent.values()):
@@ -277,19 +281,7 @@ class Controller:
         job = self.state.jobs.get(job_id)
         if job is None or job.epoch == 0:
             return
-        self.agents.send(
-            node,
-            messages.Epoch(
-                job=job_id,
-                epoch=job.epoch,
-                members=tuple(
-                    messages.EpochMember(node=m.node, incarnation=m.incarnation, ranks=job.job.ranks_per_node)
-                    for m in job.members
-                ),
-                store=self.rendezvous.address or "",
-                abort=True,
-            ),
-        )
+        self.agents.send(node, self._epoch_message(job, job.epoch, job.members, abort=True))
 
     def agent_said(self, node: str, message: messages.FromAgent) -> None:
         now_s = time.time()
