@@ -17,7 +17,7 @@ def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
         for job in [state.jobs[job_id] for job_id in state.started]:
             if not lost.isdisjoint([member.node for member in job.formed]):
                 resize.note_gone(turn, job, lambda member: member.node in lost)
-                resize.await_forming(turn, job)
+                resize.abandon_older(turn, job)
     names = dict.fromkeys((*event.wanted, *event.lost))
     gone = [state.nodes[name] for name in names if name in state.nodes]
     wanted = set(event.wanted)

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -167,6 +168,9 @@ class Controller:
                 self._keep(self._cluster_call(self._cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetEpoch():
                 self._set_epoch(effect)
+            case effects.AbandonOlder():
+                for member in effect.members:
+                    self._resend_epoch(effect.job, member.node)
             case effects.StartWorkers():
                 self._start_workers(effect)
             case effects.StopWorkers():
@@ -278,8 +282,12 @@ class Controller:
             self._resend_epoch(job, hello.node)
 
     def _resend_epoch(self, job_id: str, node: str) -> None:
+        """Tell one agent the newest epoch, and that what is in flight under older ones may never end."""
         job = self.state.jobs.get(job_id)
         if job is None or job.epoch == 0:
+            return
+        if job_id in self._unsent:
+            self._unsent[job_id] = replace(self._unsent[job_id], abort=True)
             return
         self.agents.send(node, self._epoch_message(job, job.epoch, job.members, abort=True))
 
