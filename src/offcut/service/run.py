@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from offcut.service.controller import Controller
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
-from offcut.wire import tokens
+from offcut.wire import local, tokens
 from offcut.wire.certificate import Certificate
 
 _log = structlog.get_logger()
@@ -74,7 +73,7 @@ async def serve(config: ServiceConfig) -> None:
     serving = asyncio.gather(
         *(
             server.serve(sockets=[listener])
-            for server, listener in zip(servers, (_listen_unix(paths.socket), tcp), strict=True)
+            for server, listener in zip(servers, (local.listen(paths.socket), tcp), strict=True)
         )
     )
     following = asyncio.create_task(controller.run())
@@ -118,18 +117,6 @@ async def _wind_down(controller: Controller) -> None:
         await asyncio.sleep(0.02)
     # The next controller begins as if this one had never been told to release.
     controller.handle(events.ClaimingResumed(time_s=time.time()))
-
-
-def _listen_unix(path: Path) -> socket.socket:
-    """Bound under another name first: whoever sees the path may connect, and nobody but the owner."""
-    unborn = path.with_name(".control.sock")
-    unborn.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(unborn))
-    unborn.chmod(0o600)
-    listener.listen(128)
-    unborn.replace(path)
-    return listener
 
 
 class _Server(uvicorn.Server):
