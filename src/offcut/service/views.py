@@ -67,6 +67,7 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "rate": controller.metrics.rate(now_s, item.job.id) if item.phase == "running" else 0.0,
         "steps_redone": controller.metrics.steps_redone(item.job.id),
         "resizes": item.resizes,
+        "mode": item.job.mode,
         "failures": item.failures,
         "weight": item.job.weight,
         "priority": item.job.priority,
