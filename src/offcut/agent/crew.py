@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from offcut.agent import devices
 from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
 from offcut.errors import ClusterError
 from offcut.wire import local, messages
@@ -116,7 +117,12 @@ class Crew:
         rank.running = await launcher.start(
             WorkerProcess(
                 command=command,
-                env={**self._env, local.ENV_WORKER: rank.name, "LOCAL_RANK": str(local_rank)},
+                env={
+                    **self._env,
+                    **devices.rank_env(self._env, local_rank, len(self.ranks)),
+                    local.ENV_WORKER: rank.name,
+                    "LOCAL_RANK": str(local_rank),
+                },
                 workdir=self.launch.workdir,
                 log=rank.log,
                 setup=self.launch.setup,
