@@ -69,6 +69,7 @@ garbage = st.one_of(
     ),
     st.builds(ev.EpochFormed, time_s=st.just(0.0), job=any_job, epoch=number, took_s=st.just(0.1), step=number),
     st.builds(ev.EpochBroken, time_s=st.just(0.0), job=any_job, epoch=number, member=any_member),
+    st.builds(ev.JobNearsEnd, time_s=st.just(0.0), job=any_job),
     st.builds(ev.JobTrained, time_s=st.just(0.0), job=any_job, epoch=number),
     st.builds(ev.JobCancelled, time_s=st.just(0.0), job=st.just("unknown")),
     st.builds(ev.JobPaused, time_s=st.just(0.0), job=st.just("unknown")),

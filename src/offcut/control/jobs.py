@@ -71,6 +71,13 @@ def on_job_changed(turn: Turn, event: ev.JobChanged) -> None:
         turn.resize(event.job, gone=False)
 
 
+def on_job_nears_end(turn: Turn, event: ev.JobNearsEnd) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is not None and job.phase == "running" and not job.nears_end:
+        job.nears_end = True
+        turn.dirty = True
+
+
 def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or job.phase != "running" or job.restarts:

@@ -53,6 +53,8 @@ class Settings:
     finish_limit_s: float = 120.0
     #: At most so many jobs run at once; None: as many as the allocation gives nodes to.
     max_jobs: int | None = None
+    #: With such a cap, a job that will end this soon makes room for its successor, which boots meanwhile.
+    successor_lead_s: float = 10.0
     #: Which free nodes a growing job gets: those that became idle `together` with its own, or `random` ones, which is
     #: there to compare with.
     placement: Literal["together", "random"] = "together"
@@ -122,6 +124,8 @@ class JobState:
     resizes: int = 0
     ended_s: float | None = None
     reason: str = ""
+    #: It will have trained so soon that its successor may start.
+    nears_end: bool = False
     progress: Progress = field(default_factory=Progress, compare=False)
 
     @property

@@ -22,6 +22,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     ev.WorkerExited: workers.on_worker_exited,
     ev.EpochFormed: workers.on_epoch_formed,
     ev.EpochBroken: workers.on_epoch_broken,
+    ev.JobNearsEnd: jobs.on_job_nears_end,
     ev.JobTrained: jobs.on_job_trained,
     ev.JobSubmitted: jobs.on_job_submitted,
     ev.JobNoted: jobs.on_job_noted,

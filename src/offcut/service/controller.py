@@ -152,6 +152,11 @@ class Controller:
     def _progressed(self, event: events.JobProgressed) -> None:
         step(self.state, event)
         self.metrics.progressed(event.time_s, event.job, event.samples)
+        job = self.state.jobs.get(event.job)
+        if job is not None and job.phase == "running" and not job.nears_end and job.job.goal_samples is not None:
+            left = job.job.goal_samples - event.samples
+            if left <= self.state.settings.successor_lead_s * self.metrics.rate(event.time_s, event.job):
+                self.handle(events.JobNearsEnd(time_s=event.time_s, job=event.job))
 
     def _solved(self, version: int, answer: Allocation | str) -> None:
         now_s = time.time()
