@@ -18,7 +18,7 @@ import structlog
 from offcut.agent.controller import ControllerLine
 from offcut.agent.crew import Crew
 from offcut.agent.launch import Launcher
-from offcut.wire import messages
+from offcut.wire import local, messages
 
 _log = structlog.get_logger()
 
@@ -62,8 +62,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leaving.set)
-        server = await asyncio.start_unix_server(self._serve_worker, str(self._config.socket))
-        self._config.socket.chmod(0o600)
+        server = await asyncio.start_unix_server(self._serve_worker, sock=local.listen(self._config.socket))
         line = asyncio.create_task(self._line.run())
         watch = asyncio.create_task(self._watch())
         leaving = asyncio.create_task(self._leaving.wait())

@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from offcut.errors import OffcutError, ProtocolError
 from offcut.wire import messages, tokens
+from offcut.wire.certificate import trusting
 
 _log = structlog.get_logger()
 
@@ -67,10 +68,14 @@ class ControllerLine:
         attempt = 0
         while True:
             try:
-                address = json.loads(self._address_file.read_text())["agents"]
+                told = json.loads(self._address_file.read_text())
                 token = tokens.read(self._token_file)
                 async with connect(
-                    address, additional_headers={"Authorization": f"Bearer {token}"}, open_timeout=10, proxy=None
+                    told["agents"],
+                    additional_headers={"Authorization": f"Bearer {token}"},
+                    ssl=trusting(told["certificate"]) if "certificate" in told else None,
+                    open_timeout=10,
+                    proxy=None,
                 ) as socket:
                     attempt = 0
                     if not await self._talk(socket):

@@ -25,6 +25,9 @@ def up(
     horizon: Annotated[
         float | None, typer.Option(help="How long an allocation is expected to last, seconds (default: 120).")
     ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST[:PORT] that agents dial over a network, behind TLS; default: loopback.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with a table [settings].")] = None,
     wait_begin: Annotated[bool, typer.Option(hidden=True, help="Start the windows' clock by request.")] = False,
     preload: Annotated[str, typer.Option(help="Modules that workers want, imported once (a,b).")] = "",
@@ -64,6 +67,7 @@ def up(
         settings=read_settings(config, horizon_s=horizon),
         site=site,
         policy=policy,
+        listen=listen,
         begin=not wait_begin,
     )
     asyncio.run(serve(service))

@@ -35,8 +35,16 @@ class Controller:
     """Single-threaded: everything here runs in one asyncio loop, and `handle` answers an event at once."""
 
     def __init__(
-        self, state: State, journal: Journal, cluster: Cluster, paths: StatePaths, policy: str | None = None
+        self,
+        state: State,
+        journal: Journal,
+        cluster: Cluster,
+        paths: StatePaths,
+        policy: str | None = None,
+        *,
+        host: str = "127.0.0.1",
     ) -> None:
+        """`host`: the name under which members reach this machine."""
         self.state = state
         self.metrics = Metrics()
         self._journal = journal
@@ -45,7 +53,7 @@ class Controller:
         self._tasks: set[asyncio.Task[None]] = set()
         self.solver = Solver(self._solved, policy)
         self.agents = Agents(self._agent_gone)
-        self.rendezvous = Rendezvous(paths, self._rendezvous_changed)
+        self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
         #: Epochs that wait for a rendezvous store.
         self._unsent: dict[str, effects.SetEpoch] = {}
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
