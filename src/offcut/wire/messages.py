@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from offcut.errors import ProtocolError
 
 #: Raised with every change that an older peer could misread.
-VERSION = 1
+VERSION = 2
 
 
 class Message(BaseModel):
@@ -139,6 +139,12 @@ class Stop(Message):
     limit_s: float
 
 
+class HandBack(Message):
+    """The agent's node is to be handed back, as if the queue wanted it: let workers leave, and exit."""
+
+    kind: Literal["hand_back"] = "hand_back"
+
+
 class EpochMember(Message):
     node: str
     incarnation: int
@@ -167,7 +173,7 @@ class Refused(Message):
 FromAgent = Annotated[
     Hello | Ready | Exited | Formed | Trained | Broken | Progress | Note | Heartbeat, Field(discriminator="kind")
 ]
-ToAgent = Annotated[Start | Stop | Epoch | Refused, Field(discriminator="kind")]
+ToAgent = Annotated[Start | Stop | Epoch | HandBack | Refused, Field(discriminator="kind")]
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(FromAgent)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)

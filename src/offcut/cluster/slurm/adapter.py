@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -222,15 +222,19 @@ class SlurmCluster:
         self._figures["looks"] += 1
         wanted, lost = self._take_pilots(view.own, view.time_s)
         held = {
-            node: hole.Held(view.own[pilot.job], pilot.first_end_s)
+            node: hole.Held(row, pilot.first_end_s)
             for node, pilot in self._pilots.items()
-            if pilot.running and pilot.job in view.own
+            if pilot.running and (row := view.own.get(pilot.job or ""))
         }
         found = [c for c in hole.candidates(view, self._site) if c.node not in self._pilots and pilots.takes(c.node)]
         self._account(before, view, len(found) + len(held))
         safe = [c for c in found if not self._rests(c.node, view.time_s)]
         quiet = self._is_quiet()
-        most = 0 if quiet else manners.most_nodes(len(found), len(self._pilots), self._site.max_nodes, self._site.max_share)
+        most = (
+            0
+            if quiet
+            else manners.most_nodes(len(found), len(self._pilots), self._site.max_nodes, self._site.max_share)
+        )
         leave = hole.wanted(view, held, self._site)
         surplus = max(0, len(held) - len(leave) - most)
         # The newest first: they have the least to lose.
@@ -254,7 +258,7 @@ class SlurmCluster:
         self._offered = now
         return tuple(Offer(candidate.node, candidate.until_s) for candidate in news)
 
-    def _take_pilots(self, own: dict[str, JobRow] | Any, asked_s: float) -> tuple[list[str], list[str]]:
+    def _take_pilots(self, own: Mapping[str, JobRow], asked_s: float) -> tuple[list[str], list[str]]:
         """Wanted and lost nodes, by what Slurm showed of our pilots when it was asked at `asked_s`."""
         wanted: list[str] = []
         lost: list[str] = []
@@ -279,6 +283,12 @@ class SlurmCluster:
                     cancel.append(pilot.job)
             elif pilot.leaving:
                 cancel.append(pilot.job)
+            elif pilot.waited and self._is_busy(node):
+                # The queue was faster: our pilot would wait for its job's end.
+                pilot.leaving = pilot.wanted = True
+                wanted.append(node)
+                cancel.append(pilot.job)
+            pilot.waited = fate.what == "waits"
         waiting = [p for p in self._pilots.values() if p.job is not None and not p.running and p.submitted_s < asked_s]
         for pilot in pilots.withdrawn(waiting, asked_s, self._site.pending_limit_s):
             pilot.leaving = True
@@ -313,6 +323,10 @@ class SlurmCluster:
         if before is not None:
             self._figures["idle_node_s"] += idle * (view.time_s - before.time_s)
 
+    def _is_busy(self, node: str) -> bool:
+        row = None if self._view is None else self._view.nodes.get(node)
+        return row is not None and row.state != "idle"
+
     def _rests(self, node: str, now_s: float) -> bool:
         return self._benched.get(node, -math.inf) > now_s
 
@@ -328,9 +342,7 @@ class SlurmCluster:
     async def _submit(self, pilot: Pilot, limit_s: float) -> None:
         try:
             async with self._few:
-                shown = await self._commands.run(
-                    self._plan.command(pilot.node, limit_s), self._plan.script(pilot.node)
-                )
+                shown = await self._commands.run(self._plan.command(pilot.node, limit_s), self._plan.script(pilot.node))
         except ClusterError as error:
             self._pilots.pop(pilot.node, None)
             self._refuse(pilot.node, str(error))

@@ -27,6 +27,8 @@ class Pilot:
     job: str | None
     submitted_s: float
     running: bool = False
+    #: Seen pending.
+    waited: bool = False
     #: When it was to end, when it began to run.
     first_end_s: float | None = None
     #: The controller has been told that the queue wants the node.
@@ -100,7 +102,7 @@ class PilotPlan:
 
 
 def uses_step(site: SlurmSite, partition: PartitionRow) -> bool:
-    """Whether pilots run their agent in a job step. When a GraceTime begins, steps are told and batch scripts are not."""
+    """Whether pilots run their agent in a job step: when a GraceTime begins, steps are told, batch scripts are not."""
     return site.launch == "srun" or (site.launch == "auto" and partition.grace_s > 0)
 
 

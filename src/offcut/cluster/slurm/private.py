@@ -23,13 +23,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from offcut.errors import ClusterError, InputError
 from offcut.wire.forkserver import die_with_parent
 
 _START_PATIENCE_S = 60.0
-_STOP_PATIENCE_S = 20.0
+_STOP_PATIENCE_S = 5.0
 
 #: Slurm's defaults answer a submission after about three seconds; these after a tenth.
 FAST_SCHEDULER = (
@@ -125,10 +126,10 @@ class PrivateSlurm:
         if self._alive("slurmctld"):
             with suppress(ClusterError, subprocess.TimeoutExpired):
                 jobs = self.run("squeue", "--noheader", "--format=%A").split()
-                if jobs:
-                    self.run("scancel", *jobs)
+                with suppress(ClusterError):  # those that wait cannot be sent a signal
                     self.run("scancel", "--full", "--signal=KILL", *jobs)
-                    self._until("no job left", lambda: not self.run("squeue", "--noheader").strip(), 5.0)
+                self.run("scancel", *jobs)
+                self._until("no job left", lambda: not self.run("squeue", "--noheader").strip(), 10.0)
         for process in self._daemons.values():
             process.terminate()
         give_up_s = time.monotonic() + _STOP_PATIENCE_S
@@ -174,7 +175,8 @@ class PrivateSlurm:
 
     def submit(self, script: str, *options: str) -> int:
         """A batch job; its id."""
-        return int(self.run("sbatch", "--parsable", *options, stdin=f"#!/bin/sh\n{script}\n").split(";")[0])
+        command = ("sbatch", "--parsable", "--output=/dev/null", *options)
+        return int(self.run(*command, stdin=f"#!/bin/sh\n{script}\n").split(";")[0])
 
     def strays(self) -> list[int]:
         """Processes of jobs that live: those whose environment names this cluster and a job, and step managers."""
@@ -205,7 +207,6 @@ class PrivateSlurm:
     # -- daemons ----------------------------------------------------------------------------------------------------
 
     def _spawn(self, name: str, argv: Sequence[str]) -> None:
-        parent = os.getpid()
         with (self.directory / "log" / f"{name}.out").open("ab") as out:
             self._daemons[name] = subprocess.Popen(
                 argv,
@@ -214,7 +215,7 @@ class PrivateSlurm:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
-                preexec_fn=lambda: die_with_parent(parent, signal.SIGTERM),
+                preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509
             )
 
     def _kill(self, name: str) -> None:

@@ -1,7 +1,8 @@
 """Reading what Slurm's commands print as JSON: the plugin of 22.05 and before, and data_parser of 23.02 and later.
 
 The two differ in three ways that matter here. A state is a word with a list of flags beside it, or one list with the
-word first; a number is plain, or `{"set": …, "infinite": …, "number": …}`; 23.02 gives a job's planned nodes, 22.05 does not.
+word first; a number is plain, or `{"set": …, "infinite": …, "number": …}`; only the later one gives a job's planned
+nodes.
 Every function takes the whole text and raises ClusterError for what is truncated or of another shape.
 """
 

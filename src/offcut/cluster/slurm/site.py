@@ -103,7 +103,7 @@ def make_site(table: dict[str, Any], where: str) -> SlurmSite:
             raise InputError(f"{where}: unknown key 'slurm.{field}'.", next_step=f"Known: {known}.") from None
         if first["type"] == "missing":
             raise InputError(
-                f"{where}: slurm.{field} is missing.", next_step="For instance: --partition idle; see: sinfo --summarize"
+                f"{where}: slurm.{field} is missing.", next_step="For instance: --partition idle (sinfo lists them)."
             ) from None
         if first["type"] == "string_pattern_mismatch":
             raise InputError(
