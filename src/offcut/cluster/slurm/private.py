@@ -178,6 +178,10 @@ class PrivateSlurm:
         command = ("sbatch", "--parsable", "--output=/dev/null", *options)
         return int(self.run(*command, stdin=f"#!/bin/sh\n{script}\n").split(";")[0])
 
+    def state(self, job: int) -> str:
+        """A job's state, as Slurm calls it; empty where it has forgotten the job."""
+        return self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
+
     def strays(self) -> list[int]:
         """Processes of jobs that live: those whose environment names this cluster and a job, and step managers."""
         wanted = f"SLURM_CONF={self.conf}".encode()
