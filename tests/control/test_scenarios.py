@@ -146,9 +146,7 @@ def test_a_leaving_worker_that_dies_before_its_boundary_is_not_waited_for(world)
     world.never_forms.add("a")
     leaver = world.member("a", "n2")
     world.want("n2")
-    assert_older_is_abandoned(
-        world.send(ev.WorkerExited(time_s=world.now_s, job="a", member=leaver, outcome="lost"))
-    )
+    assert_older_is_abandoned(world.send(ev.WorkerExited(time_s=world.now_s, job="a", member=leaver, outcome="lost")))
 
 
 def test_a_survivor_whose_old_epoch_broke_frees_those_who_hang_in_it(world):
