@@ -210,7 +210,8 @@ def main() -> None:
         return
     print(f"{machine}\n{document['settings']}")
     print(
-        "| system | parameters | event | turns | median ms | p95 ms | stall ms | a step, ms |\n|---|---|---|---|---|---|---|---|"
+        "| system | parameters | event | turns | median ms | p95 ms | stall ms | a step, ms |\n"
+        "|---|---|---|---|---|---|---|---|"
     )
     for row in rows:
         print(_line(row))

@@ -1,1 +1,1 @@
-"""The systems of `benchmarks/resize.py`: the training script of each, how it is started, and how members come and go."""
+"""The systems of `benchmarks/resize.py`: the training script of each, and how its members come and go."""

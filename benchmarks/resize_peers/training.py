@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -98,7 +99,7 @@ class Record:
                 self.steps.append(Step(float(time_s), name, int(pid), int(step), int(world)))
 
     def complete(self, after_s: float, world: int, without: frozenset[int]) -> tuple[float, frozenset[int]] | None:
-        """When the first step after `after_s` was done on all `world` members, none of them in `without`; their pids."""
+        """When a step after `after_s` was first done on all `world` members, none in `without`; their pids."""
         by_step: dict[int, dict[int, float]] = {}
         for step in self.steps:
             if step.time_s > after_s and step.world == world and step.pid not in without:
@@ -115,5 +116,5 @@ class Record:
 def median_gap_s(steps: list[Step], pid: int, last: int = 20) -> float:
     """Median time between the last steps of one process."""
     times = [step.time_s for step in steps if step.pid == pid][-last:]
-    gaps = sorted(b - a for a, b in zip(times, times[1:], strict=False))
+    gaps = sorted(b - a for a, b in pairwise(times))
     return gaps[len(gaps) // 2] if gaps else float("nan")
