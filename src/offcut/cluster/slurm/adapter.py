@@ -288,6 +288,9 @@ class SlurmCluster:
                 pilot.leaving = pilot.wanted = True
                 wanted.append(node)
                 cancel.append(pilot.job)
+            if pilot.running and fate.what == "waits":
+                # A slurmctld that crashed may have forgotten that it had started it.
+                pilot.running, pilot.submitted_s = False, asked_s
             pilot.waited = fate.what == "waits"
         waiting = [p for p in self._pilots.values() if p.job is not None and not p.running and p.submitted_s < asked_s]
         for pilot in pilots.withdrawn(waiting, asked_s, self._site.pending_limit_s):
@@ -295,7 +298,10 @@ class SlurmCluster:
             cancel.append(pilot.job)
             self._bench(pilot.node, asked_s)
             reason = getattr(own.get(pilot.job or ""), "reason", "")
-            self._refuse(pilot.node, f"its pilot {pilot.job} stayed pending: {reason}")
+            said = f"its pilot {pilot.job} stayed pending: {reason}"
+            self._refuse(pilot.node, said)
+            if not hole.waits_for_nodes(reason):
+                self._failed(said)
         known = {pilot.job for pilot in self._pilots.values()}
         submitting = any(pilot.job is None for pilot in self._pilots.values())
         # sbatch may have been given up on our side and have come through on Slurm's.
