@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from offcut.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """`up` makes the log write to this test's standard error, which is closed after it."""
+    yield
+    structlog.reset_defaults()
 
 
 def up(monkeypatch, capsys, *arguments: str) -> str:

@@ -98,6 +98,7 @@ class SlurmCluster:
         if self._pilots:
             _log.info("pilots_adopted", nodes=sorted(self._pilots))
         self._following = asyncio.create_task(self._follow())
+        self._following.add_done_callback(lambda _: self._events.put_nowait(None))
 
     async def _check_submission(self, nodes: Sequence[str]) -> None:
         if not nodes:
@@ -116,6 +117,9 @@ class SlurmCluster:
     async def observe(self) -> AsyncIterator[ClusterEvent]:
         while (event := await self._events.get()) is not None:
             yield event
+        if self._following is not None and self._following.done() and not self._following.cancelled():
+            # Looking ends with `close` only: this is a mistake of ours, and must not go unseen.
+            self._following.result()
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
         now_s = time.time()
@@ -175,7 +179,6 @@ class SlurmCluster:
             await asyncio.sleep(0.2)
         if left:
             _log.error("pilots_left", jobs=left, next_step=f"Run: scancel --name={self._name}")
-        self._events.put_nowait(None)
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
