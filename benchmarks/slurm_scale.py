@@ -152,7 +152,7 @@ def main() -> None:
         row = rows[-1]
         cost = f"first look {row['first_s']:.3f} s   then: read {row['read_s']:.3f} s, decide {row['decide_s']:.3f} s"
         print(
-            f"{form:14} {row['input_mib']:5.1f} MiB   {cost}   peak {row['peak_mib']:.0f} MiB   {row['safe']} nodes safe",
+            f"{form:14} {row['input_mib']:5.1f} MiB   {cost}   peak {row['peak_mib']:.0f} MiB   {row['safe']} safe",
             file=sys.stderr if given.json else sys.stdout,
         )
     if given.json:

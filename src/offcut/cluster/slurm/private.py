@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 from offcut.errors import ClusterError, InputError
 from offcut.wire.forkserver import die_with_parent
@@ -43,7 +44,7 @@ FAST_SCHEDULER = (
 class PrivateConfig:
     """What the cluster is like. `lines` are added to slurm.conf or replace its lines; an empty value removes one."""
 
-    nodes: int = 8
+    names: tuple[str, ...] = tuple(f"n{i:02d}" for i in range(1, 9))
     cpus: int = 1
     memory_mib: int = 1000
     #: PreemptMode and GraceTime of the partition `idle`.
@@ -59,9 +60,10 @@ class PrivateConfig:
     #: Modules that this process imports beside torch.
     preload: tuple[str, ...] = ()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"n{i:02d}" for i in range(1, self.nodes + 1))
+    @classmethod
+    def of(cls, nodes: int, **fields: Any) -> Self:
+        """`nodes` nodes, called n01, n02, …"""
+        return cls(names=tuple(f"n{i:02d}" for i in range(1, nodes + 1)), **fields)
 
 
 def missing() -> str:
@@ -116,7 +118,7 @@ class PrivateSlurm:
             self.start_controller()
             for name in self.config.names:
                 self.start_node(name)
-            self._until("every node idle", lambda: self._idle() == self.config.nodes)
+            self._until("every node idle", lambda: self._idle() == len(self.config.names))
             if self.config.worker_template:
                 self._until("the workers' template", self.worker_template.exists)
         except BaseException:
@@ -266,7 +268,7 @@ def _free_ports(count: int) -> list[int]:
 def _slurm_conf(directory: Path, config: PrivateConfig) -> str:
     host = socket.gethostname().split(".")[0]
     user = getpass.getuser()
-    ports = _free_ports(config.nodes + 1)
+    ports = _free_ports(len(config.names) + 1)
     settings = {
         "ClusterName": "private",
         "SlurmctldHost": f"{host}(127.0.0.1)",
@@ -324,9 +326,8 @@ def main() -> int:
     parser.add_argument("--grace-s", type=int, default=0, help="GraceTime of the partition idle")
     parser.add_argument("--site-defaults", action="store_true", help="Slurm's own scheduler settings, not fast ones")
     given = parser.parse_args()
-    config = PrivateConfig(
-        nodes=given.nodes, grace_s=given.grace_s, scheduler="" if given.site_defaults else FAST_SCHEDULER
-    )
+    scheduler = "" if given.site_defaults else FAST_SCHEDULER
+    config = PrivateConfig.of(given.nodes, grace_s=given.grace_s, scheduler=scheduler)
     cluster = PrivateSlurm(given.directory, config)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
