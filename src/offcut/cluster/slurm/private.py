@@ -47,6 +47,8 @@ class PrivateConfig:
     names: tuple[str, ...] = tuple(f"n{i:02d}" for i in range(1, 9))
     cpus: int = 1
     memory_mib: int = 1000
+    #: Claimed to be on each node; there are none.
+    gpus: int = 0
     #: PreemptMode and GraceTime of the partition `idle`.
     preempt_mode: str = "CANCEL"
     grace_s: int = 0
@@ -110,6 +112,11 @@ class PrivateSlurm:
         for sub in ("state", "spool", "run", "log"):
             (self.directory / sub).mkdir(parents=True, exist_ok=True)
         self.conf.write_text(_slurm_conf(self.directory, self.config))
+        if self.config.gpus:
+            for i in range(self.config.gpus):
+                (self.directory / f"gpu{i}").touch()
+            files = f"{self.directory}/gpu[0-{self.config.gpus - 1}]"
+            (self.directory / "gres.conf").write_text(f"Name=gpu File={files}\n")
         if self.config.worker_template:
             template = [sys.executable, "-m", "offcut.torch.template", str(self.worker_template)]
             self._spawn("workers", [*template, "--preload", ",".join(self.config.preload)])
@@ -303,13 +310,15 @@ def _slurm_conf(directory: Path, config: PrivateConfig) -> str:
         "JobRequeue": "0",
         "PropagateResourceLimits": "NONE",
         "MailProg": "/bin/true",
+        "GresTypes": "gpu" if config.gpus else "",
         **config.lines,
     }
     lines = [f"{name}={value}" for name, value in settings.items() if value]
     shape = f"CPUs={config.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={config.cpus} ThreadsPerCore=1"
+    gres = f" Gres=gpu:{config.gpus}" if config.gpus else ""
     for name, port in zip(config.names, ports[1:], strict=True):
         where = f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
-        lines.append(f"{where} {shape} RealMemory={config.memory_mib} State=UNKNOWN")
+        lines.append(f"{where} {shape} RealMemory={config.memory_mib}{gres} State=UNKNOWN")
     both = f"Nodes={','.join(config.names)} OverSubscribe=EXCLUSIVE MaxTime=INFINITE State=UP"
     lines += [
         f"PartitionName=main {both} Default=YES PriorityTier=10 PreemptMode=OFF DefaultTime=10",
