@@ -113,6 +113,8 @@ class Agent:
                 crew = self._crews.get((message.job, message.incarnation))
                 if crew is not None:
                     crew.leave(message.limit_s)
+            case messages.HandBack():
+                self._leaving.set()
             case messages.Epoch():
                 for (job, _), crew in self._crews.items():
                     if job == message.job:

@@ -48,7 +48,7 @@ class Controller:
         self.state = state
         self.metrics = Metrics()
         self._journal = journal
-        self._cluster = cluster
+        self.cluster = cluster
         self._paths = paths
         self._tasks: set[asyncio.Task[None]] = set()
         self.solver = Solver(self._solved, policy)
@@ -73,20 +73,20 @@ class Controller:
         self._keep(self.agents.watch())
         self._keep(self._note_samples())
         await self._reconcile()
-        async for event in self._cluster.observe():
+        async for event in self.cluster.observe():
             self.handle(event)
 
     async def _reconcile(self) -> None:
         """After a restart: what the journal says and what the cluster holds may differ."""
         now_s = time.time()
-        held = await self._cluster.claimed()
+        held = await self.cluster.claimed()
         known = {node.name for node in self.state.nodes.values() if node.phase != "idle"}
         lost = tuple(sorted(known - held))
         if lost:
             self.handle(events.NodesChanged(time_s=now_s, lost=lost))
         strangers = sorted(held - known)
         if strangers:
-            await self._cluster.release(strangers)
+            await self.cluster.release(strangers)
         # What was idle then may not be now; what is idle now is told by observe().
         idle = tuple(node.name for node in self.state.nodes.values() if node.phase == "idle")
         if idle:
@@ -170,16 +170,19 @@ class Controller:
         if node in self.state.nodes and self.state.nodes[node].phase != "idle":
             _log.info("agent_gone", node=node)
             self.handle(events.NodesChanged(time_s=time.time(), lost=(node,)))
-            self._keep(self._cluster_call(self._cluster.release((node,))))
+            self._keep(self._cluster_call(self.cluster.release((node,))))
 
     # -- effects out --------------------------------------------------------------------------------------------------
 
     def _carry_out(self, effect: effects.Effect) -> None:
         match effect:
             case effects.Release():
-                self._keep(self._cluster_call(self._cluster.release(effect.nodes)))
+                # Both ways: the agent is told at once, and the batch system surely.
+                for node in effect.nodes:
+                    self.agents.send(node, messages.HandBack())
+                self._keep(self._cluster_call(self.cluster.release(effect.nodes)))
             case effects.Claim():
-                self._keep(self._cluster_call(self._cluster.claim(effect.nodes, effect.until_s)))
+                self._keep(self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetEpoch():
                 self._set_epoch(effect)
             case effects.StartWorkers():

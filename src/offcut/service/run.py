@@ -15,11 +15,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from offcut.cluster.local.adapter import LocalCluster
-from offcut.cluster.local.site import LocalSite, ensure_running
 from offcut.control import Settings
 from offcut.errors import OffcutError
 from offcut.model import events
 from offcut.service import app as api
+from offcut.service import clusters
 from offcut.service.controller import Controller
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
@@ -37,7 +37,7 @@ _STOP_PATIENCE_S = 5.0
 class ServiceConfig:
     state_dir: Path
     settings: Settings
-    site: LocalSite
+    site: clusters.Site
     #: A baseline's name or `file.py:function`; None: the exact optimum.
     policy: str | None = None
     #: HOST[:PORT] that agents dial over a network, behind TLS; None: loopback.
@@ -63,9 +63,7 @@ async def serve(config: ServiceConfig) -> None:
 
     journal = Journal(paths.journal)
     state = journal.load(config.settings)
-    await ensure_running(paths.cluster, config.site)
-    cluster = LocalCluster(paths.cluster, paths.address, paths.token)
-    await cluster.connect()
+    cluster = await clusters.connect(config.site, paths)
     controller = Controller(state, journal, cluster, paths, config.policy, host=agents.host)
 
     app = api.build(controller, journal, cluster, paths, token)
@@ -80,7 +78,7 @@ async def serve(config: ServiceConfig) -> None:
     paths.publish_address(
         agents.url(tcp.getsockname()[1]), agents.certificate.public.read_text() if agents.certificate else None
     )
-    if config.begin:
+    if config.begin and isinstance(cluster, LocalCluster):
         cluster.begin()
     _log.info("ready", state_dir=str(paths.root))
     stop = asyncio.create_task(stopping.wait())

@@ -19,6 +19,7 @@ def status(controller: Controller) -> dict[str, Any]:
     return {
         "time_s": now_s,
         "claiming": state.claiming,
+        "cluster": controller.cluster.describe(),
         "events": state.event_id,
         "nodes": [_node(node) for _, node in sorted(state.nodes.items())],
         "jobs": [job(controller, item, now_s) for item in state.jobs.values()],

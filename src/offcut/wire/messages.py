@@ -144,6 +144,12 @@ class Stop(Message):
     limit_s: float
 
 
+class HandBack(Message):
+    """The agent's node is to be handed back, as if the queue wanted it: let workers leave, and exit."""
+
+    kind: Literal["hand_back"] = "hand_back"
+
+
 class EpochMember(Message):
     node: str
     incarnation: int
@@ -175,7 +181,7 @@ class Refused(Message):
 FromAgent = Annotated[
     Hello | Ready | Exited | Formed | Trained | Broken | Progress | Note | Heartbeat, Field(discriminator="kind")
 ]
-ToAgent = Annotated[Start | Stop | Epoch | Refused, Field(discriminator="kind")]
+ToAgent = Annotated[Start | Stop | Epoch | HandBack | Refused, Field(discriminator="kind")]
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(FromAgent)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)
