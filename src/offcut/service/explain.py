@@ -61,6 +61,10 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
         words += decision["words"]
         if not decision["proven"]:
             words.append("The solver ran out of time: this is the best it found, not proven the best there is.")
+    words += [
+        f"{node['name']} is set aside for another {max(0.0, node['until_s'] - time.time()):.0f} s: {node['reason']}."
+        for node in views.aside(controller.state)
+    ]
     booting = len(item.nodes) - item.size
     if item.phase in LIVE and booting > 0:
         words.append(f"{booting} of its {len(item.nodes)} nodes are still on their way into the training.")
