@@ -18,6 +18,7 @@ import structlog
 from offcut.agent.controller import ControllerLine
 from offcut.agent.crew import Crew
 from offcut.agent.launch import Launcher
+from offcut.agent.restart import RestartCrew
 from offcut.wire import local, messages
 
 _log = structlog.get_logger()
@@ -94,7 +95,7 @@ class Agent:
             node=self._config.node,
             pilot=self._config.pilot,
             workers=tuple(
-                messages.WorkerReport(job=job, incarnation=incarnation, ready=crew.ready)
+                messages.WorkerReport(job=job, incarnation=incarnation, ready=crew.ready, address=crew.address)
                 for (job, incarnation), crew in self._crews.items()
             )
             # Their end is about to be reported: until then the controller should not miss them.
@@ -123,7 +124,8 @@ class Agent:
         key = (start.launch.job, start.incarnation)
         if key in self._crews or self._leaving.is_set():
             return
-        crew = Crew(self._config.node, start, self._config.socket, dict(self._config.worker_env), self._line.report)
+        given = self._config.node, start, self._config.socket, dict(self._config.worker_env), self._line.report
+        crew = RestartCrew(*given, host=self._line.host) if start.launch.mode == "restart" else Crew(*given)
         self._crews[key] = crew
         task = asyncio.create_task(self._run(key, crew))
         self._tasks.add(task)

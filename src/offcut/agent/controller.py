@@ -44,6 +44,8 @@ class ControllerLine:
         self._waiting: deque[messages.Message] = deque()
         self._progress: dict[str, messages.Progress] = {}
         self._news = asyncio.Event()
+        #: This node's own address as seen on the way to the controller: other nodes can reach it there.
+        self.host = "127.0.0.1"
 
     def report(self, message: messages.Message) -> None:
         """Send it when the line is up; of a job's progress only the newest is worth sending."""
@@ -78,6 +80,7 @@ class ControllerLine:
                     proxy=None,
                 ) as socket:
                     attempt = 0
+                    self.host = socket.local_address[0]
                     if not await self._talk(socket):
                         return
             except (OSError, ValueError, KeyError, ConnectionClosed, InvalidHandshake, TimeoutError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import jobs, resize
+from offcut.control import jobs, resize, suspects
 from offcut.control.state import JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -51,6 +51,8 @@ def forget(turn: Turn, node: NodeState, why: str, *, died: bool = False) -> None
     if node.job is not None:
         turn.tell(node.job, f"{node.name} {why}")
         job = state.jobs[node.job]
+        if node.worker in ("member", "leaving"):
+            job.excused = True
         resize.detach(turn, job, node, gone=died)
         jobs.check_finishing(turn, job)
 
@@ -115,7 +117,7 @@ def _stop_stray(turn: Turn, job_id: str, member: Member) -> None:
     """It should not run. One that is leaving may still be saving the state: it keeps the time that it was given."""
     job = turn.state.jobs.get(job_id)
     saving = job is not None and member in job.formed
-    limit_s = turn.state.settings.stop_limit_s if saving else 0.0
+    limit_s = turn.state.stop_limit_s(job_id) if saving else 0.0
     turn.emit(StopWorkers, job=job_id, members=(member,), limit_s=limit_s)
 
 
@@ -123,6 +125,7 @@ def _on_worker_missing(turn: Turn, job: JobState, node: NodeState) -> None:
     """The agent does not run the worker that it should: it ended unheard, or the order to start it was lost."""
     job_id, member = job.job.id, node.member
     turn.tell(job_id, f"{node.name} came back without its worker")
+    job.excused = True
     resize.note_gone(turn, job, lambda other: other == member)
     if job.phase == "finishing":
         node.worker = "none"
@@ -149,8 +152,24 @@ def on_release_asked(turn: Turn, event: ev.ReleaseAsked) -> None:
             turn.timer(f"rest:{node.name}", state.settings.rest_s)
 
 
+def set_aside(turn: Turn, node: NodeState) -> None:
+    """Hand the node back, and do not claim it for a while: starts on it fail again and again."""
+    _hand_back(turn, [node])
+    forget(turn, node, "set aside")
+    _keep_aside(turn, node.name)
+
+
+def _keep_aside(turn: Turn, name: str) -> None:
+    settings = turn.state.settings
+    turn.state.aside[name] = suspects.reason(turn.state, name)
+    turn.timer(f"rest:{name}", settings.aside_s)
+    turn.tell(name, f"set aside for {settings.aside_s:g} s: {turn.state.aside[name]}")
+
+
 def end_rest(turn: Turn, name: str) -> None:
     """The node may be claimed again."""
+    if turn.state.aside.pop(name, None) is not None:
+        suspects.forgive(turn.state, name)
     node = turn.state.nodes.get(name)
     if node is not None and node.phase == "idle":
         turn.state.free[name] = None
@@ -181,3 +200,6 @@ def give_up_booting(turn: Turn, name: str) -> None:
     turn.tell(name, f"no answer from its agent within {turn.state.settings.boot_limit_s:g} s: handed back")
     _hand_back(turn, [node])
     forget(turn, node, "did not boot")
+    suspects.note(turn, name, "", "its agent did not answer")
+    if suspects.is_bad(turn.state, name, its_fault=True):
+        _keep_aside(turn, name)

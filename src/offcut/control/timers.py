@@ -25,13 +25,11 @@ def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
         case "ready" | "retry":
             name, _, incarnation = subject.rpartition(":")
             (workers.give_up_starting if purpose == "ready" else workers.retry)(turn, name, int(incarnation))
-        case "join":
+        case "join" | "relaunch":
             if subject in turn.state.jobs:
                 turn.resize(subject, gone=False)
         case "broken":
-            job = turn.state.jobs.get(subject)
-            if job is not None and job.phase == "running":
-                resize.renew(turn, job)
+            workers.renew(turn, subject)
         case "depart":
             if subject in turn.state.jobs:
                 resize.give_up_departing(turn, turn.state.jobs[subject])
