@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import failures, jobs, resize
+from offcut.control import failures, jobs, profiling, resize
 from offcut.control.state import LIVE, JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -95,7 +95,9 @@ def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None:
         return
+    before = job.formed
     if resize.note_formed(turn, job, event.epoch):
+        profiling.note_formed(turn, job, event, before)
         failures.forgive(job, event.step)
     if event.epoch == job.epoch:
         turn.state.timers.pop(f"broken:{event.job}", None)
