@@ -33,9 +33,6 @@ _BEND_LENGTH = 1.5
 _UNEVEN = 0.06**2
 _OWN = 0.03**2
 
-#: Up to here every size is a point of the curve; beyond, about eight for each doubling.
-_ALL_UP_TO = 64
-
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -70,47 +67,49 @@ def shape_at(shape: Shape, sizes: Floats) -> Floats:
     """The shape at `sizes`, an array of the same length."""
     x = np.log2(sizes)
     i = np.minimum(x.astype(np.int64), len(shape) - 2)
-    known = np.asarray(shape)
-    found: Floats = known[i] + (x - i) * (known[i + 1] - known[i])
+    known = np.asarray(shape, np.float64)
+    found: Floats = np.add(known[i], (x - i) * (known[i + 1] - known[i]))
     return found
 
 
 @lru_cache(maxsize=4096)
 def points_of(smallest: int, largest: int) -> tuple[int, ...]:
-    """The sizes at which a curve from `smallest` to `largest` nodes has its points."""
-    sizes = set(range(smallest, min(largest, _ALL_UP_TO) + 1)) | {smallest, largest}
-    n = float(_ALL_UP_TO)
-    while n < largest:
-        sizes.add(max(smallest, round(n)))
-        n *= 2 ** (1 / 8)
-    n_power = 1
-    while n_power <= largest:
-        if n_power >= smallest:
-            sizes.add(n_power)
-        n_power *= 2
+    """The sizes at which a curve from `smallest` to `largest` nodes has its points: two for each doubling.
+
+    More points would follow the posterior's small waves, and the allocator would follow them with resizes that cost
+    more than they gain: in simulation 12 points up to 64 nodes were better than 20 or 64 on every family.
+    """
+    sizes = {smallest, largest}
+    n = 1
+    while n <= largest:
+        sizes |= {size for size in (n, 3 * n) if smallest <= size <= largest}
+        n *= 2
     return tuple(sorted(sizes))
 
 
 @lru_cache(maxsize=256)
 def _prior_variance(sizes: tuple[int, ...]) -> Floats:
     n = np.asarray(sizes, np.float64)
-    return np.asarray(_LEVEL + _SLOPE * np.log2(n) ** 2 + _BEND + _UNEVEN * _uneven(n) + _OWN)
+    variance: Floats = _LEVEL + _SLOPE * np.log2(n) ** 2 + _BEND + _UNEVEN * _uneven(n) + _OWN
+    return variance
 
 
 def _uneven(n: Floats) -> Floats:
     whole = n.astype(np.int64)
-    return ((whole & (whole - 1)) != 0).astype(np.float64)
+    uneven: Floats = ((whole & (whole - 1)) != 0).astype(np.float64)
+    return uneven
 
 
 def _covariance(n: Floats, m: Floats) -> Floats:
     x, y = np.log2(n)[:, None], np.log2(m)[None, :]
-    return np.asarray(
+    covariance: Floats = (
         _LEVEL
         + _SLOPE * x * y
         + _BEND * np.exp(-((x - y) ** 2) / (2 * _BEND_LENGTH**2))
         + _UNEVEN * _uneven(n)[:, None] * _uneven(m)[None, :]
         + _OWN * (n[:, None] == m[None, :])
     )
+    return covariance
 
 
 @lru_cache(maxsize=1024)

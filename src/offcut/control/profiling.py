@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from offcut.advisor import Circumstances, load
+from offcut.advisor.posterior import Posterior
 from offcut.control import admit
 from offcut.control.state import LIVE, JobState, Probe, State
 from offcut.control.turn import Turn
@@ -19,6 +20,8 @@ from offcut.model.events import Member
 
 #: A given curve that is off by this factor between two measured sizes is wrong.
 _CONTRADICTS = 1.25
+#: Curves that differ by less need no new allocation; the next one will use them.
+_WORTH_A_LOOK = 0.02
 
 
 def learns(state: State) -> bool:
@@ -117,7 +120,19 @@ def on_job_measured(turn: Turn, event: ev.JobMeasured) -> None:
         end_probe(turn, job)
     if job.probe is None and job.size == event.size:
         _try_next(turn, job)
-    turn.dirty = True
+    before = known.posterior
+    _refresh_curve(turn, job)
+    turn.dirty |= job.probe is not None or not _alike(before, known.posterior)
+
+
+def _alike(before: Posterior | None, after: Posterior | None) -> bool:
+    """Whether a new allocation is not worth its while: no rate has changed by much against that at the smallest size,
+    which is the job's unit."""
+    if before is None or after is None or before.sizes != after.sizes:
+        return before is after
+    scale = after.rate[0] / before.rate[0]
+    pairs = zip(before.rate, after.rate, strict=True)
+    return all(abs(now - scale * then) <= _WORTH_A_LOOK * scale * then for then, now in pairs)
 
 
 def _usable(turn: Turn, event: ev.JobMeasured) -> bool:
