@@ -96,6 +96,11 @@ def on_job_measured(turn: Turn, event: ev.JobMeasured) -> None:
     if job is None or job.phase not in LIVE or not measures(state) or not _usable(turn, event):
         return
     knowledge = state.knowledge
+    if event.slow_node:
+        turn.tell(
+            event.job, f"{event.rate:.4g} samples/s on {event.size} nodes, held up by {event.slow_node}: left aside"
+        )
+        return
     if event.changed:
         factor = knowledge.shift(event.job, size=event.size, rate=event.rate)
         turn.tell(event.job, f"its speed has changed by {factor - 1:+.0%} at {event.size} nodes: measured anew")

@@ -179,6 +179,8 @@ class JobMeasured:
     span_s: float = 0.0
     settled: bool = True
     changed: bool = False
+    #: A node that slows the whole epoch down; empty: none is known.
+    slow_node: str = ""
     kind: Literal["job_measured"] = "job_measured"
 
 

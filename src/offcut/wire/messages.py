@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from offcut.errors import ProtocolError
 
 #: Raised with every change that an older peer could misread.
-VERSION = 1
+VERSION = 2
 
 
 class Message(BaseModel):
@@ -63,6 +63,8 @@ class Formed(Message):
     job: str
     epoch: int
     step: int
+    #: What the script trains; see `offcut.torch`.
+    fingerprint: str = ""
 
 
 class Trained(Message):
@@ -92,6 +94,18 @@ class Progress(Message):
     samples: int
     loss: float | None = None
     redone: int = 0
+    #: The first rank's clock at the end of that step.
+    clock_s: float | None = None
+
+
+class Pace(Message):
+    """How long the slowest rank of a node worked on a step of late, s, waiting for others left out."""
+
+    kind: Literal["pace"] = "pace"
+    job: str
+    incarnation: int
+    epoch: int
+    own_step_s: float
 
 
 class Note(Message):
@@ -165,7 +179,7 @@ class Refused(Message):
 
 
 FromAgent = Annotated[
-    Hello | Ready | Exited | Formed | Trained | Broken | Progress | Note | Heartbeat, Field(discriminator="kind")
+    Hello | Ready | Exited | Formed | Trained | Broken | Progress | Pace | Note | Heartbeat, Field(discriminator="kind")
 ]
 ToAgent = Annotated[Start | Stop | Epoch | Refused, Field(discriminator="kind")]
 
