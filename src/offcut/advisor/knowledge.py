@@ -233,12 +233,11 @@ class Knowledge:
     def cost_s(self, job: str, what: str, otherwise_s: float) -> float:
         """The job's own median cost, s; else that of all jobs; else `otherwise_s`."""
         known = self.jobs.get(job)
-        own: list[float] = getattr(known.costs, f"{what}_s") if known is not None else []
-        return _median(own or getattr(self.costs, f"{what}_s"), otherwise_s)
-
-
-def _median(values: list[float], otherwise: float) -> float:
-    return sorted(values)[len(values) // 2] if values else otherwise
+        for costs in (None if known is None else known.costs, self.costs):
+            values: list[float] = [] if costs is None else getattr(costs, f"{what}_s")
+            if values:
+                return sorted(values)[len(values) // 2]
+        return otherwise_s
 
 
 def _points(seen: Iterable[Observation], more: float = 0.0) -> list[Point]:

@@ -39,14 +39,16 @@ def costs_s(state: State, job: JobState) -> tuple[float, float]:
 
     A job without a node also waits for its first worker to start.
     """
-    settings, known, its = state.settings, state.knowledge, job.job
-    grow_s, shrink_s = its.grow_cost_s, its.shrink_cost_s
-    if grow_s is None:
-        grow_s = known.cost_s(its.id, "grow", settings.grow_cost_s)
+    known, its = state.knowledge, job.job
+    grow_s, shrink_s = job.resize_costs_s(state.settings)
+    if job.restarts:
+        return grow_s, shrink_s  # its script says nothing from which they could be measured
+    if its.grow_cost_s is None:
+        grow_s = known.cost_s(its.id, "grow", grow_s)
         if not job.nodes:
             grow_s += known.cost_s(its.id, "start", 0.0)
-    if shrink_s is None:
-        shrink_s = known.cost_s(its.id, "shrink", settings.shrink_cost_s)
+    if its.shrink_cost_s is None:
+        shrink_s = known.cost_s(its.id, "shrink", shrink_s)
     return grow_s, shrink_s
 
 
@@ -228,7 +230,7 @@ def note_formed(turn: Turn, job: JobState, event: ev.EpochFormed, before: tuple[
     """An epoch formed, whose members that have the state were `before`: what it cost, and what the job is."""
     if job.trained_since_s is None:
         job.trained_since_s = turn.now_s
-    if not measures(turn.state):
+    if not measures(turn.state) or job.restarts:
         return
     knowledge = turn.state.knowledge
     if event.took_s > 0:
@@ -243,7 +245,7 @@ def note_formed(turn: Turn, job: JobState, event: ev.EpochFormed, before: tuple[
 
 def note_start(turn: Turn, job: JobState, took_s: float) -> None:
     """A worker of the job took so long to become ready."""
-    if measures(turn.state):
+    if measures(turn.state) and not job.restarts:
         turn.state.knowledge.note_cost(job.job.id, "start", took_s)
 
 

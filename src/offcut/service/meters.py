@@ -74,7 +74,7 @@ class Meters:
     def silent(self, now_s: float) -> Iterator[events.Event]:
         """Jobs that run and say nothing."""
         for job in list(self._state.jobs.values()):
-            if job.phase != "running":
+            if job.phase != "running" or job.restarts:
                 self._epochs.pop(job.job.id, None)
                 continue
             found = self._find(now_s, job.job.id, job.epoch)

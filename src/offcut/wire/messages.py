@@ -25,6 +25,8 @@ class WorkerReport(Message):
     job: str
     incarnation: int
     ready: bool
+    #: See `Ready`.
+    address: str = ""
 
 
 class Hello(Message):
@@ -42,6 +44,8 @@ class Ready(Message):
     kind: Literal["ready"] = "ready"
     job: str
     incarnation: int
+    #: In mode `restart`: where the other ranks find this node's first rank, should it be the first of all.
+    address: str = ""
 
 
 class Exited(Message):
@@ -57,7 +61,7 @@ class Exited(Message):
 
 
 class Formed(Message):
-    """The first rank's first step in a new epoch is done."""
+    """The first rank's first step in a new epoch is done; in mode `restart`, its script has been launched (step 0)."""
 
     kind: Literal["formed"] = "formed"
     job: str
@@ -135,6 +139,7 @@ class Launch(Message):
     goal_samples: int | None = None
     checkpoint_age_s: float = 30.0
     hang_limit_s: float = 1800.0
+    restart_grace_s: float = 10.0
     step_records: bool = False
 
 
@@ -153,6 +158,12 @@ class Stop(Message):
     limit_s: float
 
 
+class HandBack(Message):
+    """The agent's node is to be handed back, as if the queue wanted it: let workers leave, and exit."""
+
+    kind: Literal["hand_back"] = "hand_back"
+
+
 class EpochMember(Message):
     node: str
     incarnation: int
@@ -160,7 +171,10 @@ class EpochMember(Message):
 
 
 class Epoch(Message):
-    """The job's newest membership. Ranks count through `members` in order; `store` is the rendezvous store."""
+    """The job's newest membership. Ranks count through `members` in order.
+
+    They find each other at `store`: the rendezvous store, or in mode `restart` what the first member's `Ready` said.
+    """
 
     kind: Literal["epoch"] = "epoch"
     job: str
@@ -181,7 +195,7 @@ class Refused(Message):
 FromAgent = Annotated[
     Hello | Ready | Exited | Formed | Trained | Broken | Progress | Pace | Note | Heartbeat, Field(discriminator="kind")
 ]
-ToAgent = Annotated[Start | Stop | Epoch | Refused, Field(discriminator="kind")]
+ToAgent = Annotated[Start | Stop | Epoch | HandBack | Refused, Field(discriminator="kind")]
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(FromAgent)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)
