@@ -6,7 +6,7 @@
 - `nodes`, `workers`, `jobs`: the handlers
 - `resize`: from assigned nodes to membership epochs
 - `relaunch`: the same for scripts that are ended and launched anew
-- `profiling`: what is learnt of jobs' scaling, and which size to try next
+- `profiling`: what is learnt of jobs' scaling, and which size to try next; `learnt`: the same, told
 - `decide`: from the state to an allocation problem, and from its answer to nodes
 """
 

@@ -7,6 +7,7 @@ has been measured; the rest of the nodes are allocated as always.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import exp
 
 from offcut.advisor import Circumstances, load
 from offcut.advisor.posterior import Posterior
@@ -200,8 +201,6 @@ def _expected_run_s(state: State, job: JobState) -> float:
     goal = job.job.goal_samples
     posterior = state.knowledge.of(job.job.id).posterior
     if goal is not None and own and posterior is not None:
-        from math import exp
-
         newest = own[-1]
         return goal / (newest.size * exp(newest.log_efficiency))
     return state.knowledge.typical_run_s or state.settings.expected_run_s
@@ -236,10 +235,12 @@ def note_formed(turn: Turn, job: JobState, event: ev.EpochFormed, before: tuple[
     if event.took_s > 0:
         grew = not {member.incarnation for member in job.formed} <= {member.incarnation for member in before}
         knowledge.note_cost(job.job.id, "grow" if grew else "shrink", event.took_s)
-    if event.fingerprint and knowledge.join(job.job.id, f"model {event.fingerprint}"):
-        relatives = len(knowledge.families.get(f"model {event.fingerprint}", ()))
+    key = f"model {event.fingerprint}, {job.job.ranks_per_node} a node"
+    if event.fingerprint and knowledge.join(job.job.id, key):
+        relatives = len(knowledge.families.get(key, ()))
         if relatives:
-            turn.tell(job.job.id, f"its like has been seen: it scales as {relatives} jobs of the same model did")
+            jobs = "1 job" if relatives == 1 else f"{relatives} jobs"
+            turn.tell(job.job.id, f"its like has been seen: its curve begins with those of {jobs} of the same model")
             turn.dirty = True
 
 
@@ -260,8 +261,6 @@ def _check_given(turn: Turn, job: JobState) -> None:
     given, known = job.job.curve, turn.state.knowledge.of(job.job.id)
     if given is None or known.contradicted:
         return
-    from math import exp
-
     rates = {o.size: o.size * exp(o.log_efficiency) for o in known.own}
     small, large = min(rates), max(rates)
     if small == large or not given.at(small) or not given.at(large):
