@@ -20,7 +20,7 @@ _LEAST_DEVIATION = 0.01
 class Drift:
     """`take` every rate of one epoch; it says when the level is another than that of the first blocks."""
 
-    __slots__ = ("_block", "_deviation", "_down", "_level", "_medians", "_up")
+    __slots__ = ("_alarmed", "_block", "_deviation", "_down", "_level", "_medians", "_up")
 
     def __init__(self) -> None:
         self._block: list[float] = []
@@ -28,6 +28,7 @@ class Drift:
         self._level = 0.0
         self._deviation = 0.0
         self._up = self._down = 0.0
+        self._alarmed = False
 
     def take(self, rate: float) -> float | None:
         """The new level, samples/s, once the rate has moved away from the old one; else None. Then begin anew."""
@@ -47,6 +48,8 @@ class Drift:
         z = (middle - self._level) / self._deviation
         self._up = max(0.0, self._up + z - _SLACK)
         self._down = max(0.0, self._down - z - _SLACK)
-        if max(self._up, self._down) < _THRESHOLD:
-            return None
-        return math.exp(median(self._medians[-2:]))
+        if self._alarmed:
+            return math.exp(middle)
+        # The block that raises the alarm may have begun before the change: the next one tells the new level.
+        self._alarmed = max(self._up, self._down) >= _THRESHOLD
+        return None

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
-from offcut.advisor.drift import Drift
+from offcut.advisor.drift import BLOCK, Drift
 
 _LEAST_DROPPED = 10
 _LOOK = 5
@@ -98,7 +98,7 @@ class Meter:
             self._rates.append(rate)
             level = self._drift.take(rate)
             if level is not None:
-                recent = list(self._rates)[-2 * _LEAST_VARYING :]
+                recent = list(self._rates)[-BLOCK:]
                 self._rates = deque(recent, maxlen=512)
                 self._next = _AGAIN * len(recent)
                 self._drift = Drift()
