@@ -1,6 +1,6 @@
 """Jobs whose scaling nobody knows: how near do the profilers come to an oracle that knows every curve?
 
-    python benchmarks/profiling.py [--quick] [--json] [--data DIR] [--seeds N] [--processes N]
+    python benchmarks/profiling.py [--quick] [--json] [--data DIR] [--seeds N] [--families F ...]
 
 Each seed draws 512 nodes of the Summit trace (DIR, default $OFFCUT_SHARED/data/summit; without it a generated trace
 like it), a stretch of it, and the order of the jobs. Six jobs run at once and the queue never runs dry. A job is as
@@ -144,7 +144,7 @@ def rows(given: argparse.Namespace, data: Path) -> list[dict[str, Any]]:
     lengths = {"30 min": LENGTHS["30 min"]} if given.quick else LENGTHS
     costs = ("measured",) if given.quick else COSTS
     traces = {seed: trace(data, seed) for seed in range(1, given.seeds + 1)}
-    for family in FAMILIES:
+    for family in given.families:
         for length, (run_s, hours) in lengths.items():
             for cost in costs:
                 profilers = LEAN_PROFILERS if cost == LEAN_COST else PROFILERS
@@ -235,6 +235,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="30-minute jobs at the measured cost; under 4 minutes")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     parser.add_argument("--data", type=Path, help="the directory of the Summit files")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES, help="only these")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=1, help="replays at a time")
     given = parser.parse_args()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from offcut.report.figures import COLOURS
@@ -18,6 +19,14 @@ def scaling_curve(told: Mapping[str, Any], title: str, truth: Mapping[str, Any] 
     """`told` is what `offcut.control.learnt.describe` says; `truth` the true curve (nodes, rate), where it is known."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
+    draw_curve(axes, told, truth)
+    axes.set_title(title)
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_curve(axes: Axes, told: Mapping[str, Any], truth: Mapping[str, Any] | None = None) -> None:
+    """The same without title and legend."""
     pairs = [(n, r) for n, r in zip(told["curve"]["nodes"], told["curve"]["rate"], strict=True) if n > 0]
     # Without a point of its own or its family's the unit is not samples/s: only the shape can be drawn.
     deviation = told["deviation"]
@@ -55,10 +64,7 @@ def scaling_curve(told: Mapping[str, Any], title: str, truth: Mapping[str, Any] 
                 markersize=5 if name == "own" else 4,
                 label=label,
             )
-    axes.set_title(title)
     axes.set_xlabel("nodes")
     axes.set_ylabel("samples/s")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
-    return figure
