@@ -1,6 +1,6 @@
 """What harvesting costs the main queue: the start delay of each of its jobs, with and without offcut, on a real Slurm.
 
-    python benchmarks/slurm_delay.py [--quick] [--json] [--log FILE.swf.gz] [--nodes 8] [--jobs 110] [--length-s 200]
+    python benchmarks/slurm_delay.py [--quick] [--json] [--log FILE.swf.gz] [--nodes 12] [--jobs 110] [--length-s 200]
 
 The first jobs of a real SWF log, compressed in time and scaled to the machine, are submitted to the partition `main` of
 a private Slurm three times: twice with nothing beside them (A and A', which tells how far Slurm differs from itself)
@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--log", type=Path, default=Path(os.environ.get("OFFCUT_SHARED", "../shared"), "data", LOG))
-    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--jobs", type=int, default=110)
     parser.add_argument("--length-s", type=float, default=200.0)
     parser.add_argument("--seed", type=int, default=0, help="of the order of A, A' and B")

@@ -89,7 +89,7 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
     backs = running.client.get("/v1/statistics")["cluster"]["hand_backs"]
     assert [back["node"] for back in backs] == ["n01"]
     assert not backs[0]["killed"], "the agent was done before the queue lost its patience"
-    wait_for("the children of two launches to be gone", lambda: len(children(running, directory)) == 1)
+    wait_for("the children of two launches to be gone", lambda: len(children(running, directory)) == 2)
     assert running.client.post(f"/v1/jobs/{job}/cancel")["state"] == "cancelled"
     wait_for("everything to be gone", lambda: not children(running, directory))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from offcut.agent import devices
+from offcut.agent import devices, leftovers
 from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
 from offcut.errors import ClusterError
 from offcut.wire import local, messages
@@ -61,6 +61,7 @@ class Crew:
         self.done = False
         #: Where other nodes find the first of these ranks; empty where they find each other by other means.
         self.address = ""
+        self._mark = f"{self.launch.directory}#{self.incarnation}"
         self._node = node
         self._socket = socket
         self._report = report
@@ -81,6 +82,7 @@ class Crew:
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "PYTHONUNBUFFERED": "1",
             **self.launch.env,
+            local.ENV_CREW: self._mark,
             local.ENV_JOB: self.launch.job,
             local.ENV_JOB_DIR: self.launch.directory,
             local.ENV_CHECKPOINT_AGE: str(self.launch.checkpoint_age_s),
@@ -108,6 +110,7 @@ class Crew:
                 detail = str(error)
                 self.kill()
             codes = await asyncio.gather(*(self._wait(rank) for rank in self.ranks if rank.running))
+        leftovers.kill_marked(local.ENV_CREW, self._mark)
         self.done = True
         outcome, why = self._outcome(codes, detail)
         self._report(

@@ -99,6 +99,9 @@ def status(
     console.print(job_table(jobs))
     if not job:
         console.print(node_table(shown["nodes"]))
+        for node in shown["aside"]:
+            until = _clock(node["until_s"])
+            console.print(f"{node['name']} is set aside until {until}: {node['reason']}", markup=False)
         if not shown["claiming"]:
             console.print("Claiming is off; turn it on with: offcut release --undo")
 

@@ -33,7 +33,8 @@ def job_table(jobs: list[dict[str, Any]]) -> Table:
             Text(job["state"], style=STATE_STYLE.get(job["state"], "")),
             str(job["size"]),
             job["sizes"],
-            f"{job['steps']:,}",
+            # A script of mode `restart` reports none.
+            f"{job['steps']:,}" if job["mode"] == "session" else "",
             "" if job["loss"] is None else f"{job['loss']:.4f}",
             count(job["rate"]) if job["rate"] else "",
             str(job["steps_redone"]) if job["steps_redone"] else "",

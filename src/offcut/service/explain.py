@@ -61,6 +61,10 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
         words += decision["words"]
         if not decision["proven"]:
             words.append("The solver ran out of time: this is the best it found, not proven the best there is.")
+    words += [
+        f"{node['name']} is set aside for another {max(0.0, node['until_s'] - time.time()):.0f} s: {node['reason']}."
+        for node in views.aside(controller.state)
+    ]
     booting = len(item.nodes) - item.size
     if item.phase in LIVE and booting > 0:
         words.append(f"{booting} of its {len(item.nodes)} nodes are still on their way into the training.")
@@ -70,7 +74,7 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
     if item.restarts:
         costs_s = item.resize_costs_s(controller.state.settings)
         words.append(
-            f"A resize ends its ranks and launches its script anew, so it is counted as {costs_s[0]:g} s of progress "
-            f"to grow and {costs_s[1]:g} s to shrink; its script reports no progress, so nothing of this is measured."
+            f"A resize ends its ranks and launches its script anew: that is counted as {costs_s[0]:g} s of progress "
+            f"lost to grow, {costs_s[1]:g} s to shrink. Nothing of it is measured, for its script reports nothing."
         )
     return words

@@ -31,6 +31,8 @@ ENV_AGENT = "OFFCUT_AGENT"
 ENV_WORKER = "OFFCUT_WORKER"
 ENV_JOB = "OFFCUT_JOB"
 ENV_JOB_DIR = "OFFCUT_JOB_DIR"
+#: The mark of one job's workers on one node, from start to exit: whatever they started carries it too.
+ENV_CREW = "OFFCUT_CREW"
 ENV_GOAL = "OFFCUT_GOAL_SAMPLES"
 ENV_CHECKPOINT_AGE = "OFFCUT_CHECKPOINT_AGE_S"
 ENV_RECORDS = "OFFCUT_STEP_RECORDS"

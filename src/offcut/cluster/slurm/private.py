@@ -49,6 +49,8 @@ class PrivateConfig:
     #: PreemptMode and GraceTime of the partition `idle`.
     preempt_mode: str = "CANCEL"
     grace_s: int = 0
+    #: Added to the line of the partition `idle`, e.g. "AllowAccounts=physics".
+    idle_options: str = ""
     #: Empty: Slurm's own defaults, as at a site that has changed nothing.
     scheduler: str = FAST_SCHEDULER
     lines: Mapping[str, str] = field(default_factory=dict)
@@ -150,8 +152,12 @@ class PrivateSlurm:
         self._spawn("slurmctld", [_program("slurmctld") or "slurmctld", "-D", "-i", "-f", str(self.conf)])
         self._until("slurmctld", self._pings)
 
-    def kill_controller(self) -> None:
-        """As if it had crashed: jobs run on, and every command fails."""
+    def stop_controller(self, *, crash: bool = False) -> None:
+        """Jobs run on, and every command fails. In a crash it does not save what it did last."""
+        if not crash:
+            self._daemons["slurmctld"].terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._daemons["slurmctld"].wait(_STOP_PATIENCE_S)
         self._kill("slurmctld")
 
     def start_node(self, name: str) -> None:
@@ -288,7 +294,7 @@ def _slurm_conf(directory: Path, config: PrivateConfig) -> str:
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": config.scheduler,
         "PriorityType": "priority/basic",
-        "PreemptType": "preempt/partition_prio",
+        "PreemptType": "preempt/none" if config.preempt_mode == "OFF" else "preempt/partition_prio",
         "PreemptMode": config.preempt_mode,
         "KillWait": "2",
         "MinJobAge": "300",
@@ -306,7 +312,7 @@ def _slurm_conf(directory: Path, config: PrivateConfig) -> str:
     lines += [
         f"PartitionName=main {both} Default=YES PriorityTier=10 PreemptMode=OFF DefaultTime=10",
         f"PartitionName=idle {both} PriorityTier=1 PreemptMode={config.preempt_mode} GraceTime={config.grace_s} "
-        "DefaultTime=60",
+        f"DefaultTime=60 {config.idle_options}",
     ]
     return "\n".join(lines) + "\n"
 
