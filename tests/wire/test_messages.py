@@ -17,7 +17,8 @@ FROM_AGENT: list[m.Message] = [
     m.Formed(job="a", epoch=2, step=3),
     m.Trained(job="a", epoch=2, step=3),
     m.Broken(job="a", incarnation=1, epoch=2, detail="ü"),
-    m.Progress(job="a", epoch=2, step=3, samples=4, loss=0.1, redone=5),
+    m.Progress(job="a", epoch=2, step=3, samples=4, loss=0.1, redone=5, clock_s=12.5),
+    m.Pace(job="a", incarnation=1, epoch=2, own_step_s=0.05),
     m.Note(job="a", text="no space left"),
     m.Heartbeat(),
 ]
@@ -26,6 +27,7 @@ TO_AGENT: list[m.Message] = [
     m.Start(launch=LAUNCH, incarnation=4),
     m.Stop(job="a", incarnation=4, limit_s=0.0),
     m.Epoch(job="a", epoch=3, members=(m.EpochMember(node="n1", incarnation=4, ranks=2),), store="h:1", abort=True),
+    m.HandBack(),
     m.Refused(reason="stale", fatal=True),
 ]
 

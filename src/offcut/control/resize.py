@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from offcut.control import admit
+from offcut.control import admit, profiling
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model.effects import AbandonOlder, SetEpoch, StartWorkers
@@ -58,7 +58,9 @@ def restart(turn: Turn, job: JobState, node: NodeState) -> None:
 
 def mark_ready(turn: Turn, job: JobState, node: NodeState) -> None:
     node.worker = "ready"
-    turn.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    limit_at_s = turn.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    if limit_at_s is not None:
+        profiling.note_start(turn, job, turn.now_s - (limit_at_s - turn.state.settings.ready_limit_s))
     turn.resize(job.job.id, gone=False)
 
 
@@ -165,6 +167,7 @@ def note_formed(turn: Turn, job: JobState, epoch: int) -> bool:
         ]
     )
     job.formed_epoch, job.first = epoch, members[0]
+    job.renewals = 0
     job.forming = {newer: members for newer, members in job.forming.items() if newer > epoch}
     return True
 
@@ -209,14 +212,25 @@ def abandon_older(turn: Turn, job: JobState) -> None:
         turn.emit(AbandonOlder, job=job.job.id, members=members)
 
 
+def await_renewal(turn: Turn, job: JobState) -> bool:
+    """Renew the epoch after a while, unless it forms or another is set; False if that is under way already."""
+    key = f"broken:{job.job.id}"
+    if key in turn.state.timers:
+        return False
+    turn.timer(key, turn.state.settings.broken_wait_s * 2.0**job.renewals)
+    return True
+
+
 def renew(turn: Turn, job: JobState) -> None:
     """Set a new epoch with the same members: the last one broke and nobody was found dead."""
+    job.renewals += 1
     set_epoch(turn, job, list(job.members), abort=True)
 
 
 def disband(turn: Turn, job: JobState) -> None:
     """Take all nodes from the job: members leave at their boundary, with the state safe; the rest stop at once."""
     state = turn.state
+    profiling.end_probe(turn, job)
     if job.members:
         previous = job.members
         job.members = ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from offcut.model import Allocation, AllocationProblem, CostModel, Job, ScalingCurve, amdahl
+from offcut.advisor import Knowledge
+from offcut.model import Allocation, AllocationProblem, CostModel, Job
 from offcut.model.events import Member, WorkerExited
 
 #: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers.
@@ -33,6 +34,13 @@ class Settings:
     shrink_cost_s: float = 0.2
     #: The same for a job of mode `restart`: its ranks end, start anew, and go back to their last checkpoint.
     restart_cost_s: float = 30.0
+    #: How scaling curves are learnt: a name or file that `advisor.load` knows. `oracle`: jobs' own curves are believed.
+    profiler: str = "gp"
+    #: At most so many jobs try sizes at once, and none of them for longer than this.
+    max_probes: int = 2
+    probe_limit_s: float = 120.0
+    #: How long a job is expected to run where nothing tells.
+    expected_run_s: float = 1800.0
     #: A ready worker waits this long for others of its job that are starting, so that they join in one resize.
     join_window_s: float = 0.3
     #: A job of mode `restart` waits this long for nodes that are on their way before it is launched anew.
@@ -45,8 +53,13 @@ class Settings:
     stop_limit_s: float = 30.0
     #: The last holders of a job's state have this long to save it before the job goes on elsewhere.
     depart_limit_s: float = 3.0
-    #: If an epoch breaks and nobody is found dead, a new one is set after this.
+    #: If an epoch breaks and nobody is found dead, a new one is set after this; again, after twice as long, and so on.
     broken_wait_s: float = 1.0
+    #: After so many such epochs, of which none formed, its workers are started anew, and that is a failure of the job.
+    most_renewals: int = 6
+    #: A node on which so many starts in a row fail is set aside for this long.
+    forgiven_starts: int = 3
+    aside_s: float = 600.0
     #: A held node that no job wants is handed back after this.
     hold_s: float = 10.0
     #: A script that is past its training has this long to come to its end.
@@ -64,6 +77,15 @@ class Settings:
     solve_again_s: float = 5.0
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStart:
+    """A worker of `job` ended on some node before it took a step there; no job: the node did not boot."""
+
+    time_s: float
+    job: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -93,6 +115,16 @@ class Progress:
 
 
 @dataclass(slots=True)
+class Probe:
+    """A job tries a size for a moment, to see how fast it is there."""
+
+    size: int
+    since_s: float
+    #: The job has had that many nodes: should it lose some, what is left is tried instead.
+    granted: bool = False
+
+
+@dataclass(slots=True)
 class JobState:
     job: Job
     phase: JobPhase
@@ -112,6 +144,9 @@ class JobState:
     first: Member | None = None
     size_since_s: float = 0.0
     failures: int = 0
+    #: How often in a row its epoch broke, with nobody dead, before it formed; and what was heard of it last.
+    renewals: int = 0
+    broken: str = ""
     #: Mode `restart`: when the script was launched last, and the members of that launch that have ended well.
     launched_s: float = 0.0
     done: tuple[Member, ...] = ()
@@ -124,6 +159,9 @@ class JobState:
     #: When the first of its ready workers began to wait for the others.
     joining_since_s: float | None = None
     resizes: int = 0
+    probe: Probe | None = None
+    #: When its first epoch formed.
+    trained_since_s: float | None = None
     ended_s: float | None = None
     reason: str = ""
     #: It will have trained so soon that its successor may start.
@@ -149,11 +187,6 @@ class JobState:
             grow_s if job.grow_cost_s is None else job.grow_cost_s,
             shrink_s if job.shrink_cost_s is None else job.shrink_cost_s,
         )
-
-    @property
-    def curve(self) -> ScalingCurve:
-        """The curve that the allocator uses: the job's own, or Amdahl's law with 2 % serial work."""
-        return self.job.curve or amdahl(self.job.sizes.largest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +220,17 @@ class State:
     #: The newest problem that has no answer yet.
     asked: AllocationProblem | None = None
     decision: Decision | None = None
+    #: What has been learnt of the jobs' scaling and resizes.
+    knowledge: Knowledge = field(default_factory=Knowledge)
     incarnations: int = 0
     #: Timers that have not fired: they are armed again after a restart.
     timers: dict[str, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
+    #: By node: the starts that failed there lately, with no first step of any worker since.
+    failed_starts: dict[str, list[FailedStart]] = field(default_factory=dict)
+    #: Nodes that are not claimed for a while, and why.
+    aside: dict[str, str] = field(default_factory=dict)
 
     def stop_limit_s(self, job_id: str) -> float:
         """How long a worker of this job may take to go when it is told to."""
