@@ -20,8 +20,12 @@ from offcut.cluster.slurm.site import SlurmSite
 from offcut.wire.jobspec import CurveSpec, JobSpec
 
 _NAMES = {
-    **{str: "text", int: "whole number", float: "number", bool: "true or false"},
-    **{CurveSpec: "table", Path: "path"},
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    CurveSpec: "table",
+    Path: "path",
 }
 #: How the constraints that pydantic knows read in a sentence.
 _LIMITS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}", "min_length": "not empty"}
