@@ -57,6 +57,7 @@ def until_steps_at(running, job: str, world: int) -> int:
     return begun() or 0
 
 
+@pytest.mark.timeout(300)
 def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(up: Callable, tmp_path: Path) -> None:
     steps = 400
     running = up(2)
