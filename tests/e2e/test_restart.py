@@ -86,6 +86,8 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
     job = submit(running, AWKWARD, "stubborn", sizes="1:2", restart_grace_s=0.5)
     directory = running.paths.job(job)
     running.until(job, "both nodes", lambda _: launches(directory)[-2:] in (["0/2", "1/2"], ["1/2", "0/2"]))
+    words = running.client.get(f"/v1/jobs/{job}/why")["words"]
+    assert any("launches its script anew" in line and "0 s of progress" in line for line in words), words
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
     running.until(job, "a launch on the other", lambda _: launches(directory)[-1] == "0/1")
     backs = running.client.get("/v1/statistics")["cluster"]["hand_backs"]
