@@ -17,6 +17,9 @@ from offcut.wire.local import worker_name
 
 #: How much of a failed worker's log its report carries.
 _TAIL_BYTES = 4000
+#: A node reports its pace at most this often, over so many steps at least.
+_PACE_S = 2.0
+_PACE_STEPS = 5
 
 
 class Rank:
@@ -33,6 +36,9 @@ class Rank:
         self.finished = False
         self.frozen = False
         self.hung = False
+        #: Epoch, step and seconds of work from which its pace is taken, and the pace since.
+        self.pace_from: tuple[int, int, float] | None = None
+        self.own_step_s: float | None = None
 
     def tell(self, message: dict[str, Any]) -> None:
         if self.line is not None and not self.line.is_closing():
@@ -64,6 +70,7 @@ class Crew:
         self._epoch = 0
         self._stable_step = 0
         self._told_ready = False
+        self._paced_s = 0.0
         directory = Path(self.launch.directory)
         self.ranks = [
             Rank(name := worker_name(node, self.incarnation, i), directory / "logs" / f"{name}.log")
@@ -250,10 +257,16 @@ class Crew:
                             step=message["step"],
                             samples=message["samples"],
                             loss=message["loss"],
+                            clock_s=message["clock_s"],
                         )
                     )
+                self._report_pace(rank, message)
             case "formed":
-                self._report(messages.Formed(job=job, epoch=message["epoch"], step=message["step"]))
+                self._report(
+                    messages.Formed(
+                        job=job, epoch=message["epoch"], step=message["step"], fingerprint=message["fingerprint"]
+                    )
+                )
             case "broken":
                 self._report(
                     messages.Broken(
@@ -268,6 +281,26 @@ class Crew:
                 rank.left = True
             case "note":
                 self._report(messages.Note(job=job, text=message["text"]))
+
+    def _report_pace(self, rank: Rank, beat: dict[str, Any]) -> None:
+        """Now and then: how long this node's ranks work on a step."""
+        here = beat["epoch"], beat["step"], beat["own_s"]
+        if rank.pace_from is None or rank.pace_from[0] != here[0]:
+            rank.pace_from = here
+            return
+        steps = here[1] - rank.pace_from[1]
+        if steps < _PACE_STEPS or time.monotonic() - self._paced_s < _PACE_S:
+            return
+        rank.own_step_s = (here[2] - rank.pace_from[2]) / steps
+        rank.pace_from = here
+        if all(other.own_step_s is not None for other in self.ranks):
+            self._paced_s = time.monotonic()
+            slowest = max(other.own_step_s or 0.0 for other in self.ranks)
+            for other in self.ranks:
+                other.own_step_s = None
+            self._report(
+                messages.Pace(job=self.launch.job, incarnation=self.incarnation, epoch=here[0], own_step_s=slowest)
+            )
 
     def kill_frozen(self, limit_s: float) -> None:
         """End ranks from which nothing has been heard for `limit_s`."""

@@ -21,9 +21,11 @@ from offcut.errors import InputError
 from offcut.torch.batch import Batch, Fetcher
 from offcut.torch.checkpoint import Checkpoints
 from offcut.torch.faults import Faults
+from offcut.torch.fingerprint import fingerprint
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
 from offcut.torch.loader import AheadLoader, Loader
+from offcut.torch.pace import Pace
 from offcut.torch.policy import BatchPolicy
 from offcut.torch.rate import RateRule
 from offcut.torch.reducer import Tally
@@ -108,11 +110,17 @@ class Session:
         self._link = AgentLink.from_environment()
         self._configure(self._link.worker if self._link else "alone")
         self._seat: Seat | Alone = Alone() if self._link is None else self._take_seat(self._link)
+        self._policy = policy
+        self._pace = Pace()
+        self._fingerprint = ""
+        #: The part at hand.
+        self._data: Any = None
         #: Of the last applied step, and whether a boundary has followed it.
         self._tally: Tally | None = None
         self._applied = False
         self._stable_step = 0
         self._stable_samples = 0
+        self._stable_clock_s = 0.0
         self._announced = -1
         self._goal_reached = False
 
@@ -218,13 +226,16 @@ class Session:
             return False
         seat, group = self._seat, self._group()
         self._script_runs(False)
+        self._pace.reduce_begins()
         try:
             tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
         except Abandoned as reason:
+            self._pace.interrupt()
             seat.abandon(str(reason))
             return False
         finally:
             self._script_runs(True)
+        self._pace.reduce_ends()
         # Every member has applied the step before this one, or it could not have taken part in this reduce.
         self._note_stable()
         self._apply(group, tally)
@@ -246,14 +257,17 @@ class Session:
         if self._link is not None:
             self._state.keep_whole()
         self._script_runs(False)
+        self._pace.reduce_begins()
         try:
             # All switch after whole steps only.
             work.reduce(group, [optimizer], switch=False, leaving=False)
         except Abandoned as reason:
+            self._pace.interrupt()
             self._seat.abandon(str(reason))
             return False
         finally:
             self._script_runs(True)
+        self._pace.reduce_ends()
         with self._changing:
             work.update(group, [optimizer])
         return True
@@ -292,6 +306,7 @@ class Session:
                     return
                 self._begin_step(self._group())
             part = work.next_part(self._group())
+            self._data = part.data
             self._script_runs(True)
             yield part
 
@@ -321,18 +336,26 @@ class Session:
 
     def _note_stable(self) -> None:
         self._stable_step, self._stable_samples = self._state.step, self._state.samples
+        self._stable_clock_s = time.monotonic()
 
     def _report(self, group: Group) -> None:
         link, epoch = self._link, group.membership.epoch
         if link is None:
             return
         link.progress(
-            epoch=epoch, step=self._stable_step, samples=self._stable_samples, loss=self.loss, first=group.rank == 0
+            epoch=epoch,
+            step=self._stable_step,
+            samples=self._stable_samples,
+            clock_s=self._stable_clock_s,
+            own_s=self._pace.own_s,
+            loss=self.loss,
+            first=group.rank == 0,
         )
         if self._announced != epoch:
             self._announced = epoch
             if group.rank == 0:
-                link.send("formed", epoch=epoch, step=self._state.step)
+                self._fingerprint = self._fingerprint or fingerprint(self.model, self._policy, self._data)
+                link.send("formed", epoch=epoch, step=self._state.step, fingerprint=self._fingerprint)
 
     # -- boundaries -----------------------------------------------------------------------------------------------
 
@@ -350,10 +373,12 @@ class Session:
         seat, tally, applied = self._seat, self._tally, self._applied
         self._applied = False
         if seat.group is None:
+            self._pace.interrupt()
             seat.enter_next()
         elif applied and tally is not None and (tally.switch or tally.leaving):
             if isinstance(seat, Seat) and seat.group.rank in tally.leaving:
                 seat.leave(save=len(tally.leaving) == seat.group.world and seat.group.rank == 0)
+            self._pace.interrupt()
             seat.enter_next(tally.leaving)
         if self._checkpoints is not None:
             self._checkpoints.publish(self._stable_step)

@@ -1,7 +1,8 @@
 """What an agent, its launcher and its workers tell each other: one JSON object per line over a UNIX socket.
 
-Worker to agent: `hello` (worker, pid), `ready`, `beat` (epoch, step, samples, loss, first; script_s: for how long
-the script has not come back to its session), `formed` (epoch, step),
+Worker to agent: `hello` (worker, pid), `ready`, `beat` (epoch, step, samples, loss, first; clock_s: the worker's
+clock at the end of that step; own_s: for how long it has worked, waiting for others left out; script_s: for how long
+the script has not come back to its session), `formed` (epoch, step, fingerprint),
 `broken` (epoch, detail), `left` (step), `finished` (step), `note` (text).
 Agent to worker: `epoch` (epoch, members, store, abort), `leave` (limit_s).
 Agent to launcher: one `run` per connection. Launcher to agent: `started` (pid), then `exited` (code); the worker is
