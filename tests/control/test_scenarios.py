@@ -823,6 +823,20 @@ def test_a_worker_became_ready_while_the_line_was_cut(world):
     assert only(report(world, "n1", ev.RunningWorker("a", 1, True)), ef.SetEpoch)
 
 
+def test_nobody_waits_for_a_leaving_member_that_its_agent_does_not_know_of(world):
+    """It was told to go, and ended unheard while the agent's line was cut."""
+    world.submit("a", "1:2")
+    world.offer("n1", "n2")
+    world.run(5)
+    world.leave_s = 100.0
+    world.send(ev.JobPaused(time_s=world.now_s, job="a"))
+    assert len(world.state.jobs["a"].formed) == 2
+    for node in ("n1", "n2"):
+        world.processes = {member: p for member, p in world.processes.items() if member.node != node}
+        world.send(ev.AgentReported(time_s=world.now_s, node=node, workers=()))
+    assert world.state.jobs["a"].formed == ()
+
+
 # -- settings ---------------------------------------------------------------------------------------------------------
 
 

@@ -78,6 +78,10 @@ class Controller:
         await self._reconcile()
         async for event in self.cluster.observe():
             self.handle(event)
+            if isinstance(event, events.NodesChanged):
+                # A batch system may give up a node whose agent it could not end: nobody else would tell it.
+                for node in event.lost:
+                    self.agents.send(node, messages.HandBack())
 
     async def _reconcile(self) -> None:
         """After a restart: what the journal says and what the cluster holds may differ."""
