@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -196,6 +197,9 @@ class Controller:
                 self._keep(self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetEpoch():
                 self._set_epoch(effect)
+            case effects.AbandonOlder():
+                for member in effect.members:
+                    self._resend_epoch(effect.job, member.node)
             case effects.StartWorkers():
                 self._start_workers(effect)
             case effects.StopWorkers():
@@ -320,7 +324,11 @@ class Controller:
             self._addresses[Member(node, said.incarnation)] = said.address
 
     def _resend_epoch(self, job_id: str, node: str) -> None:
+        """Tell one agent the newest epoch, and that what is in flight under older ones may never end."""
         job = self.state.jobs.get(job_id)
+        if job_id in self._unsent:
+            self._unsent[job_id] = replace(self._unsent[job_id], abort=True)
+            return
         if job is None or job.epoch == 0 or (job.members and not self._meeting_point(job, job.members)):
             return
         message = self._epoch_message(job, job.epoch, job.members, abort=True)

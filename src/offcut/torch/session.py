@@ -228,7 +228,8 @@ class Session:
         self._script_runs(False)
         self._pace.reduce_begins()
         try:
-            tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
+            save = self._checkpoints is not None and group.rank == 0 and self._checkpoints.due
+            tally = work.reduce(group, work.rest, switch=seat.newer, save=save, leaving=seat.leaving)
         except Abandoned as reason:
             self._pace.interrupt()
             seat.abandon(str(reason))
@@ -260,7 +261,7 @@ class Session:
         self._pace.reduce_begins()
         try:
             # All switch after whole steps only.
-            work.reduce(group, [optimizer], switch=False, leaving=False)
+            work.reduce(group, [optimizer], switch=False, save=False, leaving=False)
         except Abandoned as reason:
             self._pace.interrupt()
             self._seat.abandon(str(reason))
@@ -372,6 +373,8 @@ class Session:
     def _move_on(self) -> None:
         seat, tally, applied = self._seat, self._tally, self._applied
         self._applied = False
+        if applied and tally is not None and seat.group is not None and tally.save and not tally.leaving:
+            self._begin_checkpoint(seat.group)
         if seat.group is None:
             self._pace.interrupt()
             seat.enter_next()
@@ -382,8 +385,13 @@ class Session:
             seat.enter_next(tally.leaving)
         if self._checkpoints is not None:
             self._checkpoints.publish(self._stable_step)
-            if self.rank == 0:
-                self._checkpoints.maybe_begin(self._state.step, self._state.tree)
+
+    def _begin_checkpoint(self, group: Group) -> None:
+        if self._checkpoints is not None:
+            membership = group.membership
+            self._checkpoints.begin(
+                self._state.step, membership.epoch, membership.workers, group.rank, self._state.tree
+            )
 
     def _finish(self) -> None:
         """The final barrier: every member has applied the last step, and the state is kept for the script's end."""
