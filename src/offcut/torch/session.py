@@ -226,16 +226,14 @@ class Session:
             return False
         seat, group = self._seat, self._group()
         self._script_runs(False)
-        self._pace.reduce_begins()
         try:
-            tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
+            with self._pace:
+                tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
         except Abandoned as reason:
-            self._pace.interrupt()
             seat.abandon(str(reason))
             return False
         finally:
             self._script_runs(True)
-        self._pace.reduce_ends()
         # Every member has applied the step before this one, or it could not have taken part in this reduce.
         self._note_stable()
         self._apply(group, tally)
@@ -257,17 +255,15 @@ class Session:
         if self._link is not None:
             self._state.keep_whole()
         self._script_runs(False)
-        self._pace.reduce_begins()
         try:
-            # All switch after whole steps only.
-            work.reduce(group, [optimizer], switch=False, leaving=False)
+            with self._pace:
+                # All switch after whole steps only.
+                work.reduce(group, [optimizer], switch=False, leaving=False)
         except Abandoned as reason:
-            self._pace.interrupt()
             self._seat.abandon(str(reason))
             return False
         finally:
             self._script_runs(True)
-        self._pace.reduce_ends()
         with self._changing:
             work.update(group, [optimizer])
         return True
