@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from offcut.cluster.slurm.site import SlurmSite, make_site
 from offcut.advisor import load
+from offcut.cluster.slurm.site import SlurmSite, make_site
 from offcut.control import Settings
 from offcut.errors import InputError
 
