@@ -149,10 +149,10 @@ class Harvest:
             time.sleep(0.05)
         self.client = Client(self.paths.socket)
         for name in ("a", "b"):
-            sizes = f"1:{slurm.config.nodes}"
+            sizes = f"1:{len(slurm.config.names)}"
             job = {"name": name, "command": [str(TRAIN)], "workdir": str(root), "sizes": sizes}
             self.client.post("/v1/jobs", job)
-        while sum(job["size"] for job in self.client.get("/v1/status")["jobs"]) < slurm.config.nodes:
+        while sum(job["size"] for job in self.client.get("/v1/status")["jobs"]) < len(slurm.config.names):
             if time.monotonic() > give_up_s:
                 raise SystemExit("not every idle node came to be trained on")
             time.sleep(0.1)
@@ -201,7 +201,7 @@ def node_seconds(
 
 def one_phase(phase: str, jobs: Sequence[MainJob], nodes: int) -> tuple[list[Ran], dict[str, Any]]:
     root = Path(tempfile.mkdtemp(prefix="slurm-delay-"))
-    slurm = PrivateSlurm(root / "slurm", PrivateConfig(nodes=nodes, worker_template=phase == "B"))
+    slurm = PrivateSlurm(root / "slurm", PrivateConfig.of(nodes, worker_template=phase == "B"))
     slurm.start()
     harvest = None
     told: dict[str, Any] = {}

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from offcut.wire.jobspec import read_job_file
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -88,6 +90,14 @@ def test_plain_ddp_script_resumes_where_it_was_told_to_go(printed: Callable[...,
     second = printed("ddp_restart.py", "--epochs", "4", "--checkpoint", str(saved))
     assert "resumed at step 28" in second
     assert second.splitlines()[-1] == whole.splitlines()[-1]
+
+
+def test_every_job_file_can_be_read() -> None:
+    modes = {
+        path.name: read_job_file(path).mode for path in EXAMPLES.glob("*.toml") if "offcut submit" in path.read_text()
+    }
+    assert modes["ddp_restart.toml"] == "restart"
+    assert modes["plain.toml"] == "session"
 
 
 def test_every_example_says_what_it_shows_and_has_a_test() -> None:

@@ -105,7 +105,7 @@ class Crew:
             try:
                 await self._prepare()
                 if self._stopping is None:
-                    await asyncio.gather(*(self._start(launcher, rank, i) for i, rank in enumerate(self.ranks)))
+                    await self._start_all(launcher)
             except (ClusterError, OSError) as error:
                 detail = str(error)
                 self.kill()
@@ -123,6 +123,13 @@ class Crew:
                 stable_step=self._stable_step,
             )
         )
+
+    async def _start_all(self, launcher: Launcher) -> None:
+        starts = (self._start(launcher, rank, i) for i, rank in enumerate(self.ranks))
+        # All of them to the end, whatever becomes of one: none may come to be when nobody looks any more.
+        for outcome in await asyncio.gather(*starts, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
 
     async def _prepare(self) -> None:
         """Until the ranks may start."""

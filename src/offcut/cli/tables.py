@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -49,3 +50,22 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
     for node in nodes:
         table.add_row(node["name"], node["phase"], node["job"] or "", node["worker"] if node["job"] else "")
     return table
+
+
+def cluster_lines(cluster: dict[str, Any]) -> list[str]:
+    """What the batch system has to say: nothing for virtual nodes."""
+    if cluster["kind"] != "slurm":
+        return []
+    lines = [
+        f"Slurm, partition {cluster['partition']}, mode {cluster['mode']}: {cluster['held']} nodes held, "
+        f"{cluster['pending']} claims pending, {cluster['offered']} more nodes idle and safe to take."
+    ]
+    if cluster["trouble"]:
+        lines.append(
+            f"[yellow]Slurm does not answer: {escape(cluster['trouble'])} It is asked less often until it does.[/]"
+        )
+    if cluster["paused"]:
+        lines.append(f"[yellow]Claiming pauses: {escape(cluster['paused'])}[/]")
+    if cluster["quiet"]:
+        lines.append("Quiet hours: nothing is held.")
+    return lines

@@ -227,8 +227,13 @@ class Session:
         seat, group = self._seat, self._group()
         self._script_runs(False)
         try:
+<<<<<<< HEAD
             with self._pace:
                 tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
+=======
+            save = self._checkpoints is not None and group.rank == 0 and self._checkpoints.due
+            tally = work.reduce(group, work.rest, switch=seat.newer, save=save, leaving=seat.leaving)
+>>>>>>> main
         except Abandoned as reason:
             seat.abandon(str(reason))
             return False
@@ -256,9 +261,14 @@ class Session:
             self._state.keep_whole()
         self._script_runs(False)
         try:
+<<<<<<< HEAD
             with self._pace:
                 # All switch after whole steps only.
                 work.reduce(group, [optimizer], switch=False, leaving=False)
+=======
+            # All switch after whole steps only.
+            work.reduce(group, [optimizer], switch=False, save=False, leaving=False)
+>>>>>>> main
         except Abandoned as reason:
             self._seat.abandon(str(reason))
             return False
@@ -368,6 +378,8 @@ class Session:
     def _move_on(self) -> None:
         seat, tally, applied = self._seat, self._tally, self._applied
         self._applied = False
+        if applied and tally is not None and seat.group is not None and tally.save and not tally.leaving:
+            self._begin_checkpoint(seat.group)
         if seat.group is None:
             self._pace.interrupt()
             seat.enter_next()
@@ -378,8 +390,13 @@ class Session:
             seat.enter_next(tally.leaving)
         if self._checkpoints is not None:
             self._checkpoints.publish(self._stable_step)
-            if self.rank == 0:
-                self._checkpoints.maybe_begin(self._state.step, self._state.tree)
+
+    def _begin_checkpoint(self, group: Group) -> None:
+        if self._checkpoints is not None:
+            membership = group.membership
+            self._checkpoints.begin(
+                self._state.step, membership.epoch, membership.workers, group.rank, self._state.tree
+            )
 
     def _finish(self) -> None:
         """The final barrier: every member has applied the last step, and the state is kept for the script's end."""
