@@ -227,13 +227,9 @@ class Session:
         seat, group = self._seat, self._group()
         self._script_runs(False)
         try:
-<<<<<<< HEAD
-            with self._pace:
-                tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
-=======
             save = self._checkpoints is not None and group.rank == 0 and self._checkpoints.due
-            tally = work.reduce(group, work.rest, switch=seat.newer, save=save, leaving=seat.leaving)
->>>>>>> main
+            with self._pace:
+                tally = work.reduce(group, work.rest, switch=seat.newer, save=save, leaving=seat.leaving)
         except Abandoned as reason:
             seat.abandon(str(reason))
             return False
@@ -261,14 +257,9 @@ class Session:
             self._state.keep_whole()
         self._script_runs(False)
         try:
-<<<<<<< HEAD
             with self._pace:
                 # All switch after whole steps only.
-                work.reduce(group, [optimizer], switch=False, leaving=False)
-=======
-            # All switch after whole steps only.
-            work.reduce(group, [optimizer], switch=False, save=False, leaving=False)
->>>>>>> main
+                work.reduce(group, [optimizer], switch=False, save=False, leaving=False)
         except Abandoned as reason:
             self._seat.abandon(str(reason))
             return False
