@@ -226,17 +226,15 @@ class Session:
             return False
         seat, group = self._seat, self._group()
         self._script_runs(False)
-        self._pace.reduce_begins()
         try:
             save = self._checkpoints is not None and group.rank == 0 and self._checkpoints.due
-            tally = work.reduce(group, work.rest, switch=seat.newer, save=save, leaving=seat.leaving)
+            with self._pace:
+                tally = work.reduce(group, work.rest, switch=seat.newer, save=save, leaving=seat.leaving)
         except Abandoned as reason:
-            self._pace.interrupt()
             seat.abandon(str(reason))
             return False
         finally:
             self._script_runs(True)
-        self._pace.reduce_ends()
         # Every member has applied the step before this one, or it could not have taken part in this reduce.
         self._note_stable()
         self._apply(group, tally)
@@ -258,17 +256,15 @@ class Session:
         if self._link is not None:
             self._state.keep_whole()
         self._script_runs(False)
-        self._pace.reduce_begins()
         try:
-            # All switch after whole steps only.
-            work.reduce(group, [optimizer], switch=False, save=False, leaving=False)
+            with self._pace:
+                # All switch after whole steps only.
+                work.reduce(group, [optimizer], switch=False, save=False, leaving=False)
         except Abandoned as reason:
-            self._pace.interrupt()
             self._seat.abandon(str(reason))
             return False
         finally:
             self._script_runs(True)
-        self._pace.reduce_ends()
         with self._changing:
             work.update(group, [optimizer])
         return True
