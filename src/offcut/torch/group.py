@@ -110,6 +110,7 @@ class Group:
         #: Whether to stop waiting; whoever forms the group may change it afterwards.
         self.stale = stale
         self._pending: list[Pending] = []
+        self._within: list[Group] = []
         self._gloo: dist.ProcessGroupGloo | None = None
         if self.world > 1:
             self._gloo = self._form()
@@ -199,7 +200,7 @@ class Group:
     def among(self, ranks: Sequence[int], name: str) -> Group:
         """A group of some of the members, this one included: all of `ranks` call it, with the same `name`.
 
-        It ends as this one does: `leave` both.
+        It ends with this one.
         """
         mine = self.membership
         part = MembershipEpoch(
@@ -209,10 +210,14 @@ class Group:
         def stale() -> bool:
             return self.stale()  # which changes once the epoch has formed
 
-        return Group(part, list(ranks).index(self.rank), self._changed, stale)
+        self._within.append(Group(part, list(ranks).index(self.rank), self._changed, stale))
+        return self._within[-1]
 
     def leave(self) -> None:
         """Done with this group: let it go now, or when its pending work has ended."""
+        for part in self._within:
+            part.leave()
+        self._within.clear()
         _left_behind.append(self)
         for group in list(_left_behind):
             group._pending = [pending for pending in group._pending if not pending.done]

@@ -33,6 +33,8 @@ ENV_JOB_DIR = "OFFCUT_JOB_DIR"
 ENV_GOAL = "OFFCUT_GOAL_SAMPLES"
 ENV_CHECKPOINT_AGE = "OFFCUT_CHECKPOINT_AGE_S"
 ENV_RECORDS = "OFFCUT_STEP_RECORDS"
+#: The plan file of a pipeline job.
+ENV_PLANS = "OFFCUT_PLANS"
 
 
 def worker_name(node: str, incarnation: int, local_rank: int) -> str:
