@@ -13,6 +13,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--pace", type=float, default=0.0)
 parser.add_argument("--samples", type=int, default=500)
+parser.add_argument("--slow-at", type=int, default=-1, help="this step takes longer than a node's grace")
 parser.add_argument("--plans")
 arguments = parser.parse_args()
 
@@ -32,7 +33,7 @@ with PipelineSession(
     session.register(schedule)
     for epoch in session.epochs(arguments.epochs):
         for _ in epoch:
-            time.sleep(arguments.pace)
+            time.sleep(3.0 if session.steps == arguments.slow_at else arguments.pace)
             session.step()
             schedule.step()
 
