@@ -10,9 +10,11 @@ demo: .venv/.ready
 
 # Two workers; what starts real agents and trainings runs in one of them, one test after another.
 test: .venv/.ready
+	scripts/install-slurm
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
 
 test-full: .venv/.ready
+	scripts/install-slurm
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: .venv/.ready

@@ -36,6 +36,8 @@ START_S = 72_743.0
 QUICK_HOURS = 72.0
 LISTS = {"diverse": "jobs-imagenet-1001.json.gz", "hpo": "jobs-hpo-shufflenet-1000.json.gz"}
 PUBLISHED = parse_cost("published")
+TITLES = ("width", "list", "jobs", "policy", "T s", "cost", "how", "Uf", "Us", "work", "limit", "resizes", "ev/s")
+FORM = "{:>5} {:>8} {:>5} {:>12} {:>4} {:>15} {:>10}  {:>6} {:>6} {:>6} {:>6} {:>8} {:>6}  {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +117,19 @@ def run(data: Path, *, quick: bool, width: str | None, processes: int) -> list[t
             numbers = [i for i, case in enumerate(wanted) if (case.width, case.jobs) == (nodes, name)]
             if numbers:
                 end_s = START_S + 3600 * QUICK_HOURS if quick and nodes == "full" else None
-                made = _replay(table, jobs, [wanted[i].options for i in numbers], end_s, processes)
+                made = _replay(table, jobs, [wanted[i] for i in numbers], end_s, processes)
                 results.update(zip(numbers, made, strict=True))
     return [(wanted[i], results[i]) for i in sorted(results)]
 
 
 def _replay(
-    windows: Windows, jobs: tuple[ListedJob, ...], options: list[ReplayOptions], end_s: float | None, processes: int
+    windows: Windows, jobs: tuple[ListedJob, ...], cases: list[Case], end_s: float | None, processes: int
 ) -> list[ReplayMetrics]:
-    def tell(share: float) -> None:
-        print(f"\r{len(options)} replays: {share:4.0%}", end="", file=sys.stderr, flush=True)
+    def tell(number: int, found: ReplayMetrics) -> None:
+        print(_row(cases[number], found), file=sys.stderr, flush=True)
 
-    made = sweep(windows, jobs, options, start_s=START_S, end_s=end_s, processes=processes, progress=tell)
-    print(file=sys.stderr)
-    return made
+    options = [case.options for case in cases]
+    return sweep(windows, jobs, options, start_s=START_S, end_s=end_s, processes=processes, finished=tell)
 
 
 def summary(runs: list[tuple[Case, ReplayMetrics]]) -> dict[str, float | None]:
@@ -216,21 +217,21 @@ def main() -> None:
     _print(runs, machine)
 
 
+def _row(case: Case, m: ReplayMetrics) -> str:
+    k = key(case)
+    how = "random" if k["placement"] == "random" else k["accounting"]
+    us = "–" if m.us is None else f"{m.us:.3f}"
+    return FORM.format(
+        k["width"], k["list"], k["concurrency"], k["policy"], f"{k['horizon_s']:g}", k["cost"], how,
+        f"{m.uf:.4f}", us, f"{m.work_share:.4f}", f"{m.work_share_limit:.4f}", m.resizes,
+        f"{m.events_per_s:,.0f}", case.claim,
+    )  # fmt: skip
+
+
 def _print(runs: list[tuple[Case, ReplayMetrics]], machine: dict[str, Any]) -> None:
-    titles = ("width", "list", "jobs", "policy", "T s", "cost", "how", "Uf", "Us", "work", "limit", "resizes", "ev/s")
-    form = "{:>5} {:>8} {:>5} {:>12} {:>4} {:>15} {:>10}  {:>6} {:>6} {:>6} {:>6} {:>8} {:>6}  {}"
-    print(form.format(*titles, "the papers"))
+    print(FORM.format(*TITLES, "the papers"))
     for case, m in runs:
-        k = key(case)
-        how = "random" if k["placement"] == "random" else k["accounting"]
-        us = "–" if m.us is None else f"{m.us:.3f}"
-        print(
-            form.format(
-                k["width"], k["list"], k["concurrency"], k["policy"], f"{k['horizon_s']:g}", k["cost"], how,
-                f"{m.uf:.4f}", us, f"{m.work_share:.4f}", f"{m.work_share_limit:.4f}", m.resizes,
-                f"{m.events_per_s:,.0f}", case.claim,
-            )
-        )  # fmt: skip
+        print(_row(case, m))
     print("\nlosses as shares of the fluid optimum")
     for case, m in runs:
         losses = "  ".join(f"{name} {value:.2%}" for name, value in m.fluid_losses.items())

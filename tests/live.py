@@ -51,6 +51,9 @@ class Running:
         options = ("--nodes", str(self._nodes), "--state", str(self.paths.root), "--log-json", *self._options)
         with (self.paths.root / "controller.log").open("ab") as log:
             self.process = subprocess.Popen([*program, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._connect()
+
+    def _connect(self) -> None:
         self.client = Client(self.paths.socket)
 
     def _answers(self) -> bool:

@@ -13,11 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from offcut.cluster.base import Cluster
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.cluster.local.schedule import Schedule
 from offcut.cluster.local.site import LocalSite, ensure_running
+from offcut.cluster.slurm.adapter import SlurmCluster
+from offcut.cluster.slurm.commands import Commands
+from offcut.cluster.slurm.site import make_site
 from offcut.model.events import ClaimRefused, NodesChanged
 from offcut.wire import tokens
+from slurmed import QUICK, private_slurm  # noqa: F401
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -27,7 +32,7 @@ NODES = ("n01", "n02", "n03")
 class Watched:
     """A cluster, how to play its queue, and everything that it has told so far."""
 
-    def __init__(self, cluster: LocalCluster, want: Callable[[list[str]], Awaitable[None]]) -> None:
+    def __init__(self, cluster: Cluster, want: Callable[[list[str]], Awaitable[None]]) -> None:
         self.cluster = cluster
         self.want = want
         self.offered: list[str] = []
@@ -70,6 +75,29 @@ async def local(directory: Path) -> AsyncIterator[Watched]:
         await cluster.close()
 
 
+@asynccontextmanager
+async def slurm(directory: Path, start_slurm: Callable) -> AsyncIterator[Watched]:
+    private = start_slurm(nodes=len(NODES))
+    tokens.create(directory / "token")
+    files = directory / "cluster", directory, directory / "address.json", directory / "token"
+    cluster = SlurmCluster(make_site(QUICK, "test"), *files, Commands(20.0, private.env))
+
+    async def want(nodes: list[str]) -> None:
+        for node in nodes:
+            busy = private.run("squeue", "--noheader", "--partition=main", f"--nodelist={node}", "--format=%i")
+            if not busy.strip():
+                private.submit("exec sleep 600", "--partition=main", f"--nodelist={node}")
+
+    await cluster.connect()
+    try:
+        yield Watched(cluster, want)
+    finally:
+        await cluster.close()
+        assert private.run("squeue", "--noheader", "--partition=idle", "--format=%i") == ""
+        private.stop()
+        assert private.strays() == []
+
+
 @pytest.fixture
 def directory() -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="offcut-test-"))
@@ -77,9 +105,12 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-@pytest.fixture(params=[local], ids=["local"])
+@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm)])
 def cluster(request: pytest.FixtureRequest, directory: Path):
-    return lambda: request.param(directory)
+    if request.param == "local":
+        return lambda: local(directory)
+    start = request.getfixturevalue("private_slurm")
+    return lambda: slurm(directory, start)
 
 
 def left_behind(directory: Path) -> list[str]:

@@ -120,9 +120,11 @@ def check_state(state: State) -> None:
                 node = state.nodes[member.node]
                 assert (node.job, node.incarnation, node.worker) == (job_id, member.incarnation, "member")
         if job.phase == "finishing":
-            # Its members go one by one, the first of them last.
             alive = [m for m in job.members if m.node in job.nodes and state.nodes[m.node].worker == "member"]
-            assert job.members[0] in alive
+            if job.restarts:
+                assert set(alive) == set(job.members) - set(job.done) != set(), "all have ended well or still run"
+            else:
+                assert job.members[0] in alive, "its members go one by one, the first of them last"
             assert {m.node for m in alive} == set(job.nodes)
             assert f"finish:{job_id}" in state.timers
         assert job.epoch >= max(job.forming, default=0)
@@ -142,6 +144,7 @@ def check_state(state: State) -> None:
             assert f"retry:{name}:{node.incarnation}" in state.timers
         if node.worker == "none" and node.phase == "up":
             assert node.job is None, "a node that is up and assigned has a worker"
+        assert node.worker != "leaving" or state.jobs[node.job or ""].restarts
         if node.worker == "member":
             member_of = state.jobs[node.job or ""]
             assert node.member in member_of.members

@@ -58,6 +58,20 @@ def test_the_next_job_follows_one_that_ended():
     assert state.queue == ["b"]
 
 
+def test_the_next_job_is_let_in_when_one_nears_its_end():
+    state = State(settings=Settings(max_jobs=1))
+    submit(state, "a", "b", "c")
+    offer(state, "n0")
+    give(state, a=1)
+    step(state, ev.JobNearsEnd(time_s=2.0, job="a"))
+    assert names(state) == ["a"], "it does not even train yet"
+    state.jobs["a"].phase = "running"
+    step(state, ev.JobNearsEnd(time_s=3.0, job="a"))
+    assert names(state) == ["a", "b"]
+    step(state, ev.JobNearsEnd(time_s=4.0, job="b"))
+    assert names(state) == ["a", "b"], "one successor for one job"
+
+
 def test_a_higher_priority_is_not_kept_out_by_a_lower_one():
     state = State(settings=Settings(max_jobs=1))
     submit(state, "low")

@@ -15,7 +15,7 @@ from world import World, job
 
 from offcut.control import Settings, State, step
 from offcut.control.state import ENDED
-from offcut.model import Allocation, ScalingCurve, Sizes
+from offcut.model import Allocation, JobMode, ScalingCurve, Sizes
 from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.events import Member
@@ -26,14 +26,16 @@ JOBS = ["a", "b", "c"]
 CURVE = ScalingCurve((1, 8), (1.0, 6.0))
 SIZES = ["1:8", "1,2,4", "2,3", "4", "1:2"]
 
+modes = st.sampled_from(["session", "session", "restart"])
 nodes = st.lists(st.sampled_from(NODES), min_size=1, max_size=4, unique=True).map(tuple)
 any_node = st.sampled_from([*NODES, "unknown"])
 any_job = st.sampled_from([*JOBS, "unknown"])
 any_member = st.builds(Member, any_node, st.integers(0, 12))
 number = st.integers(-1, 12)
 #: What the controller's own clock would never say, and what it would.
+of_job = st.sampled_from(["boot", "hold", "join", "relaunch", "broken", "depart", "finish"])
 any_key = st.one_of(
-    st.builds("{}:{}".format, st.sampled_from(["boot", "hold", "join", "broken", "depart", "finish"]), any_job),
+    st.builds("{}:{}".format, of_job, any_job),
     st.builds("{}:{}:{}".format, st.sampled_from(["ready", "retry"]), any_node, number),
     st.sampled_from(["", "ready", "ready:n0", "nonsense:n0"]),
 )
@@ -67,6 +69,7 @@ garbage = st.one_of(
     ),
     st.builds(ev.EpochFormed, time_s=st.just(0.0), job=any_job, epoch=number, took_s=st.just(0.1), step=number),
     st.builds(ev.EpochBroken, time_s=st.just(0.0), job=any_job, epoch=number, member=any_member),
+    st.builds(ev.JobNearsEnd, time_s=st.just(0.0), job=any_job),
     st.builds(ev.JobTrained, time_s=st.just(0.0), job=any_job, epoch=number),
     st.builds(ev.JobCancelled, time_s=st.just(0.0), job=st.just("unknown")),
     st.builds(ev.JobPaused, time_s=st.just(0.0), job=st.just("unknown")),
@@ -121,17 +124,19 @@ class Cluster(RuleBasedStateMachine):
         solver_waits=st.booleans(),
         hold_s=st.sampled_from([0.5, 10.0]),
         sizes=st.sampled_from(SIZES),
+        mode=modes,
     )
-    def begin(self, sane: bool, solver_waits: bool, hold_s: float, sizes: str) -> None:
+    def begin(self, sane: bool, solver_waits: bool, hold_s: float, sizes: str, mode: JobMode) -> None:
         """Two jobs train."""
         self.world = World(Settings(hold_s=hold_s, boot_limit_s=3.0, ready_limit_s=4.0, finish_limit_s=20.0))
         self.world.offer(*NODES[:6])
         self.world.submit("a", "1:8")
-        self.world.submit("b", sizes, curve=CURVE)
+        self.world.submit("b", sizes, curve=CURVE, mode=mode, hang_limit_s=20.0)
         self.world.run(6)
         self.world.solver_waits = solver_waits
         #: Without nonsense the controller never believes what is not so.
         self.sane = sane
+        self.world.misled = not sane
 
     # -- the queue --------------------------------------------------------------------------------------------------
 
@@ -158,13 +163,18 @@ class Cluster(RuleBasedStateMachine):
         priority=st.integers(0, 1),
         max_failures=st.integers(0, 3),
         curve=st.sampled_from([None, CURVE]),
+        mode=modes,
     )
-    def submit(self, job_id: str, sizes: str, priority: int, max_failures: int, curve: ScalingCurve | None) -> None:
+    def submit(
+        self, job_id: str, sizes: str, priority: int, max_failures: int, curve: ScalingCurve | None, mode: JobMode
+    ) -> None:
         """A job that has ended has a successor."""
         jobs = self.world.state.jobs
         while job_id in jobs and jobs[job_id].phase in ENDED:
             job_id += "+"
-        self.world.submit(job_id, sizes, priority=priority, max_failures=max_failures, curve=curve)
+        self.world.submit(
+            job_id, sizes, priority=priority, max_failures=max_failures, curve=curve, mode=mode, hang_limit_s=20.0
+        )
 
     def known(self, data: st.DataObject, *phases: str) -> str:
         """A job, if possible one in these phases."""

@@ -39,6 +39,8 @@ class Process:
     #: The newest epoch with this member that formed; 0: none yet.
     epoch: int = 0
     leaving: bool = False
+    #: Mode `restart`: an epoch has launched the script here.
+    launched: bool = False
 
 
 @dataclass
@@ -81,6 +83,8 @@ class World:
         self._due: list[Due] = []
         self._numbers = itertools.count()
         self._watch = Watch()
+        #: The controller is told what is not so: no wonder if it believes it.
+        self.misled = False
 
     # -- the controller ---------------------------------------------------------------------------------------------
 
@@ -114,6 +118,8 @@ class World:
                 training.epoch, training.members = effect.epoch, effect.members
                 for member in set(effect.previous) - set(effect.members):
                     self.leave(member)
+                if self.state.jobs[effect.job].restarts:
+                    self._launch(effect)
                 self._in(self.form_s, lambda job=effect.job, epoch=effect.epoch: self._form(job, epoch))
             case ef.Solve():
                 self.questions.append(effect)
@@ -201,6 +207,13 @@ class World:
             self.send(
                 ev.EpochFormed(time_s=self.now_s, job=job_id, epoch=epoch, took_s=self.form_s, step=training.step)
             )
+
+    def _launch(self, effect: ef.SetEpoch) -> None:
+        running = [p.member for p in self.processes.values() if p.job == effect.job and p.launched]
+        assert self.misled or not (effect.members and running), "two launches never run at once"
+        for member in effect.members:
+            if member in self.processes:
+                self.processes[member].launched = True
 
     def train(self, job_id: str, steps: int) -> None:
         self.trainings[job_id].step += steps

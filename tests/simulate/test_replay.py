@@ -81,6 +81,13 @@ class TestByHand:
         assert m.turnaround_mean_s == pytest.approx((40 + 80) / 2)
         assert m.wait_mean_s == pytest.approx(20)
 
+    def test_a_successor_boots_before_the_last_job_has_ended(self, make_job):
+        jobs = [make_job(name, samples=10_000.0, largest=1) for name in ("a", "b")]
+        cost = ResizeCost(grow_s=0.0, shrink_s=0.0, boot_s=20.0, start_s=5.0)
+        m = replay(windows(("n1", 0, 1000), ("n2", 0, 1000)), jobs, replace(EXACT, concurrency=1, cost=cost))
+        # The first trains from 25 s to 125 s; the second is let in at 100 s and goes on where the first ends.
+        assert m.turnaround_mean_s == pytest.approx((125 + 225) / 2)
+
     def test_jobs_come_when_they_are_submitted(self, make_job):
         m = replay(windows(("n1", 0, 1000)), [make_job(samples=1000.0, submit_s=500.0)], EXACT, start_s=0.0)
         assert m.work_node_h == pytest.approx(hours(10))

@@ -53,6 +53,7 @@ EVENTS: list[ev.Event] = [
     ev.WorkerExited(time_s=5.0, job="a-1", member=Member("n1", 1), outcome="failed", detail="x" * 4000, epoch=3),
     ev.EpochFormed(time_s=6.0, job="a-1", epoch=2, took_s=0.1, step=8),
     ev.EpochBroken(time_s=7.0, job="a-1", epoch=2, member=Member("n2", 2), detail="a peer is gone"),
+    ev.JobNearsEnd(time_s=7.5, job="a-1"),
     ev.JobTrained(time_s=8.0, job="a-1", epoch=2),
     ev.JobSubmitted(time_s=9.0, job=JOB),
     ev.JobProgressed(time_s=10.0, job="a-1", epoch=2, step=5, samples=10**15, loss=math.inf),

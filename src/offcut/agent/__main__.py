@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import sys
 from pathlib import Path
 
 from offcut.agent.agent import FREEZE_LIMIT_S, LEAVE_LIMIT_S, Agent, AgentConfig
@@ -37,4 +39,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    code = main()
+    # The node is waited for: an interpreter that takes itself apart in good order would keep it for nothing.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -18,7 +18,8 @@ import structlog
 from offcut.agent.controller import ControllerLine
 from offcut.agent.crew import Crew
 from offcut.agent.launch import Launcher
-from offcut.wire import messages
+from offcut.agent.restart import RestartCrew
+from offcut.wire import local, messages
 
 _log = structlog.get_logger()
 
@@ -62,8 +63,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leaving.set)
-        server = await asyncio.start_unix_server(self._serve_worker, str(self._config.socket))
-        self._config.socket.chmod(0o600)
+        server = await asyncio.start_unix_server(self._serve_worker, sock=local.listen(self._config.socket))
         line = asyncio.create_task(self._line.run())
         watch = asyncio.create_task(self._watch())
         leaving = asyncio.create_task(self._leaving.wait())
@@ -95,7 +95,7 @@ class Agent:
             node=self._config.node,
             pilot=self._config.pilot,
             workers=tuple(
-                messages.WorkerReport(job=job, incarnation=incarnation, ready=crew.ready)
+                messages.WorkerReport(job=job, incarnation=incarnation, ready=crew.ready, address=crew.address)
                 for (job, incarnation), crew in self._crews.items()
             )
             # Their end is about to be reported: until then the controller should not miss them.
@@ -113,6 +113,8 @@ class Agent:
                 crew = self._crews.get((message.job, message.incarnation))
                 if crew is not None:
                     crew.leave(message.limit_s)
+            case messages.HandBack():
+                self._leaving.set()
             case messages.Epoch():
                 for (job, _), crew in self._crews.items():
                     if job == message.job:
@@ -122,7 +124,8 @@ class Agent:
         key = (start.launch.job, start.incarnation)
         if key in self._crews or self._leaving.is_set():
             return
-        crew = Crew(self._config.node, start, self._config.socket, dict(self._config.worker_env), self._line.report)
+        given = self._config.node, start, self._config.socket, dict(self._config.worker_env), self._line.report
+        crew = RestartCrew(*given, host=self._line.host) if start.launch.mode == "restart" else Crew(*given)
         self._crews[key] = crew
         task = asyncio.create_task(self._run(key, crew))
         self._tasks.add(task)

@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from offcut.errors import OffcutError, ProtocolError
 from offcut.wire import messages, tokens
+from offcut.wire.certificate import trusting
 
 _log = structlog.get_logger()
 
@@ -43,6 +44,8 @@ class ControllerLine:
         self._waiting: deque[messages.Message] = deque()
         self._progress: dict[str, messages.Progress] = {}
         self._news = asyncio.Event()
+        #: This node's own address as seen on the way to the controller: other nodes can reach it there.
+        self.host = "127.0.0.1"
 
     def report(self, message: messages.Message) -> None:
         """Send it when the line is up; of a job's progress only the newest is worth sending."""
@@ -67,12 +70,17 @@ class ControllerLine:
         attempt = 0
         while True:
             try:
-                address = json.loads(self._address_file.read_text())["agents"]
+                told = json.loads(self._address_file.read_text())
                 token = tokens.read(self._token_file)
                 async with connect(
-                    address, additional_headers={"Authorization": f"Bearer {token}"}, open_timeout=10, proxy=None
+                    told["agents"],
+                    additional_headers={"Authorization": f"Bearer {token}"},
+                    ssl=trusting(told["certificate"]) if "certificate" in told else None,
+                    open_timeout=10,
+                    proxy=None,
                 ) as socket:
                     attempt = 0
+                    self.host = socket.local_address[0]
                     if not await self._talk(socket):
                         return
             except (OSError, ValueError, KeyError, ConnectionClosed, InvalidHandshake, TimeoutError) as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from offcut.agent import devices
 from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
 from offcut.errors import ClusterError
 from offcut.wire import local, messages
@@ -52,6 +53,10 @@ class Crew:
         self.launch = start.launch
         self.incarnation = start.incarnation
         self.done = False
+        #: Where other nodes find the first of these ranks; empty where they find each other by other means.
+        self.address = ""
+        self._node = node
+        self._socket = socket
         self._report = report
         self._stopping: float | None = None
         self._newest: dict[str, Any] | None = None
@@ -69,7 +74,6 @@ class Crew:
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "PYTHONUNBUFFERED": "1",
             **self.launch.env,
-            local.ENV_AGENT: str(socket),
             local.ENV_JOB: self.launch.job,
             local.ENV_JOB_DIR: self.launch.directory,
             local.ENV_CHECKPOINT_AGE: str(self.launch.checkpoint_age_s),
@@ -90,7 +94,9 @@ class Crew:
         codes: list[int] = []
         if self._stopping is None:
             try:
-                await asyncio.gather(*(self._start(launcher, rank, i) for i, rank in enumerate(self.ranks)))
+                await self._prepare()
+                if self._stopping is None:
+                    await asyncio.gather(*(self._start(launcher, rank, i) for i, rank in enumerate(self.ranks)))
             except (ClusterError, OSError) as error:
                 detail = str(error)
                 self.kill()
@@ -108,6 +114,18 @@ class Crew:
             )
         )
 
+    async def _prepare(self) -> None:
+        """Until the ranks may start."""
+
+    def _rank_env(self, rank: Rank, local_rank: int) -> dict[str, str]:
+        return {
+            **self._env,
+            **devices.rank_env(self._env, local_rank, len(self.ranks)),
+            local.ENV_AGENT: str(self._socket),
+            local.ENV_WORKER: rank.name,
+            "LOCAL_RANK": str(local_rank),
+        }
+
     async def _start(self, launcher: Launcher, rank: Rank, local_rank: int) -> None:
         rank.log.parent.mkdir(parents=True, exist_ok=True)
         command = self.launch.command
@@ -116,7 +134,7 @@ class Crew:
         rank.running = await launcher.start(
             WorkerProcess(
                 command=command,
-                env={**self._env, local.ENV_WORKER: rank.name, "LOCAL_RANK": str(local_rank)},
+                env=self._rank_env(rank, local_rank),
                 workdir=self.launch.workdir,
                 log=rank.log,
                 setup=self.launch.setup,
@@ -125,9 +143,16 @@ class Crew:
         if self._stopping is not None:
             rank.running.kill()
 
-    async def _wait(self, rank: Rank) -> int:
+    @staticmethod
+    async def _exit_code(rank: Rank) -> int:
         assert rank.running is not None
         code = await rank.running.wait()
+        # Its number may be another process's from now on.
+        rank.running = None
+        return code
+
+    async def _wait(self, rank: Rank) -> int:
+        code = await self._exit_code(rank)
         if code != 0 or not (rank.finished or rank.left):
             # A member is all its ranks: without one of them the others are of no use.
             self.kill()
@@ -146,13 +171,16 @@ class Crew:
             return "left", ""
         raised = [rank for rank, code in zip(self.ranks, codes, strict=False) if code > 0]
         if raised:
-            return "failed", _tail(raised[0].log) or "no output"
+            return "failed", tail(raised[0].log) or "no output"
         killed = [code for code in codes if code < 0]
         if killed:
             return "lost", f"killed by signal {-killed[0]}"
-        if all(rank.finished for rank in self.ranks) or self.launch.mode == "restart":
+        if all(rank.finished for rank in self.ranks):
             return "finished", ""
-        return "failed", "the script ended before its session did; does it loop over session.epochs()?"
+        return "failed", (
+            "the script ended before its session did; does it loop over session.epochs()? "
+            "One without a session needs mode 'restart'."
+        )
 
     # -- from the controller and the queue --------------------------------------------------------------------------
 
@@ -241,7 +269,8 @@ class Crew:
                 rank.running.kill()
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
+    """The end of what a rank printed."""
     try:
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)

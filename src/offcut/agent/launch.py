@@ -44,6 +44,10 @@ class Running(Protocol):
         """Its exit code; minus the signal's number if one ended it."""
         ...
 
+    def signal(self, number: int) -> None:
+        """Send a signal to it alone; nothing happens if it is gone."""
+        ...
+
     def kill(self) -> None:
         """End it and all that it started, at once. Again does nothing."""
         ...
@@ -113,6 +117,10 @@ class _Spawned:
         code = await self._process.wait()
         self.kill()
         return code
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
 
     def kill(self) -> None:
         kill_group(self.pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from offcut.cli import allocate, estimate, jobs, nodes, queue, replay, up, windows
+from offcut.cli.certificate import certificate
 from offcut.cli.demo import demo
 from offcut.cli.doctor import doctor
 from offcut.cli.plan import plan
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command("logs")(jobs.logs)
     app.add_typer(nodes.node, name="node")
     app.command("release")(nodes.release)
+    app.command("certificate")(certificate)
     app.command("doctor")(doctor)
     app.command("allocate")(allocate.allocate)
     app.command("windows")(windows.windows)

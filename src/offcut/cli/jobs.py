@@ -22,6 +22,7 @@ def submit(
     weight: Annotated[float | None, typer.Option(help="How much its throughput counts.")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher is served first.")] = None,
     ranks_per_node: Annotated[int | None, typer.Option(help="Training processes on each node.")] = None,
+    mode: Annotated[str | None, typer.Option(help="session, or restart for a script that knows nothing of it.")] = None,
     goal_samples: Annotated[int | None, typer.Option(help="Stop after so many samples.")] = None,
     max_failures: Annotated[int | None, typer.Option(help="Failures in a row that are forgiven.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE for its processes; repeatable.")] = None,
@@ -34,7 +35,8 @@ def submit(
 ) -> None:
     """Submit a malleable training job.
 
-    Examples: `offcut submit train.py --sizes 1:8 --name digits -- --lr 0.1`, `offcut submit job.toml`
+    Examples: `offcut submit train.py --sizes 1:8 --name digits -- --lr 0.1`, `offcut submit job.toml`,
+    `offcut submit ddp.py --mode restart --sizes 1:4`
     """
     from offcut.wire.jobspec import check_files, parse_job, read_job_file
 
@@ -44,6 +46,7 @@ def submit(
         "weight": weight,
         "priority": priority,
         "ranks_per_node": ranks_per_node,
+        "mode": mode,
         "goal_samples": goal_samples,
         "max_failures": max_failures,
         "checkpoint_age_s": checkpoint_age,

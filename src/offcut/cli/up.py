@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +13,18 @@ from offcut.errors import InputError
 
 def up(
     state: StateOption = None,
+    cluster: Annotated[
+        Literal["local", "slurm"], typer.Option(help="Virtual nodes of this machine, or a Slurm's idle nodes.")
+    ] = "local",
+    partition: Annotated[str | None, typer.Option(help="Slurm: where pilots are submitted.")] = None,
+    mode: Annotated[
+        Literal["preemptible", "backfill"] | None,
+        typer.Option(help="Slurm: how its queue gets nodes back (default: preemptible)."),
+    ] = None,
+    account: Annotated[str | None, typer.Option(help="Slurm: charged for pilots.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Slurm: show what would be claimed and why; exit.")
+    ] = False,
     nodes: Annotated[int, typer.Option(min=1, max=256, help="Virtual nodes of the local cluster.")] = 4,
     windows: Annotated[
         Path | None, typer.Option(help="When nodes are idle (node,start_s,end_s); default: always.", dir_okay=False)
@@ -25,45 +37,54 @@ def up(
     horizon: Annotated[
         float | None, typer.Option(help="How long an allocation is expected to last, seconds (default: 120).")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with a table [settings].")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST[:PORT] that agents dial over a network, behind TLS; default: loopback.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file: tables [settings] and [slurm].", dir_okay=False)
+    ] = None,
     wait_begin: Annotated[bool, typer.Option(hidden=True, help="Start the windows' clock by request.")] = False,
     preload: Annotated[str, typer.Option(help="Modules that workers want, imported once (a,b).")] = "",
     log_json: Annotated[bool, typer.Option(help="Log JSON lines instead of text.")] = False,
 ) -> None:
-    """Run a controller with a cluster of virtual nodes on this machine, until Ctrl-C.
+    """Run a controller, until Ctrl-C: with virtual nodes on this machine, or with what a Slurm leaves idle.
 
-    Example: `offcut up --nodes 4 --state /tmp/offcut`, then in another terminal
+    Examples: `offcut up --nodes 4 --state /tmp/offcut`, then in another terminal
     `offcut submit train.py --sizes 1:4 --state /tmp/offcut`.
+    `offcut up --cluster slurm --partition preempt --dry-run`, and without `--dry-run` to begin.
     """
     import asyncio
-    from importlib.util import find_spec
 
     from offcut.cli.logging import configure
-    from offcut.cluster.local.schedule import Schedule
-    from offcut.cluster.local.site import LocalSite
-    from offcut.service.config import read_settings
+    from offcut.service.config import read_settings, read_slurm_site
     from offcut.service.paths import default_state_dir
     from offcut.service.run import ServiceConfig, serve
 
     configure(json_lines=log_json)
-    if find_spec("torch") is None:
-        raise InputError("A controller on this machine needs torch.", next_step="Run: pip install 'offcut[torch]'")
+    root = (state or default_state_dir()).absolute()
+    given = {"partition": partition, "mode": mode, "account": account}
+    site: Any
+    if cluster == "slurm":
+        site = read_slurm_site(config, **given)
+    elif unused := [f"--{name}" for name, value in given.items() if value is not None] + ["--dry-run"] * dry_run:
+        raise InputError(f"up: {unused[0]} is about Slurm.", next_step="Add: --cluster slurm")
+    else:
+        site = _virtual_nodes(nodes, windows, time_scale, grace, preload)
+    if dry_run:
+        from offcut.cli.dry_run import show
+
+        asyncio.run(show(site, root))
+        return
     if policy is not None:
         from offcut.allocate import policy as policies
 
         policies.load(policy)
-    if windows is not None:
-        from offcut.traces.windows import read_windows
-
-        schedule = Schedule.of_trace(read_windows(windows), start_s=0.0, time_scale=time_scale, duration_s=float("inf"))
-    else:
-        schedule = Schedule.always_idle(f"n{i:02d}" for i in range(1, nodes + 1))
-    site = LocalSite(schedule=schedule, grace_s=grace, preload=tuple(name for name in preload.split(",") if name))
     service = ServiceConfig(
-        state_dir=(state or default_state_dir()).absolute(),
+        state_dir=root,
         settings=read_settings(config, horizon_s=horizon),
         site=site,
         policy=policy,
+        listen=listen,
         begin=not wait_begin,
     )
     asyncio.run(serve(service))
@@ -72,3 +93,21 @@ def up(
 
     report = write_report(StatePaths(service.state_dir))
     typer.echo(f"The report is {report}", err=True)
+
+
+def _virtual_nodes(nodes: int, windows: Path | None, time_scale: float, grace_s: float, preload: str) -> Any:
+    """The local cluster that the options describe."""
+    from importlib.util import find_spec
+
+    from offcut.cluster.local.schedule import Schedule
+    from offcut.cluster.local.site import LocalSite
+
+    if find_spec("torch") is None:
+        raise InputError("A controller on this machine needs torch.", next_step="Run: pip install 'offcut[torch]'")
+    if windows is not None:
+        from offcut.traces.windows import read_windows
+
+        schedule = Schedule.of_trace(read_windows(windows), start_s=0.0, time_scale=time_scale, duration_s=float("inf"))
+    else:
+        schedule = Schedule.always_idle(f"n{i:02d}" for i in range(1, nodes + 1))
+    return LocalSite(schedule=schedule, grace_s=grace_s, preload=tuple(name for name in preload.split(",") if name))

@@ -2,4 +2,5 @@
 
 - `base`: what every cluster promises
 - `local`: virtual nodes on this machine
+- `slurm`: a partition of a Slurm
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from offcut.model.events import ClaimRefused, NodesChanged
 
@@ -38,6 +38,14 @@ class Cluster(Protocol):
 
     async def claimed(self) -> frozenset[str]:
         """The nodes that we hold now, as the batch system sees it."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What `offcut status` shows of it: `kind`, and whatever else helps to see what it does and why it does not."""
+        ...
+
+    async def statistics(self) -> dict[str, Any]:
+        """`idle_node_s`: node-seconds left idle so far; `hand_backs`: node, wanted_s, took_s, killed of each."""
         ...
 
     async def close(self) -> None:

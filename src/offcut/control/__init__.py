@@ -5,6 +5,7 @@
 - `step`: which handler answers which event
 - `nodes`, `workers`, `jobs`: the handlers
 - `resize`: from assigned nodes to membership epochs
+- `relaunch`: the same for scripts that are ended and launched anew
 - `decide`: from the state to an allocation problem, and from its answer to nodes
 """
 

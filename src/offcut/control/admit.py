@@ -3,7 +3,8 @@
 Every job that has ever had a node does, until it ends. Of the others, in the order of the queue, as many as could use
 the free nodes are put forward: the allocation gives one of them a node only while that node is worth more there than in
 the jobs that run, so the solver itself decides how many jobs to keep running. `Settings.max_jobs` caps that number. A
-job whose script only comes to its end does not count against the cap: its successor starts before it has gone.
+job that is about to end, or whose script only comes to its end, does not count against the cap: its successor boots
+before it has gone.
 """
 
 from __future__ import annotations
@@ -66,4 +67,4 @@ def _candidates(state: State, running: list[JobState]) -> list[JobState]:
 def _rivals(running: list[JobState], job: JobState) -> int:
     """Started jobs that the job has to wait for: a job of a higher priority is not kept out by those of a lower one."""
     priority = job.job.priority
-    return sum(other.job.priority >= priority for other in running)
+    return sum(other.job.priority >= priority and not other.nears_end for other in running)

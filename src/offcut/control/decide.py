@@ -16,7 +16,7 @@ from offcut.model.effects import Claim, Solve, StartWorkers
 from offcut.model.events import Member
 
 #: In which order a job's nodes are worth keeping: those in the epoch, then those nearest to it.
-_KEEP = {"member": 0, "ready": 1, "starting": 2, "stopped": 3, "none": 4}
+_KEEP = {"member": 0, "leaving": 1, "ready": 2, "starting": 3, "stopped": 4, "none": 5}
 
 #: A resize counts as costing at most this much of the horizon.
 _MOST_OF_HORIZON = 0.9
@@ -28,10 +28,11 @@ def problem(state: State) -> AllocationProblem:
     Throughput is in units of the job's own at its smallest size, so that jobs weigh alike whatever a sample costs.
     """
     settings = state.settings
-    costs_s = settings.grow_cost_s, settings.shrink_cost_s
     # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
     most_s = _MOST_OF_HORIZON * settings.horizon_s
-    requests = tuple([_request(job.job, len(job.nodes), *costs_s, most_s) for job in admit.admitted(state)])
+    requests = tuple(
+        [_request(job.job, len(job.nodes), *job.resize_costs_s(settings), most_s) for job in admit.admitted(state)]
+    )
     held = sum([request.current for request in requests])
     return AllocationProblem(
         nodes=held + len(state.free),
@@ -55,8 +56,8 @@ def _request(job: Job, current: int, grow_cost_s: float, shrink_cost_s: float, m
         current=current,
         weight=job.weight / unit,
         curve=curve,
-        grow_cost_s=min(grow_cost_s if job.grow_cost_s is None else job.grow_cost_s, most_s),
-        shrink_cost_s=min(shrink_cost_s if job.shrink_cost_s is None else job.shrink_cost_s, most_s),
+        grow_cost_s=min(grow_cost_s, most_s),
+        shrink_cost_s=min(shrink_cost_s, most_s),
         priority=job.priority,
     )
 

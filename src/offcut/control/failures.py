@@ -30,6 +30,15 @@ def forgive(job: JobState, step: int) -> None:
         job.failures = 0
 
 
+def count_launch(job: JobState, *, progressed: bool) -> bool:
+    """Count a launch of a script that reports nothing; True if it is one failure too many.
+
+    `progressed`: it ran for long enough to have got further than the launch before it.
+    """
+    job.failures = 1 if progressed else job.failures + 1
+    return job.failures > job.job.max_failures
+
+
 def reason(job: JobState, event: ev.WorkerExited) -> str:
     last = event.detail.strip().splitlines()[-1] if event.detail.strip() else event.outcome
     return f"{job.failures} failures in a row; the last: {last}"

@@ -71,9 +71,16 @@ def on_job_changed(turn: Turn, event: ev.JobChanged) -> None:
         turn.resize(event.job, gone=False)
 
 
+def on_job_nears_end(turn: Turn, event: ev.JobNearsEnd) -> None:
+    job = turn.state.jobs.get(event.job)
+    if job is not None and job.phase == "running" and not job.nears_end:
+        job.nears_end = True
+        turn.dirty = True
+
+
 def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
     job = turn.state.jobs.get(event.job)
-    if job is None or job.phase != "running":
+    if job is None or job.phase != "running" or job.restarts:
         return
     resize.note_formed(turn, job, event.epoch)
     if event.epoch != job.formed_epoch:
@@ -88,7 +95,8 @@ def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
 def begin_finishing(turn: Turn, job: JobState) -> None:
     """A member's script is past its training: the membership stays as it is while all come to their end."""
     job.phase = "finishing"
-    turn.timer(f"finish:{job.job.id}", turn.state.settings.finish_limit_s)
+    limit_s = job.job.hang_limit_s if job.restarts else turn.state.settings.finish_limit_s
+    turn.timer(f"finish:{job.job.id}", limit_s)
     members = {member.incarnation for member in job.members}
     for name in list(job.nodes):
         node = turn.state.nodes[name]
@@ -120,7 +128,8 @@ def on_exit_while_finishing(turn: Turn, job: JobState, node: NodeState, event: e
 
 def reopen(turn: Turn, job: JobState) -> None:
     """The first member was lost before its script came to the end: run the end again, from the final checkpoint."""
-    turn.tell(job.job.id, "its first member was lost while finishing: its script runs its end again")
+    who = "a member" if job.restarts else "its first member"
+    turn.tell(job.job.id, f"{who} was lost while finishing: its script runs its end again")
     resize.disband(turn, job)
     job.phase = "waiting"
     turn.state.timers.pop(f"finish:{job.job.id}", None)
@@ -128,8 +137,11 @@ def reopen(turn: Turn, job: JobState) -> None:
 
 
 def check_finishing(turn: Turn, job: JobState) -> None:
-    """A node of a finishing job went away: did the first member go with it?"""
-    if job.phase == "finishing" and not resize.is_member(turn.state, job, job.members[0]):
+    """A node of a finishing job went away: did one go with it that the end cannot do without?"""
+    if job.phase != "finishing":
+        return
+    needed = [member for member in job.members if member not in job.done] if job.restarts else job.members[:1]
+    if not all(resize.is_member(turn.state, job, member) for member in needed):
         reopen(turn, job)
 
 
@@ -147,5 +159,9 @@ def end(turn: Turn, job: JobState, phase: JobPhase, reason: str) -> None:
 def give_up_finishing(turn: Turn, job_id: str) -> None:
     job = turn.state.jobs.get(job_id)
     if job is not None and job.phase == "finishing":
+        if job.restarts:
+            limit_s = job.job.hang_limit_s
+            end(turn, job, "failed", f"hung: ranks of it still ran {limit_s:g} s after others had come to their end")
+            return
         limit_s = turn.state.settings.finish_limit_s
         end(turn, job, "finished", f"trained; its script was ended {limit_s:g} s after its last step")

@@ -51,6 +51,8 @@ def forget(turn: Turn, node: NodeState, why: str, *, died: bool = False) -> None
     if node.job is not None:
         turn.tell(node.job, f"{node.name} {why}")
         job = state.jobs[node.job]
+        if node.worker in ("member", "leaving"):
+            job.excused = True
         resize.detach(turn, job, node, gone=died)
         jobs.check_finishing(turn, job)
 
@@ -115,7 +117,7 @@ def _stop_stray(turn: Turn, job_id: str, member: Member) -> None:
     """It should not run. One that is leaving may still be saving the state: it keeps the time that it was given."""
     job = turn.state.jobs.get(job_id)
     saving = job is not None and member in job.formed
-    limit_s = turn.state.settings.stop_limit_s if saving else 0.0
+    limit_s = turn.state.stop_limit_s(job_id) if saving else 0.0
     turn.emit(StopWorkers, job=job_id, members=(member,), limit_s=limit_s)
 
 
@@ -123,6 +125,7 @@ def _on_worker_missing(turn: Turn, job: JobState, node: NodeState) -> None:
     """The agent does not run the worker that it should: it ended unheard, or the order to start it was lost."""
     job_id, member = job.job.id, node.member
     turn.tell(job_id, f"{node.name} came back without its worker")
+    job.excused = True
     resize.note_gone(turn, job, lambda other: other == member)
     if job.phase == "finishing":
         node.worker = "none"

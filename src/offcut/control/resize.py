@@ -73,7 +73,7 @@ def is_member(state: State, job: JobState, member: Member) -> bool:
     )
 
 
-def _staying(state: State, job: JobState) -> list[Member]:
+def staying(state: State, job: JobState) -> list[Member]:
     """The members that `is_member` holds for, in order; asked for all of a large job at once, so spelt out."""
     nodes, job_id = state.nodes, job.job.id
     return [
@@ -96,19 +96,19 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     if job.phase not in LIVE:
         return
     state = turn.state
-    stay = _staying(state, job)
+    stay = staying(state, job)
     nodes = [state.nodes[name] for name in job.nodes]
     ready = [node.member for node in nodes if node.worker == "ready"]
     size = job.job.sizes.fit(len(stay) + len(ready))
     if _heirless(job, (stay + ready)[:size]):
         # The state is with members that are leaving: let them save it, then start from what they saved.
         if job.members:
-            _set_epoch(turn, job, [], abort=gone)
+            set_epoch(turn, job, [], abort=gone)
         if f"depart:{job.job.id}" not in state.timers:
             turn.timer(f"depart:{job.job.id}", state.settings.depart_limit_s)
         return
     if gone or len(stay) < len(job.members) or (job.members and job.size not in job.job.sizes):
-        _set_epoch(turn, job, (stay + ready)[:size], abort=gone)
+        set_epoch(turn, job, (stay + ready)[:size], abort=gone)
         return
     if size <= len(stay):
         job.joining_since_s = None
@@ -120,7 +120,7 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
             turn.timer(f"join:{job.job.id}", window_s)
         if turn.now_s < job.joining_since_s + window_s:
             return
-    _set_epoch(turn, job, (stay + ready)[:size], abort=False)
+    set_epoch(turn, job, (stay + ready)[:size], abort=False)
 
 
 def _heirless(job: JobState, members: list[Member]) -> bool:
@@ -174,7 +174,8 @@ def entered(job: JobState, member: Member) -> int:
     return next((epoch for epoch, members in job.forming.items() if member in members), 0)
 
 
-def _set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) -> None:
+def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) -> None:
+    """The job's membership is another from now on."""
     state = turn.state
     previous = job.members
     job.members = tuple(members)
@@ -207,7 +208,7 @@ def await_forming(turn: Turn, job: JobState) -> None:
 
 def renew(turn: Turn, job: JobState) -> None:
     """Set a new epoch with the same members: the last one broke and nobody was found dead."""
-    _set_epoch(turn, job, list(job.members), abort=True)
+    set_epoch(turn, job, list(job.members), abort=True)
 
 
 def disband(turn: Turn, job: JobState) -> None:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from offcut.model import Allocation, AllocationProblem, CostModel, Job, ScalingCurve, amdahl
-from offcut.model.events import Member
+from offcut.model.events import Member, WorkerExited
 
 #: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers.
 NodePhase = Literal["idle", "claimed", "up"]
 #: `none`: no worker of the node's job. `starting`, `ready`: booting, waiting for an epoch. `member`: in the epoch.
-#: `stopped`: ended after a failure, to be started again when its timer fires.
-WorkerPhase = Literal["none", "starting", "ready", "member", "stopped"]
+#: `stopped`: ended after a failure, to be started again when its timer fires. `leaving`: told to go, so that the script
+#: can be launched anew (mode `restart`).
+WorkerPhase = Literal["none", "starting", "ready", "member", "stopped", "leaving"]
 #: `finishing`: the script is past its training and runs to its end.
 JobPhase = Literal["waiting", "running", "paused", "finishing", "finished", "failed", "cancelled"]
 
@@ -30,8 +31,12 @@ class Settings:
     #: Seconds of progress that a resize costs a job that does not say.
     grow_cost_s: float = 0.3
     shrink_cost_s: float = 0.2
+    #: The same for a job of mode `restart`: its ranks end, start anew, and go back to their last checkpoint.
+    restart_cost_s: float = 30.0
     #: A ready worker waits this long for others of its job that are starting, so that they join in one resize.
     join_window_s: float = 0.3
+    #: A job of mode `restart` waits this long for nodes that are on their way before it is launched anew.
+    relaunch_window_s: float = 5.0
     #: A claimed node whose agent has not answered after this is released.
     boot_limit_s: float = 60.0
     #: A worker that has not reported ready after this is ended, and counts as a failure.
@@ -48,6 +53,8 @@ class Settings:
     finish_limit_s: float = 120.0
     #: At most so many jobs run at once; None: as many as the allocation gives nodes to.
     max_jobs: int | None = None
+    #: With such a cap, a job that will end this soon makes room for its successor, which boots meanwhile.
+    successor_lead_s: float = 10.0
     #: Which free nodes a growing job gets: those that became idle `together` with its own, or `random` ones, which is
     #: there to compare with.
     placement: Literal["together", "random"] = "together"
@@ -103,6 +110,12 @@ class JobState:
     first: Member | None = None
     size_since_s: float = 0.0
     failures: int = 0
+    #: Mode `restart`: when the script was launched last, and the members of that launch that have ended well.
+    launched_s: float = 0.0
+    done: tuple[Member, ...] = ()
+    #: How the launch failed, and whether it could not but fail, for it lost a node or was told to go.
+    fault: WorkerExited | None = None
+    excused: bool = True
     #: The newest epoch and the furthest stable step at which a failure was counted.
     failure_epoch: int = -1
     failure_step: int = -1
@@ -111,11 +124,29 @@ class JobState:
     resizes: int = 0
     ended_s: float | None = None
     reason: str = ""
+    #: It will have trained so soon that its successor may start.
+    nears_end: bool = False
     progress: Progress = field(default_factory=Progress, compare=False)
 
     @property
     def size(self) -> int:
         return len(self.members)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a resize ends its ranks and launches its script anew."""
+        return self.job.mode == "restart"
+
+    def resize_costs_s(self, settings: Settings) -> tuple[float, float]:
+        """Seconds of progress that growing and shrinking cost: what the job says, or else what its mode costs."""
+        job = self.job
+        grow_s, shrink_s = settings.grow_cost_s, settings.shrink_cost_s
+        if self.restarts:
+            grow_s = shrink_s = settings.restart_cost_s
+        return (
+            grow_s if job.grow_cost_s is None else job.grow_cost_s,
+            shrink_s if job.shrink_cost_s is None else job.shrink_cost_s,
+        )
 
     @property
     def curve(self) -> ScalingCurve:
@@ -159,3 +190,8 @@ class State:
     timers: dict[str, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
+
+    def stop_limit_s(self, job_id: str) -> float:
+        """How long a worker of this job may take to go when it is told to."""
+        job = self.jobs.get(job_id)
+        return job.job.restart_grace_s if job is not None and job.restarts else self.settings.stop_limit_s

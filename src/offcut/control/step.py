@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from offcut.control import decide, jobs, nodes, resize, timers, workers
+from offcut.control import decide, jobs, nodes, relaunch, resize, timers, workers
 from offcut.control.state import State
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -22,6 +22,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     ev.WorkerExited: workers.on_worker_exited,
     ev.EpochFormed: workers.on_epoch_formed,
     ev.EpochBroken: workers.on_epoch_broken,
+    ev.JobNearsEnd: jobs.on_job_nears_end,
     ev.JobTrained: jobs.on_job_trained,
     ev.JobSubmitted: jobs.on_job_submitted,
     ev.JobNoted: jobs.on_job_noted,
@@ -49,8 +50,12 @@ def step(state: State, event: ev.Event) -> list[Effect]:
     state.event_id += 1
     turn = Turn(state, state.now_s)
     _HANDLERS[type(event)](turn, event)
-    for job_id, gone in turn.resized.items():
-        resize.settle(turn, state.jobs[job_id], gone=gone)
+    for job_id, gone in list(turn.resized.items()):
+        job = state.jobs[job_id]
+        if job.restarts:
+            relaunch.settle(turn, job)
+        else:
+            resize.settle(turn, job, gone=gone)
     turn.emit_stops()
     if turn.dirty:
         decide.ask(turn)

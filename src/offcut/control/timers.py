@@ -25,7 +25,7 @@ def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
         case "ready" | "retry":
             name, _, incarnation = subject.rpartition(":")
             (workers.give_up_starting if purpose == "ready" else workers.retry)(turn, name, int(incarnation))
-        case "join":
+        case "join" | "relaunch":
             if subject in turn.state.jobs:
                 turn.resize(subject, gone=False)
         case "broken":

@@ -47,6 +47,5 @@ class Turn:
         self.stopped.setdefault(job, []).append(member)
 
     def emit_stops(self) -> None:
-        limit_s = self.state.settings.stop_limit_s
         for job, members in self.stopped.items():
-            self.emit(StopWorkers, job=job, members=tuple(members), limit_s=limit_s)
+            self.emit(StopWorkers, job=job, members=tuple(members), limit_s=self.state.stop_limit_s(job))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import failures, jobs, resize
+from offcut.control import failures, jobs, relaunch, resize
 from offcut.control.state import LIVE, JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -37,7 +37,9 @@ def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
     job, node = found
     was_member = node.worker == "member"
     turn.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
-    if job.phase == "finishing":
+    if job.restarts and (was_member or node.worker == "leaving"):
+        relaunch.on_exit(turn, job, node, event)
+    elif job.phase == "finishing":
         jobs.on_exit_while_finishing(turn, job, node, event)
     elif event.outcome == "finished" and was_member:
         jobs.begin_finishing(turn, job)
@@ -86,7 +88,8 @@ def give_up_starting(turn: Turn, name: str, incarnation: int) -> None:
         job=node.job,
         member=node.member,
         outcome="failed",
-        detail=f"not ready within {limit_s:g} s: does the script reach session.epochs()?",
+        detail=f"not ready within {limit_s:g} s"
+        + ("" if job.restarts else ": does the script reach session.epochs()?"),
     )
     _on_failure(turn, job, node, event, was_member=False)
 
@@ -99,13 +102,14 @@ def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
         failures.forgive(job, event.step)
     if event.epoch == job.epoch:
         turn.state.timers.pop(f"broken:{event.job}", None)
-        turn.tell(event.job, f"size {job.size} after {1000 * event.took_s:.0f} ms, at step {event.step}")
+        what = "script launched" if job.restarts else f"at step {event.step}"
+        turn.tell(event.job, f"size {job.size} after {1000 * event.took_s:.0f} ms, {what}")
 
 
 def on_epoch_broken(turn: Turn, event: ev.EpochBroken) -> None:
     """Deaths are reported by agents and by cut connections, and bring an epoch of their own; this is for the rest."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.phase not in LIVE or event.epoch > job.epoch:
+    if job is None or job.phase not in LIVE or event.epoch > job.epoch or job.restarts:
         return
     if event.epoch < job.epoch:
         # One of the old members was lost on the way to the next epoch: others may still wait for what it owes them.

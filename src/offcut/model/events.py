@@ -120,6 +120,15 @@ class EpochFormed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobNearsEnd:
+    """At its present rate the job will have trained within `Settings.successor_lead_s`."""
+
+    time_s: float
+    job: str
+    kind: Literal["job_nears_end"] = "job_nears_end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobTrained:
     """The members of `epoch` have passed the job's last step; their scripts run to their end."""
 
@@ -254,6 +263,7 @@ Event = (
     | WorkerExited
     | EpochFormed
     | EpochBroken
+    | JobNearsEnd
     | JobTrained
     | JobSubmitted
     | JobProgressed

@@ -1,6 +1,7 @@
 """The running controller: events in, effects out.
 
 - `paths`: what lies where in the state directory, and the lock on it
+- `clusters`: which cluster it works with
 - `controller`: journal, step, effects: the loop
 - `agents`: connections of agents, and noticing when one is gone
 - `solver`: allocation problems answered in a process of their own

@@ -1,4 +1,5 @@
-"""The controller's configuration file: TOML, one table `[settings]` with the fields of `control.Settings`."""
+"""The controller's configuration file: TOML, a table `[settings]` with the fields of `control.Settings`, and a table
+`[slurm]` with those of `cluster.slurm.site.SlurmSite`."""
 
 from __future__ import annotations
 
@@ -9,15 +10,17 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from offcut.cluster.slurm.site import SlurmSite, make_site
 from offcut.control import Settings
 from offcut.errors import InputError
 
+_TABLES = {"settings", "slurm"}
 _SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
 
 
 def read_settings(path: Path | None, **given: Any) -> Settings:
     """Settings from a file, overridden by what is `given` and not None. InputError names file and field."""
-    values = _table(path) if path is not None else {}
+    values = _table(path, "settings") if path is not None else {}
     values |= {name: value for name, value in given.items() if value is not None}
     where = str(path) if path is not None else "options"
     known = {field.name for field in fields(Settings)}
@@ -39,17 +42,24 @@ def read_settings(path: Path | None, **given: Any) -> Settings:
     return settings
 
 
-def _table(path: Path) -> dict[str, Any]:
+def read_slurm_site(path: Path | None, **given: Any) -> SlurmSite:
+    """The site of a file's table `[slurm]`, overridden by what is `given` and not None. InputError as above."""
+    values = _table(path, "slurm") if path is not None else {}
+    values |= {name: value for name, value in given.items() if value is not None}
+    return make_site(values, str(path) if path is not None else "options")
+
+
+def _table(path: Path, name: str) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.", next_step="Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not TOML: {error}.") from None
-    unknown = sorted(set(data) - {"settings"})
+    unknown = sorted(set(data) - _TABLES)
     if unknown:
-        raise InputError(f"{path}: unknown key '{unknown[0]}'.", next_step="The file has one table: [settings].")
-    table = data.get("settings", {})
+        raise InputError(f"{path}: unknown key '{unknown[0]}'.", next_step="The file has tables [settings], [slurm].")
+    table = data.get(name, {})
     if not isinstance(table, dict):
-        raise InputError(f"{path}: 'settings' is no table.", next_step="Write [settings] and fields below it.")
+        raise InputError(f"{path}: '{name}' is no table.", next_step=f"Write [{name}] and fields below it.")
     return table

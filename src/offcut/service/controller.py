@@ -35,19 +35,29 @@ class Controller:
     """Single-threaded: everything here runs in one asyncio loop, and `handle` answers an event at once."""
 
     def __init__(
-        self, state: State, journal: Journal, cluster: Cluster, paths: StatePaths, policy: str | None = None
+        self,
+        state: State,
+        journal: Journal,
+        cluster: Cluster,
+        paths: StatePaths,
+        policy: str | None = None,
+        *,
+        host: str = "127.0.0.1",
     ) -> None:
+        """`host`: the name under which members reach this machine."""
         self.state = state
         self.metrics = Metrics()
         self._journal = journal
-        self._cluster = cluster
+        self.cluster = cluster
         self._paths = paths
         self._tasks: set[asyncio.Task[None]] = set()
         self.solver = Solver(self._solved, policy)
         self.agents = Agents(self._agent_gone)
-        self.rendezvous = Rendezvous(paths, self._rendezvous_changed)
+        self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
         #: Epochs that wait for a rendezvous store.
         self._unsent: dict[str, effects.SetEpoch] = {}
+        #: Where the first rank of a member is found that is still to be launched, or was (mode `restart`).
+        self._addresses: dict[Member, str] = {}
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
         #: The cluster is going away because we are: what is asked of it now is of no use.
@@ -63,20 +73,20 @@ class Controller:
         self._keep(self.agents.watch())
         self._keep(self._note_samples())
         await self._reconcile()
-        async for event in self._cluster.observe():
+        async for event in self.cluster.observe():
             self.handle(event)
 
     async def _reconcile(self) -> None:
         """After a restart: what the journal says and what the cluster holds may differ."""
         now_s = time.time()
-        held = await self._cluster.claimed()
+        held = await self.cluster.claimed()
         known = {node.name for node in self.state.nodes.values() if node.phase != "idle"}
         lost = tuple(sorted(known - held))
         if lost:
             self.handle(events.NodesChanged(time_s=now_s, lost=lost))
         strangers = sorted(held - known)
         if strangers:
-            await self._cluster.release(strangers)
+            await self.cluster.release(strangers)
         # What was idle then may not be now; what is idle now is told by observe().
         idle = tuple(node.name for node in self.state.nodes.values() if node.phase == "idle")
         if idle:
@@ -142,6 +152,11 @@ class Controller:
     def _progressed(self, event: events.JobProgressed) -> None:
         step(self.state, event)
         self.metrics.progressed(event.time_s, event.job, event.samples)
+        job = self.state.jobs.get(event.job)
+        if job is not None and job.phase == "running" and not job.nears_end and job.job.goal_samples is not None:
+            left = job.job.goal_samples - event.samples
+            if left <= self.state.settings.successor_lead_s * self.metrics.rate(event.time_s, event.job):
+                self.handle(events.JobNearsEnd(time_s=event.time_s, job=event.job))
 
     def _solved(self, version: int, answer: Allocation | str) -> None:
         now_s = time.time()
@@ -155,16 +170,19 @@ class Controller:
         if node in self.state.nodes and self.state.nodes[node].phase != "idle":
             _log.info("agent_gone", node=node)
             self.handle(events.NodesChanged(time_s=time.time(), lost=(node,)))
-            self._keep(self._cluster_call(self._cluster.release((node,))))
+            self._keep(self._cluster_call(self.cluster.release((node,))))
 
     # -- effects out --------------------------------------------------------------------------------------------------
 
     def _carry_out(self, effect: effects.Effect) -> None:
         match effect:
             case effects.Release():
-                self._keep(self._cluster_call(self._cluster.release(effect.nodes)))
+                # Both ways: the agent is told at once, and the batch system surely.
+                for node in effect.nodes:
+                    self.agents.send(node, messages.HandBack())
+                self._keep(self._cluster_call(self.cluster.release(effect.nodes)))
             case effects.Claim():
-                self._keep(self._cluster_call(self._cluster.claim(effect.nodes, effect.until_s)))
+                self._keep(self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetEpoch():
                 self._set_epoch(effect)
             case effects.StartWorkers():
@@ -215,6 +233,7 @@ class Controller:
             goal_samples=job.goal_samples,
             checkpoint_age_s=job.checkpoint_age_s,
             hang_limit_s=job.hang_limit_s,
+            restart_grace_s=job.restart_grace_s,
             step_records=job.step_records,
         )
 
@@ -224,7 +243,7 @@ class Controller:
         self.metrics.epoch_set(now_s, effect.job, effect.epoch, len(effect.members), len(effect.previous))
         if not effect.members and job.phase in ENDED:
             self.metrics.job_stopped(now_s, effect.job)
-        if effect.members and self.rendezvous.address is None:
+        if effect.members and not self._meeting_point(job, effect.members):
             self._unsent[effect.job] = effect
             return
         self._unsent.pop(effect.job, None)
@@ -241,9 +260,15 @@ class Controller:
                 messages.EpochMember(node=member.node, incarnation=member.incarnation, ranks=ranks)
                 for member in members
             ),
-            store=self.rendezvous.address or "",
+            store=self._meeting_point(job, members),
             abort=abort,
         )
+
+    def _meeting_point(self, job: JobState, members: tuple[Member, ...]) -> str:
+        """Where the members find each other; empty where that is not known yet."""
+        if job.restarts:
+            return self._addresses.get(members[0], "") if members else ""
+        return self.rendezvous.address or ""
 
     def _rendezvous_changed(self) -> None:
         for effect in list(self._unsent.values()):
@@ -272,24 +297,35 @@ class Controller:
             self.handle(events.NodesBooted(time_s=now_s, nodes=(hello.node,)))
             return
         running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready) for w in hello.workers)
+        for worker in hello.workers:
+            self._note_address(hello.node, worker)
         self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running))
         # What it missed while it was cut off.
         for job in {worker.job for worker in hello.workers}:
             self._resend_epoch(job, hello.node)
 
+    def _note_address(self, node: str, said: messages.Ready | messages.WorkerReport) -> None:
+        if said.address:
+            self._addresses[Member(node, said.incarnation)] = said.address
+
     def _resend_epoch(self, job_id: str, node: str) -> None:
         job = self.state.jobs.get(job_id)
-        if job is None or job.epoch == 0:
+        if job is None or job.epoch == 0 or (job.members and not self._meeting_point(job, job.members)):
             return
-        self.agents.send(node, self._epoch_message(job, job.epoch, job.members, abort=True))
+        message = self._epoch_message(job, job.epoch, job.members, abort=True)
+        # If this node is where the others of a launch meet, they may have been waiting for its word.
+        for other in {node, *(member.node for member in job.members)} if job.restarts else {node}:
+            self.agents.send(other, message)
 
     def agent_said(self, node: str, message: messages.FromAgent) -> None:
         now_s = time.time()
         match message:
             case messages.Ready():
                 member = Member(node, message.incarnation)
+                self._note_address(node, message)
                 self.handle(events.WorkersReady(time_s=now_s, job=message.job, members=(member,)))
             case messages.Exited():
+                self._addresses.pop(Member(node, message.incarnation), None)
                 self.handle(
                     events.WorkerExited(
                         time_s=now_s,
@@ -332,7 +368,7 @@ class Controller:
     def _formed(self, now_s: float, message: messages.Formed) -> None:
         job = self.state.jobs.get(message.job)
         took_s = self.metrics.epoch_formed(now_s, message.job, message.epoch)
-        if job is not None and message.step <= job.progress.step:
+        if job is not None and not job.restarts and message.step <= job.progress.step:
             self.metrics.redone(message.job, job.progress.step - message.step + 1)
         self.handle(
             events.EpochFormed(

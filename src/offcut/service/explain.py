@@ -68,4 +68,10 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
         words.append(f"It has failed {item.failures} times in a row (forgiven: {item.job.max_failures}).")
     if item.job.curve is None:
         words.append("Its scaling is not known: Amdahl's law with 2 % serial work stands in.")
+    if item.restarts:
+        costs_s = item.resize_costs_s(controller.state.settings)
+        words.append(
+            f"A resize ends its ranks and launches its script anew, so it is counted as {costs_s[0]:g} s of progress "
+            f"to grow and {costs_s[1]:g} s to shrink; its script reports no progress, so nothing of this is measured."
+        )
     return words

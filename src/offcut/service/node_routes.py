@@ -38,7 +38,7 @@ def node_routes(controller: Controller, cluster: Cluster) -> APIRouter:
     @routes.get("/v1/statistics")
     async def _statistics() -> dict[str, Any]:
         return {
-            "cluster": await local().statistics() if isinstance(cluster, LocalCluster) else {},
+            "cluster": await cluster.statistics(),
             "resizes": [asdict(resize) for resize in controller.metrics.resizes],
         }
 

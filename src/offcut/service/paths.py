@@ -37,6 +37,11 @@ class StatePaths:
         return self.root / "token"
 
     @property
+    def certificates(self) -> Path:
+        """The TLS certificate and its key."""
+        return self.root / "tls"
+
+    @property
     def socket(self) -> Path:
         """Where the owner's commands reach the controller."""
         return self.root / "control.sock"
@@ -106,8 +111,9 @@ class StatePaths:
         file.flush()
         return file
 
-    def publish_address(self, agents_url: str) -> None:
-        """Tell agents, old ones too, how to reach this controller."""
+    def publish_address(self, agents_url: str, certificate_pem: str | None = None) -> None:
+        """Tell agents, old ones too, how to reach this controller and which certificate is its own."""
+        told = {"agents": agents_url} | ({"certificate": certificate_pem} if certificate_pem else {})
         whole = self.address.with_suffix(".new")
-        whole.write_text(json.dumps({"agents": agents_url}))
+        whole.write_text(json.dumps(told))
         whole.replace(self.address)

@@ -24,7 +24,7 @@ _LOOK_S = 0.5
 class Rendezvous:
     """`address` is None until a store answers; `changed` is called with every new address."""
 
-    def __init__(self, paths: StatePaths, changed: Callable[[], None], *, listen: str = "127.0.0.1") -> None:
+    def __init__(self, paths: StatePaths, changed: Callable[[], None], *, listen: str) -> None:
         self._paths = paths
         self._changed = changed
         self._listen = listen
@@ -50,6 +50,9 @@ class Rendezvous:
         except (OSError, ValueError, KeyError):
             return False
         writer.close()
+        if host != self._listen:  # of an earlier controller, which members elsewhere reached differently
+            os.kill(told["pid"], 15)
+            return False
         if told["address"] != self.address:
             self.address, self._pid = told["address"], told["pid"]
             _log.info("rendezvous_store", address=self.address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -13,17 +12,20 @@ from pathlib import Path
 
 import structlog
 import uvicorn
+from fastapi import FastAPI
 
 from offcut.cluster.local.adapter import LocalCluster
-from offcut.cluster.local.site import LocalSite, ensure_running
 from offcut.control import Settings
 from offcut.errors import OffcutError
 from offcut.model import events
 from offcut.service import app as api
+from offcut.service import clusters
 from offcut.service.controller import Controller
+from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
-from offcut.wire import tokens
+from offcut.wire import local, tokens
+from offcut.wire.certificate import Certificate
 
 _log = structlog.get_logger()
 
@@ -35,9 +37,11 @@ _STOP_PATIENCE_S = 5.0
 class ServiceConfig:
     state_dir: Path
     settings: Settings
-    site: LocalSite
+    site: clusters.Site
     #: A baseline's name or `file.py:function`; None: the exact optimum.
     policy: str | None = None
+    #: HOST[:PORT] that agents dial over a network, behind TLS; None: loopback.
+    listen: str | None = None
     #: Start the windows' clock at once; a demo starts it when everything is ready.
     begin: bool = True
 
@@ -49,6 +53,8 @@ async def serve(config: ServiceConfig) -> None:
     """
     paths = StatePaths(config.state_dir)
     paths.prepare()
+    agents = endpoint(config.listen, paths.certificates)
+    tcp = agents.bind()
     lock = paths.take_lock()
     token = tokens.create(paths.token)
     stopping = asyncio.Event()
@@ -57,27 +63,22 @@ async def serve(config: ServiceConfig) -> None:
 
     journal = Journal(paths.journal)
     state = journal.load(config.settings)
-    await ensure_running(paths.cluster, config.site)
-    cluster = LocalCluster(paths.cluster, paths.address, paths.token)
-    await cluster.connect()
-    controller = Controller(state, journal, cluster, paths, config.policy)
+    cluster = await clusters.connect(config.site, paths)
+    controller = Controller(state, journal, cluster, paths, config.policy, host=agents.host)
 
-    tcp = socket.create_server(("127.0.0.1", 0))
-    unix = _listen_unix(paths.socket)
-    server = _Server(
-        uvicorn.Config(
-            api.build(controller, journal, cluster, paths, token),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="websockets-sansio",
-            ws_ping_interval=None,
+    app = api.build(controller, journal, cluster, paths, token)
+    servers = (_Server.of(app), _Server.of(app, agents.certificate))
+    serving = asyncio.gather(
+        *(
+            server.serve(sockets=[listener])
+            for server, listener in zip(servers, (local.listen(paths.socket), tcp), strict=True)
         )
     )
-    serving = asyncio.create_task(server.serve(sockets=[unix, tcp]))
     following = asyncio.create_task(controller.run())
-    paths.publish_address(f"ws://127.0.0.1:{tcp.getsockname()[1]}/v1/agents")
-    if config.begin:
+    paths.publish_address(
+        agents.url(tcp.getsockname()[1]), agents.certificate.public.read_text() if agents.certificate else None
+    )
+    if config.begin and isinstance(cluster, LocalCluster):
         cluster.begin()
     _log.info("ready", state_dir=str(paths.root))
     stop = asyncio.create_task(stopping.wait())
@@ -92,7 +93,8 @@ async def serve(config: ServiceConfig) -> None:
     finally:
         controller.closing = True
         following.cancel()
-        server.should_exit = True
+        for server in servers:
+            server.should_exit = True
         with suppress(OffcutError, OSError):
             paths.statistics.write_text(json.dumps(await cluster.statistics()))
         await cluster.close()
@@ -115,20 +117,24 @@ async def _wind_down(controller: Controller) -> None:
     controller.handle(events.ClaimingResumed(time_s=time.time()))
 
 
-def _listen_unix(path: Path) -> socket.socket:
-    """Bound under another name first: whoever sees the path may connect, and nobody but the owner."""
-    unborn = path.with_name(".control.sock")
-    unborn.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(unborn))
-    unborn.chmod(0o600)
-    listener.listen(128)
-    unborn.replace(path)
-    return listener
-
-
 class _Server(uvicorn.Server):
     """Leaves signals to us."""
+
+    @classmethod
+    def of(cls, app: FastAPI, certificate: Certificate | None = None) -> _Server:
+        """A server of the API; with a certificate, behind TLS."""
+        return cls(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="websockets-sansio",
+                ws_ping_interval=None,
+                ssl_certfile=certificate.public if certificate else None,
+                ssl_keyfile=str(certificate.key) if certificate else None,
+            )
+        )
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()

@@ -19,6 +19,7 @@ def status(controller: Controller) -> dict[str, Any]:
     return {
         "time_s": now_s,
         "claiming": state.claiming,
+        "cluster": controller.cluster.describe(),
         "events": state.event_id,
         "nodes": [_node(node) for _, node in sorted(state.nodes.items())],
         "jobs": [job(controller, item, now_s) for item in state.jobs.values()],
@@ -67,6 +68,7 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "rate": controller.metrics.rate(now_s, item.job.id) if item.phase == "running" else 0.0,
         "steps_redone": controller.metrics.steps_redone(item.job.id),
         "resizes": item.resizes,
+        "mode": item.job.mode,
         "failures": item.failures,
         "weight": item.job.weight,
         "priority": item.job.priority,

@@ -26,8 +26,10 @@ def sweep(
     compare: bool = True,
     processes: int | None = None,
     progress: Callable[[float], None] | None = None,
+    finished: Callable[[int, ReplayMetrics], None] | None = None,
 ) -> list[ReplayMetrics]:
-    """Replay under each of `options`, in their order. `progress` is told the share done of all replays together.
+    """Replay under each of `options`, in their order. `progress` is told the share done of all replays together,
+    `finished` the number and the outcome of each as it ends.
 
     One replay, or one process, runs in this process. Whatever a replay raises is raised here.
     """
@@ -37,15 +39,20 @@ def sweep(
         for i, one in enumerate(options):
             tell = None if progress is None else _part(progress, i, len(options))
             results.append(replay(windows, jobs, one, start_s=start_s, end_s=end_s, compare=compare, progress=tell))
+            if finished is not None:
+                finished(i, results[-1])
         return results
     trace = (windows, jobs, start_s, end_s, compare)
     context = get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_keep, initargs=(trace,)) as pool:
-        futures = [pool.submit(_one, one) for one in options]
+        futures = {pool.submit(_one, one): i for i, one in enumerate(options)}
         for done, future in enumerate(as_completed(futures), 1):
             if future.exception() is not None:
                 pool.shutdown(cancel_futures=True)
-            elif progress is not None:
+                continue
+            if finished is not None:
+                finished(futures[future], future.result())
+            if progress is not None:
                 progress(done / len(futures))
         return [future.result() for future in futures]
 

@@ -32,7 +32,7 @@ Solver = Callable[[AllocationProblem], Allocation]
 #: With a queue that never runs dry: so many jobs are always waiting.
 _AHEAD = 16
 #: In which order things that are due at one time happen.
-_FORMED, _END, _BOOTED, _READY, _TIMER = range(5)
+_FORMED, _END, _NEARS_END, _BOOTED, _READY, _TIMER = range(6)
 
 
 class World:
@@ -140,6 +140,10 @@ class World:
             training, generation = data
             if generation == training.generation:
                 self._end(training)
+        elif what == _NEARS_END:
+            training, generation = data
+            if generation == training.generation:
+                self._tell(ev.JobNearsEnd(time_s=now_s, job=training.id))
         elif what == _FORMED:
             training, epoch, generation = data
             if generation == training.generation and training.id in self._live:
@@ -268,6 +272,9 @@ class World:
         end_s = training.end_s()
         if end_s < math.inf:
             self._later(max(end_s, self.now_s), _END, (training, training.generation))
+            lead_s = self.state.settings.successor_lead_s
+            if lead_s and self.options.concurrency is not None:
+                self._later(max(end_s - lead_s, self.now_s), _NEARS_END, (training, training.generation))
 
     # -- the controller's effects ----------------------------------------------------------------------------
 
@@ -338,10 +345,12 @@ class World:
 
 
 def _settings(options: ReplayOptions) -> Settings:
-    limit_s = 60.0 + 10 * (options.cost.boot_s + options.cost.start_s)
+    until_ready_s = options.cost.boot_s + options.cost.start_s
+    limit_s = 60.0 + 10 * until_ready_s
     return Settings(
         horizon_s=options.horizon_s,
         max_jobs=options.concurrency,
+        successor_lead_s=until_ready_s,
         placement=options.placement,
         cost_model="published" if options.accounting == "published" else "stall",
         boot_limit_s=limit_s,

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from offcut.wire.local import ENV_AGENT, ENV_WORKER, Line, worker_name
+from offcut.errors import InputError
+from offcut.wire.local import ENV_AGENT, ENV_JOB, ENV_WORKER, Line, worker_name
 
 #: How often a worker says that it lives, and how far it is.
 BEAT_S = 0.2
@@ -55,8 +56,16 @@ class AgentLink:
 
     @classmethod
     def from_environment(cls) -> AgentLink | None:
-        """The link that the agent asked for, or None in a script that runs alone."""
+        """The link that the agent asked for, or None in a script that runs alone.
+
+        InputError in a job of mode `restart`: every rank would train for itself, and they would save over each other.
+        """
         path = os.environ.get(ENV_AGENT)
+        if not path and ENV_JOB in os.environ:
+            raise InputError(
+                f"The script of {os.environ[ENV_JOB]} has a session, but the job's mode is 'restart'.",
+                next_step="Submit it without mode 'restart', or take the session out of the script.",
+            )
         return cls(path, os.environ[ENV_WORKER]) if path else None
 
     def send(self, kind: str, **fields: Any) -> None:

@@ -11,14 +11,28 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
 from offcut.wire.forkserver import ForkServer, die_with_parent
+from offcut.wire.local import ENV_AGENT
 
 
 def run_script(argv: list[str]) -> int:
     """Run a script as `python script.py ...` would; its exit code."""
+    if ENV_AGENT in os.environ:
+        return _run(argv)
+    # No script of a session: what Python itself would do at start and end has to be done here.
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > 1:
+        importlib.import_module("torch").set_num_threads(int(threads))
+    code = _run(argv)
+    threading._shutdown()
+    return code
+
+
+def _run(argv: list[str]) -> int:
     sys.argv = list(argv)
     sys.path.insert(0, os.path.dirname(os.path.abspath(argv[0])))
     try:

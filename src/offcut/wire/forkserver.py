@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from offcut.wire.local import encode
+from offcut.wire.local import encode, listen
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -66,13 +66,7 @@ class ForkServer:
     def __init__(self, path: Path, run: Callable[[list[str]], int]) -> None:
         self._run = run
         self._selector = selectors.DefaultSelector()
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Bound under another name first: whoever sees the path can connect.
-        unborn = path.with_name(f".{path.name}.{os.getpid()}")
-        self._server.bind(str(unborn))
-        unborn.chmod(0o600)
-        self._server.listen(64)
-        unborn.replace(path)
+        self._server = listen(path)
         self._selector.register(self._server, selectors.EVENT_READ, self._accept)
 
     def serve(self) -> NoReturn:

@@ -12,6 +12,9 @@ from offcut.errors import InputError
 from offcut.model import Job, ScalingCurve, Sizes
 from offcut.wire.local import ENV_PLANS
 
+#: Programs that start a script's ranks, as mode `restart` does.
+_LAUNCHERS = ("torchrun", "accelerate", "mpirun", "srun")
+
 
 class CurveSpec(BaseModel):
     """Throughput in samples/s (or any unit) at node counts, for a job whose scaling is known."""
@@ -54,6 +57,9 @@ class JobSpec(BaseModel):
     hang_limit_s: float = Field(
         1800.0, gt=0, description="A script that does not come back to its session for so long is ended as hung."
     )
+    restart_grace_s: float = Field(
+        10.0, ge=0, description="Mode restart: seconds from SIGTERM to SIGKILL when it is to be launched anew."
+    )
     step_records: bool = Field(False, description="Write down which samples every step used.")
 
     @field_validator("sizes")
@@ -77,6 +83,18 @@ class JobSpec(BaseModel):
                 raise ValueError(f"sizes: {largest} nodes lie outside the curve, which ends at {curve.max_nodes}.")
             if max(curve.rate) == 0:
                 raise ValueError("curve: every rate is 0.")
+        return self
+
+    @model_validator(mode="after")
+    def _restart_asks_for_nothing_that_only_a_session_does(self) -> JobSpec:
+        if self.mode == "restart":
+            if Path(self.command[0]).name in _LAUNCHERS:
+                raise ValueError(
+                    f"command: offcut starts the ranks itself: give the script alone, without {self.command[0]}."
+                )
+            for field in ("goal_samples", "step_records"):
+                if getattr(self, field):
+                    raise ValueError(f"{field}: only a script with a session can do that, not one of mode 'restart'.")
         return self
 
     def to_job(self, job_id: str) -> Job:

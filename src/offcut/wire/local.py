@@ -22,8 +22,8 @@ from typing import Any
 
 from offcut.errors import InputError
 
-#: The kernel's limit on a UNIX socket's path, less its terminating zero.
-PATH_LIMIT = 107
+#: The kernel's limit on a UNIX socket's path, less its terminating zero and the dot under which `listen` makes it.
+PATH_LIMIT = 106
 
 #: The environment of a worker: where its agent listens, who it is, and where its job keeps its files.
 ENV_AGENT = "OFFCUT_AGENT"
@@ -49,6 +49,22 @@ def check_socket_path(path: Path) -> None:
             f"The path {path} is longer than the {PATH_LIMIT} bytes that a UNIX socket's may have.",
             next_step="Choose a shorter state directory with --state.",
         )
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening UNIX socket for its owner alone, in place of a stale one.
+
+    It appears under its name only when it answers: whoever sees it may connect.
+    """
+    check_socket_path(path)
+    unborn = path.with_name(f".{path.name}")
+    unborn.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(unborn))
+    unborn.chmod(0o600)
+    listener.listen(128)
+    unborn.replace(path)
+    return listener
 
 
 def encode(message: dict[str, Any]) -> bytes:

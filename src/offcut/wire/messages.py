@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from offcut.errors import ProtocolError
 
 #: Raised with every change that an older peer could misread.
-VERSION = 1
+VERSION = 2
 
 
 class Message(BaseModel):
@@ -25,6 +25,8 @@ class WorkerReport(Message):
     job: str
     incarnation: int
     ready: bool
+    #: See `Ready`.
+    address: str = ""
 
 
 class Hello(Message):
@@ -42,6 +44,8 @@ class Ready(Message):
     kind: Literal["ready"] = "ready"
     job: str
     incarnation: int
+    #: In mode `restart`: where the other ranks find this node's first rank, should it be the first of all.
+    address: str = ""
 
 
 class Exited(Message):
@@ -57,7 +61,7 @@ class Exited(Message):
 
 
 class Formed(Message):
-    """The first rank's first step in a new epoch is done."""
+    """The first rank's first step in a new epoch is done; in mode `restart`, its script has been launched (step 0)."""
 
     kind: Literal["formed"] = "formed"
     job: str
@@ -121,6 +125,7 @@ class Launch(Message):
     goal_samples: int | None = None
     checkpoint_age_s: float = 30.0
     hang_limit_s: float = 1800.0
+    restart_grace_s: float = 10.0
     step_records: bool = False
 
 
@@ -139,6 +144,12 @@ class Stop(Message):
     limit_s: float
 
 
+class HandBack(Message):
+    """The agent's node is to be handed back, as if the queue wanted it: let workers leave, and exit."""
+
+    kind: Literal["hand_back"] = "hand_back"
+
+
 class EpochMember(Message):
     node: str
     incarnation: int
@@ -146,7 +157,10 @@ class EpochMember(Message):
 
 
 class Epoch(Message):
-    """The job's newest membership. Ranks count through `members` in order; `store` is the rendezvous store."""
+    """The job's newest membership. Ranks count through `members` in order.
+
+    They find each other at `store`: the rendezvous store, or in mode `restart` what the first member's `Ready` said.
+    """
 
     kind: Literal["epoch"] = "epoch"
     job: str
@@ -167,7 +181,7 @@ class Refused(Message):
 FromAgent = Annotated[
     Hello | Ready | Exited | Formed | Trained | Broken | Progress | Note | Heartbeat, Field(discriminator="kind")
 ]
-ToAgent = Annotated[Start | Stop | Epoch | Refused, Field(discriminator="kind")]
+ToAgent = Annotated[Start | Stop | Epoch | HandBack | Refused, Field(discriminator="kind")]
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(FromAgent)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)

@@ -64,6 +64,9 @@ class LocalCluster:
         """Play the queue: leave these nodes idle. InputError for a node that does not exist."""
         await self._ask_about("offer", nodes)
 
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "local"}
+
     async def statistics(self) -> dict[str, Any]:
         """`idle_node_s` offered so far, and every hand-back: node, wanted_s, took_s, killed."""
         return await self._ask(kind="statistics")

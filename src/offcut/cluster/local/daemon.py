@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from offcut.cluster.local.schedule import Schedule
+from offcut.wire import local
 from offcut.wire.forkserver import Forked
-from offcut.wire.local import encode
 
 #: With no controller attached for this long, the daemon takes everything down and ends.
 LINGER_S = 600.0
@@ -73,10 +73,7 @@ class Daemon:
         worker_template = [str(self._directory / "workers.sock"), "--preload", self._preload]
         self._spawn(self._keep("workers", "offcut.torch.template", *worker_template))
         path = self._directory / "cluster.sock"
-        unborn = self._directory / ".cluster.sock"
-        server = await asyncio.start_unix_server(self._serve, str(unborn))
-        unborn.chmod(0o600)
-        unborn.replace(path)
+        server = await asyncio.start_unix_server(self._serve, sock=local.listen(path))
         self._spawn(self._end_when_forgotten())
         await self._stopping.wait()
         await self._take_down()
@@ -247,7 +244,7 @@ class Daemon:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def _tell(self, **event: Any) -> None:
-        data = encode({"kind": "nodes", "time_s": time.time(), **event})
+        data = local.encode({"kind": "nodes", "time_s": time.time(), **event})
         for writer in self._watchers:
             writer.write(data)
 
@@ -257,7 +254,7 @@ class Daemon:
                 command = json.loads(line)
                 answer = self._obey(command, writer)
                 if answer is not None:
-                    writer.write(encode(answer))
+                    writer.write(local.encode(answer))
                 await writer.drain()
         except (OSError, ValueError):
             pass
@@ -272,10 +269,10 @@ class Daemon:
         match command["kind"]:
             case "watch":
                 held = [node.name for node in self._nodes.values() if node.phase in ("held", "taking")]
-                writer.write(encode({"kind": "held", "nodes": held}))
+                writer.write(local.encode({"kind": "held", "nodes": held}))
                 self._watchers.append(writer)
                 idle = [node.name for node in self._nodes.values() if node.phase == "idle"]
-                writer.write(encode({"kind": "nodes", "time_s": time.time(), "idle": idle}))
+                writer.write(local.encode({"kind": "nodes", "time_s": time.time(), "idle": idle}))
             case "begin" if self._began_s is None:
                 self._began_s = time.time()
                 self._spawn(self._follow_schedule())

@@ -1,0 +1,31 @@
+"""`offcut up --cluster slurm --dry-run`: what would be claimed, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+
+from offcut.cli.shared import console, seconds
+from offcut.cluster.slurm import hole, manners, pilots
+from offcut.cluster.slurm.commands import Commands, check_installed
+from offcut.cluster.slurm.look import Look
+from offcut.cluster.slurm.site import SlurmSite
+
+
+async def show(site: SlurmSite, state_dir: Path) -> None:
+    """One look at the queue, and nothing submitted."""
+    check_installed()
+    view = await Look(Commands(site.command_limit_s), site, pilots.pilot_name(state_dir)).whole()
+    found = hole.candidates(view, site)
+    most = manners.most_nodes(len(found), 0, site.max_nodes, site.max_share)
+    chosen = {candidate.node for candidate in hole.choose(found, (), min(most, site.max_submissions_per_minute))}
+    table = Table(title=f"{len(view.nodes)} nodes in {site.partition}, {len(found)} idle, {len(chosen)} to claim")
+    for heading in ("node", "claim", "time limit", "why"):
+        table.add_column(heading)
+    for candidate in found:
+        claims = candidate.node in chosen
+        why = candidate.why if claims or not candidate.safe else f"{candidate.why}; a cap of the site's file"
+        limit = seconds(candidate.limit_s) if claims else ""
+        table.add_row(candidate.node, "[green]yes[/]" if claims else "no", limit, why)
+    console.print(table)

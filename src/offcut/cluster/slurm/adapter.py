@@ -1,0 +1,388 @@
+"""The Cluster that talks to Slurm: looks at its queue, offers what is safe to take, and holds nodes by pilots."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from offcut.cluster.base import ClusterEvent
+from offcut.cluster.slurm import hole, manners, pilots
+from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
+from offcut.cluster.slurm.look import Look
+from offcut.cluster.slurm.pilots import Pilot, PilotPlan
+from offcut.cluster.slurm.records import ENDED, JobRow, View, expand
+from offcut.cluster.slurm.site import SlurmSite
+from offcut.errors import ClusterError, InputError, OffcutError
+from offcut.model.events import ClaimRefused, NodesChanged, Offer
+
+_log = structlog.get_logger()
+
+#: While pilots come or go they are looked at this often, at most: a query for one account's jobs costs little.
+_OWN_INTERVAL_S = 10.0
+#: A Slurm that does not answer is asked less and less often, down to this.
+_LONGEST_BACK_OFF_S = 300.0
+#: So many commands that submit or cancel run at once.
+_AT_ONCE = 4
+_CLOSE_PATIENCE_S = 45.0
+#: An end that is known to be this much earlier or later is worth telling.
+_NEWS_S = 30.0
+
+
+class SlurmCluster:
+    """One partition of a Slurm. `directory` (pilots' logs) lies on a file system that the nodes share with us;
+    `state_dir` names this controller, so that its pilots are told from another's."""
+
+    def __init__(
+        self,
+        site: SlurmSite,
+        directory: Path,
+        state_dir: Path,
+        address_file: Path,
+        token_file: Path,
+        commands: Commands | None = None,
+    ) -> None:
+        self._site = site
+        self._directory = directory
+        self._files = address_file, token_file
+        self._commands = commands or Commands(site.command_limit_s)
+        self._name = pilots.pilot_name(state_dir)
+        self._look = Look(self._commands, site, self._name)
+        self._plan: PilotPlan
+        #: By node.
+        self._pilots: dict[str, Pilot] = {}
+        self._offered: dict[str, hole.Candidate] = {}
+        self._benched: dict[str, float] = {}
+        self._rate = manners.SubmissionRate(site.max_submissions_per_minute)
+        self._pause = manners.Pause(site.pause_after, site.pause_s)
+        self._quiet = [manners.QuietHours.parse(text) for text in site.quiet]
+        self._events: asyncio.Queue[ClusterEvent | None] = asyncio.Queue()
+        self._few = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._following: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self._trouble = ""
+        self._view: View | None = None
+        self._figures = {"idle_node_s": 0.0, "looks": 0, "submissions": 0, "refusals": 0}
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Check that this Slurm takes our pilots, and adopt those that a controller before us left.
+
+        InputError: no Slurm here, no such partition, a refused account. ClusterError: slurmctld does not answer.
+        """
+        check_installed()
+        partition = await self._look.partition()
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._plan = PilotPlan(
+            site=self._site,
+            name=self._name,
+            logs=self._directory,
+            address_file=self._files[0],
+            token_file=self._files[1],
+            step=pilots.uses_step(self._site, partition),
+        )
+        for row in (await self._look.own()).values():
+            node = pilots.node_of(row)
+            if row.state not in ENDED and node is not None:
+                self._pilots[node] = Pilot(node=node, job=row.id, submitted_s=time.time())
+        await self._check_submission(expand(partition.nodes))
+        if self._pilots:
+            _log.info("pilots_adopted", nodes=sorted(self._pilots))
+        self._following = asyncio.create_task(self._follow())
+
+    async def _check_submission(self, nodes: Sequence[str]) -> None:
+        if not nodes:
+            raise InputError(f"The partition '{self._site.partition}' has no nodes.")
+        command = [*self._plan.command(nodes[0], max(60.0, self._site.least_hole_s)), "--test-only"]
+        try:
+            await self._commands.run([word for word in command if not word.startswith("--nodelist")], "#!/bin/sh\n")
+        except CommandError as error:
+            if not error.refused:
+                raise
+            raise InputError(
+                f"Slurm refuses our pilots in '{self._site.partition}': {error.said}",
+                next_step="Check partition, account, qos, constraint and gres in the site's file.",
+            ) from None
+
+    async def observe(self) -> AsyncIterator[ClusterEvent]:
+        while (event := await self._events.get()) is not None:
+            yield event
+
+    async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
+        now_s = time.time()
+        for node in nodes:
+            candidate = self._offered.pop(node, None)
+            if candidate is None or node in self._pilots:
+                self._refuse(node, "the node is not idle")
+            elif not self._rate.left(now_s):
+                self._refuse(node, f"{self._site.max_submissions_per_minute} pilots were submitted within a minute")
+            else:
+                self._rate.note(now_s)
+                pilot = self._pilots[node] = Pilot(node=node, job=None, submitted_s=now_s)
+                self._spawn(self._submit(pilot, candidate.limit_s))
+
+    async def release(self, nodes: Sequence[str]) -> None:
+        ours = [pilot for node in nodes if (pilot := self._pilots.get(node)) is not None]
+        for pilot in ours:
+            pilot.leaving = True
+        self._cancel(pilot.job for pilot in ours)
+
+    async def claimed(self) -> frozenset[str]:
+        return frozenset(self._pilots)
+
+    def describe(self) -> dict[str, Any]:
+        now_s = time.time()
+        return {
+            "kind": "slurm",
+            "partition": self._site.partition,
+            "mode": self._site.mode,
+            "idle": None if self._view is None else sum(row.state == "idle" for row in self._view.nodes.values()),
+            "offered": len(self._offered),
+            "held": sum(pilot.running for pilot in self._pilots.values()),
+            "pending": sum(not pilot.running for pilot in self._pilots.values()),
+            "looked_s": None if self._view is None else self._view.time_s,
+            "paused": self._pause.reason if self._pause.holds(now_s) else "",
+            "quiet": self._is_quiet(),
+            "trouble": self._trouble,
+        }
+
+    async def statistics(self) -> dict[str, Any]:
+        """`idle_node_s`: node-seconds that the queue left idle, held by us or not, as the looks saw them."""
+        return {**self._figures, "hand_backs": []}
+
+    async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        give_up_s = time.monotonic() + _CLOSE_PATIENCE_S
+        left: list[str] = []
+        while time.monotonic() < give_up_s:
+            with suppress(ClusterError):
+                left = [row.id for row in (await self._look.own()).values() if row.state not in ENDED]
+                if not left:
+                    break
+                await self._commands.run(("scancel", *left))
+            await asyncio.sleep(0.2)
+        if left:
+            _log.error("pilots_left", jobs=left, next_step=f"Run: scancel --name={self._name}")
+        self._events.put_nowait(None)
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        failures = 0
+        while True:
+            wait_s = self._site.interval_s
+            try:
+                view = await self._look.whole()
+            except OffcutError as error:
+                failures += 1
+                wait_s = min(_LONGEST_BACK_OFF_S, wait_s * 2 ** min(failures, 16))
+                if not self._trouble:
+                    _log.warning("slurm_does_not_answer", error=str(error), again_in_s=wait_s)
+                self._trouble = str(error)
+            else:
+                if self._trouble:
+                    _log.info("slurm_answers_again")
+                self._trouble, failures = "", 0
+                # A Slurm that answers slowly is busy: it is asked less often.
+                wait_s = max(wait_s, 10 * view.took_s)
+                self._take(view)
+            await self._attend(wait_s)
+
+    async def _attend(self, wait_s: float) -> None:
+        """Until the next whole look; while pilots come or go, these are looked at by themselves."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s
+        step_s = min(self._site.interval_s, _OWN_INTERVAL_S)
+        while (left_s := until_s - loop.time()) > 0:
+            moving = self._plan.step or any(p.leaving or not p.running for p in self._pilots.values())
+            self._hurry.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, step_s) if moving else left_s):
+                    await self._hurry.wait()
+                    await asyncio.sleep(min(step_s, 1.0))
+            if until_s - loop.time() > step_s / 2 and self._pilots and not self._trouble:
+                asked_s = time.time()
+                with suppress(ClusterError):
+                    self._tell(*self._take_pilots(await self._look.own(), asked_s))
+
+    def _take(self, view: View) -> None:
+        before, self._view = self._view, view
+        self._figures["looks"] += 1
+        wanted, lost = self._take_pilots(view.own, view.time_s)
+        held = {
+            node: hole.Held(row, pilot.first_end_s)
+            for node, pilot in self._pilots.items()
+            if pilot.running and (row := view.own.get(pilot.job or ""))
+        }
+        found = [c for c in hole.candidates(view, self._site) if c.node not in self._pilots and pilots.takes(c.node)]
+        self._account(before, view, len(found) + len(held))
+        safe = [c for c in found if not self._rests(c.node, view.time_s)]
+        quiet = self._is_quiet()
+        most = (
+            0
+            if quiet
+            else manners.most_nodes(len(found), len(self._pilots), self._site.max_nodes, self._site.max_share)
+        )
+        leave = hole.wanted(view, held, self._site)
+        surplus = max(0, len(held) - len(leave) - most)
+        # The newest first: they have the least to lose.
+        newest = sorted((node for node in held if node not in leave), key=lambda n: -self._pilots[n].submitted_s)
+        leave |= dict.fromkeys(newest[:surplus], "quiet hours" if quiet else "a cap of the site's file")
+        for node, why in leave.items():
+            pilot = self._pilots[node]
+            if not pilot.wanted and not pilot.leaving:
+                _log.info("leaving", node=node, why=why)
+                pilot.wanted = True
+                wanted.append(node)
+        room = 0 if self._pause.holds(view.time_s) else min(most - len(self._pilots), self._rate.left(view.time_s))
+        offers = self._offer(hole.choose(safe, self._offered, room), wanted)
+        self._tell(wanted, lost, offers)
+
+    def _offer(self, chosen: list[hole.Candidate], wanted: list[str]) -> tuple[Offer, ...]:
+        """What is new; what was offered and is no more is put to `wanted`."""
+        now = {candidate.node: candidate for candidate in chosen}
+        wanted += [node for node in self._offered if node not in now]
+        news = [c for c in chosen if c.node not in self._offered or _moved(self._offered[c.node].until_s, c.until_s)]
+        self._offered = now
+        return tuple(Offer(candidate.node, candidate.until_s) for candidate in news)
+
+    def _take_pilots(self, own: Mapping[str, JobRow], asked_s: float) -> tuple[list[str], list[str]]:
+        """Wanted and lost nodes, by what Slurm showed of our pilots when it was asked at `asked_s`."""
+        wanted: list[str] = []
+        lost: list[str] = []
+        cancel: list[str | None] = []
+        for node, pilot in list(self._pilots.items()):
+            if pilot.job is None or pilot.submitted_s >= asked_s:
+                continue
+            row = own.get(pilot.job)
+            fate = pilots.fate(pilot, row)
+            if fate.what == "gone":
+                del self._pilots[node]
+                lost.append(node)
+                if fate.wanted and not pilot.wanted:
+                    wanted.append(node)
+                self._note_fate(pilot, fate, asked_s)
+            elif fate.what == "runs":
+                assert row is not None
+                if not pilot.running:
+                    pilot.running, pilot.first_end_s = True, row.end_s
+                    self._pause.succeeded()
+                if pilot.leaving and row.state == "RUNNING":
+                    cancel.append(pilot.job)
+            elif pilot.leaving:
+                cancel.append(pilot.job)
+            elif pilot.waited and self._is_busy(node):
+                # The queue was faster: our pilot would wait for its job's end.
+                pilot.leaving = pilot.wanted = True
+                wanted.append(node)
+                cancel.append(pilot.job)
+            pilot.waited = fate.what == "waits"
+        waiting = [p for p in self._pilots.values() if p.job is not None and not p.running and p.submitted_s < asked_s]
+        for pilot in pilots.withdrawn(waiting, asked_s, self._site.pending_limit_s):
+            pilot.leaving = True
+            cancel.append(pilot.job)
+            self._bench(pilot.node, asked_s)
+            reason = getattr(own.get(pilot.job or ""), "reason", "")
+            self._refuse(pilot.node, f"its pilot {pilot.job} stayed pending: {reason}")
+        known = {pilot.job for pilot in self._pilots.values()}
+        submitting = any(pilot.job is None for pilot in self._pilots.values())
+        # sbatch may have been given up on our side and have come through on Slurm's.
+        strays = [row.id for row in own.values() if row.state not in ENDED and row.id not in known]
+        if not submitting:
+            cancel += strays
+        self._cancel(cancel)
+        return wanted, lost
+
+    def _note_fate(self, pilot: Pilot, fate: pilots.Fate, now_s: float) -> None:
+        if fate.bench:
+            self._bench(pilot.node, now_s)
+        if fate.failure:
+            self._failed(f"{fate.failure}; its log: {self._directory / f'{pilot.job}.log'}")
+        elif not fate.bench:
+            with suppress(OSError):
+                (self._directory / f"{pilot.job}.log").unlink(missing_ok=True)
+
+    def _tell(self, wanted: Iterable[str], lost: Iterable[str], offered: tuple[Offer, ...] = ()) -> None:
+        event = NodesChanged(time_s=time.time(), offered=offered, wanted=tuple(wanted), lost=tuple(lost))
+        if event.offered or event.wanted or event.lost:
+            self._events.put_nowait(event)
+
+    def _account(self, before: View | None, view: View, idle: int) -> None:
+        if before is not None:
+            self._figures["idle_node_s"] += idle * (view.time_s - before.time_s)
+
+    def _is_busy(self, node: str) -> bool:
+        row = None if self._view is None else self._view.nodes.get(node)
+        return row is not None and row.state != "idle"
+
+    def _rests(self, node: str, now_s: float) -> bool:
+        return self._benched.get(node, -math.inf) > now_s
+
+    def _bench(self, node: str, now_s: float) -> None:
+        self._benched[node] = now_s + self._site.bench_s
+
+    def _is_quiet(self) -> bool:
+        now = datetime.now()
+        return any(quiet.hold(now) for quiet in self._quiet)
+
+    # -- pilots -----------------------------------------------------------------------------------------------------
+
+    async def _submit(self, pilot: Pilot, limit_s: float) -> None:
+        try:
+            async with self._few:
+                shown = await self._commands.run(self._plan.command(pilot.node, limit_s), self._plan.script(pilot.node))
+        except ClusterError as error:
+            self._pilots.pop(pilot.node, None)
+            self._refuse(pilot.node, str(error))
+            self._failed(str(error))
+            return
+        # With several clusters the id is followed by the cluster's name.
+        pilot.job, pilot.submitted_s = shown.strip().split(";")[0], time.time()
+        self._figures["submissions"] += 1
+        self._hurry.set()
+        if pilot.leaving:
+            self._cancel([pilot.job])
+
+    def _cancel(self, jobs: Iterable[str | None]) -> None:
+        known = [job for job in jobs if job is not None]
+        if known:
+            self._spawn(self._scancel(known))
+
+    async def _scancel(self, jobs: list[str]) -> None:
+        """What fails here is tried again at the next look."""
+        with suppress(ClusterError):
+            async with self._few:
+                await self._commands.run(("scancel", "--quiet", *jobs))
+        self._hurry.set()
+
+    def _refuse(self, node: str, reason: str) -> None:
+        self._figures["refusals"] += 1
+        self._events.put_nowait(ClaimRefused(time_s=time.time(), nodes=(node,), reason=reason))
+
+    def _failed(self, reason: str) -> None:
+        now_s = time.time()
+        if self._pause.failed(now_s, reason):
+            _log.warning("paused", for_s=round(self._pause.until_s - now_s), reason=reason)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _moved(before_s: float | None, now_s: float | None) -> bool:
+    if before_s is None or now_s is None:
+        return before_s is not now_s
+    return abs(before_s - now_s) > _NEWS_S

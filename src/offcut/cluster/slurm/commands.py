@@ -1,0 +1,73 @@
+"""Running Slurm's commands: argument lists only, a time limit on each, and one sentence when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from offcut.errors import ClusterError, InputError
+
+#: What offcut calls; all come with Slurm's client package.
+PROGRAMS = ("sinfo", "squeue", "sbatch", "scancel", "scontrol")
+
+
+class CommandError(ClusterError):
+    """A command of Slurm's failed. `said` is the last line that it printed; `refused`: Slurm did answer."""
+
+    def __init__(self, what: str, said: str, *, refused: bool) -> None:
+        super().__init__(what)
+        self.said = said
+        self.refused = refused
+
+
+def check_installed() -> None:
+    """InputError if one of Slurm's commands is not on the PATH."""
+    lacking = [name for name in PROGRAMS if shutil.which(name) is None]
+    if lacking:
+        raise InputError(
+            f"Slurm is not on this machine: {', '.join(lacking)} not found.",
+            next_step="Run the controller on a login node, or load the site's Slurm module.",
+        )
+
+
+class Commands:
+    """Slurm's commands, as this account runs them. `env` is added to the environment."""
+
+    def __init__(self, limit_s: float, env: Mapping[str, str] | None = None) -> None:
+        self._limit_s = limit_s
+        # Options that a user keeps in SBATCH_… would change what a pilot is.
+        ours = {k: v for k, v in os.environ.items() if not k.startswith(("SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_"))}
+        self._env = {**ours, "SLURM_TIME_FORMAT": "%s", **(env or {})}
+
+    async def run(self, command: Sequence[str], stdin: str = "") -> str:
+        """What the command printed. CommandError if it fails, does not end in time, or cannot be started."""
+        name = command[0]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env=self._env,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise CommandError(f"{name} could not be started: {error.strerror}.", "", refused=False) from None
+        try:
+            async with asyncio.timeout(self._limit_s):
+                out, err = await process.communicate(stdin.encode())
+        except TimeoutError:
+            raise CommandError(f"{name} did not answer within {self._limit_s:g} s.", "", refused=False) from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if process.returncode:
+            said = (err or out).decode(errors="replace").strip().splitlines()
+            last = said[-1].removeprefix(f"{name}: ").removeprefix("error: ") if said else "it said nothing"
+            silent = any(word in line for line in said for word in ("ontact slurm", "timed out", "onnect"))
+            raise CommandError(f"{name} failed: {last}", last, refused=not silent)
+        return out.decode(errors="replace")

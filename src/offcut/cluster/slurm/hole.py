@@ -1,0 +1,167 @@
+"""Which idle nodes are safe to take, until when, and why; and which of ours the queue is waiting for. Pure.
+
+An idle node is safe unless something is known to want it soon: a job that waits and is planned onto it, a reservation,
+its own state. What is known of the window's end becomes the pilot's time limit; an end that is not known stays unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from offcut.cluster.slurm.records import JobRow, View, expand
+from offcut.cluster.slurm.site import SlurmSite
+
+#: Flags of an idle node that say nothing against taking it. PLANNED is weighed by when.
+_HARMLESS = frozenset({"PLANNED", "CLOUD", "DYNAMIC_NORM"})
+#: Reasons of jobs that wait for nodes, and for nothing else.
+_WAITS_FOR_NODES = ("None", "Resources", "Priority", "ReqNodeNotAvail", "Nodes_required")
+#: Flags of a node of ours that its operator wants back.
+_LEAVE = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "REBOOT_REQUESTED", "REBOOT_ISSUED", "POWER_DOWN"})
+#: Plans of the scheduler are rounded to minutes.
+_ROUNDING_S = 60.0
+#: Slurm's own times of one thing differ by this.
+_CLOCK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An idle node: whether it is safe, and in a few words why. `limit_s` is the time limit that a pilot would get."""
+
+    node: str
+    safe: bool
+    why: str
+    until_s: float | None = None
+    limit_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A node of ours: its running pilot as Slurm shows it now, and the end that it had when it began to run."""
+
+    pilot: JobRow
+    first_end_s: float | None = None
+
+    @property
+    def moved_forward(self) -> bool:
+        """Its end was moved forward since: so a preemption with a grace shows itself."""
+        end_s, first_s = self.pilot.end_s, self.first_end_s
+        return end_s is not None and first_s is not None and end_s < first_s - _CLOCK_S
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Somebody will want the node at `at_s`."""
+
+    at_s: float
+    who: str
+
+
+def candidates(view: View, site: SlurmSite) -> list[Candidate]:
+    """Every idle node of the partition, safe or not, in Slurm's order."""
+    claims = _claims(view)
+    only, never = frozenset(expand(site.nodes)), frozenset(expand(site.exclude))
+    found = []
+    for row in view.nodes.values():
+        if row.state != "idle":
+            continue
+        against = ""
+        if harmful := sorted(row.flags - _HARMLESS):
+            against = f"its state is idle+{'+'.join(harmful)}"
+        elif (only and row.name not in only) or row.name in never:
+            against = "the site's file leaves it out"
+        elif not view.partition.up:
+            against = f"the partition {view.partition.name} is not up"
+        elif "PLANNED" in row.flags and row.name not in claims:
+            against = "planned for a job, and not known for when"
+        if against:
+            found.append(Candidate(node=row.name, safe=False, why=against))
+        else:
+            found.append(_weigh(row.name, claims.get(row.name), view, site))
+    return found
+
+
+def _weigh(node: str, claim: _Claim | None, view: View, site: SlurmSite) -> Candidate:
+    most_s = min(site.longest, view.partition.max_time_s or math.inf)
+    until_s = None if claim is None else claim.at_s
+    if until_s is not None:
+        most_s = min(most_s, until_s - site.margin_s - view.time_s)
+    # Slurm counts in whole minutes, rounding up.
+    limit_s = 60.0 * math.floor(most_s / 60.0)
+    if limit_s < site.least_hole_s and until_s is not None and claim is not None:
+        left_s = max(0.0, until_s - view.time_s)
+        return Candidate(node=node, safe=False, why=f"{claim.who} wants it in {left_s:.0f} s", until_s=until_s)
+    if limit_s < 60.0:
+        return Candidate(node=node, safe=False, why=f"the partition allows {most_s:.0f} s only", until_s=until_s)
+    why = "idle, nothing is planned on it" if claim is None else f"idle until {claim.who}"
+    return Candidate(node=node, safe=True, why=why, until_s=until_s, limit_s=limit_s)
+
+
+def _claims(view: View) -> dict[str, _Claim]:
+    """The first that is known to want each node."""
+    claims: dict[str, _Claim] = {}
+
+    def note(nodes: Iterable[str], at_s: float, who: str) -> None:
+        for node in nodes:
+            known = claims.get(node)
+            if known is None or at_s < known.at_s:
+                claims[node] = _Claim(at_s, who)
+
+    for job in view.waiting:
+        if job.scheduled and job.start_s is not None:
+            note(expand(job.scheduled), job.start_s, f"job {job.id}")
+    for reservation in view.reservations:
+        if reservation.end_s > view.time_s:
+            note(expand(reservation.nodes), reservation.start_s, f"reservation {reservation.name}")
+    return claims
+
+
+def wanted(view: View, held: Mapping[str, Held], site: SlurmSite) -> dict[str, str]:
+    """Those of our nodes (`held`) that we should leave now, and why.
+
+    An operator's drain, and the signs of a preemption that has been decided, count in every mode. In `backfill` mode
+    nobody preempts us: there we also leave for jobs that wait for our nodes.
+    """
+    leave: dict[str, str] = {}
+    for node, ours in held.items():
+        row = view.nodes.get(node)
+        if row is not None and (flags := sorted(row.flags & _LEAVE)):
+            leave[node] = f"the node is set to {'+'.join(flags)}"
+        elif ours.pilot.preempt_s is not None or ours.moved_forward:
+            leave[node] = "its pilot is being preempted"
+    if site.mode == "backfill":
+        _make_way(view, held, leave)
+    return leave
+
+
+def _make_way(view: View, held: Mapping[str, Held], leave: dict[str, str]) -> None:
+    idle = sum(row.state == "idle" and not row.flags - _HARMLESS for row in view.nodes.values())
+    for job in view.waiting:
+        if not job.reason.startswith(_WAITS_FOR_NODES):
+            continue
+        planned = [node for node in expand(job.scheduled) if node in held and node not in leave]
+        if job.start_s is not None:
+            # Planned onto a node of ours for when our pilot ends: we are what it waits for.
+            for node in planned:
+                end_s = held[node].pilot.end_s
+                if end_s is None or job.start_s <= end_s + _ROUNDING_S:
+                    leave[node] = f"job {job.id} waits for it"
+            continue
+        # New, and not planned yet: if it fits into what is idle and what we hold, leave it room.
+        required = [node for node in expand(job.required) if node in held]
+        rest = [node for node in held if node not in leave and node not in required]
+        short = max(0, job.node_count - idle - len(required))
+        if job.node_count > idle + len(held) - len(leave):
+            continue
+        for node in [*required, *rest[:short]]:
+            leave[node] = f"job {job.id} waits"
+        idle = max(0, idle - job.node_count)
+
+
+def choose(found: Iterable[Candidate], offered: Iterable[str], room: int) -> list[Candidate]:
+    """At most `room` safe nodes: those offered already, then those that last longest (an unknown end: the site's)."""
+    before = frozenset(offered)
+    safe = [candidate for candidate in found if candidate.safe]
+    safe.sort(key=lambda candidate: (candidate.node not in before, -candidate.limit_s))
+    return safe[: max(0, room)]

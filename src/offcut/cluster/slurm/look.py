@@ -1,0 +1,99 @@
+"""One bulk look at the queue: four commands, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import time
+from dataclasses import replace
+
+from offcut.cluster.slurm import schema, text
+from offcut.cluster.slurm.commands import Commands
+from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, View, expand
+from offcut.cluster.slurm.site import SlurmSite
+from offcut.errors import InputError
+
+_JOBS = ("squeue", "--noheader", f"--format={text.JOB_FORMAT}")
+
+
+class Look:
+    """Looks as one site's file says; `name` is the job name of our pilots."""
+
+    def __init__(self, commands: Commands, site: SlurmSite, name: str) -> None:
+        self._commands = commands
+        self._site = site
+        self._name = name
+        self._user = getpass.getuser()
+        self._version: tuple[int, int] | None = None
+
+    async def whole(self) -> View:
+        """Everything that a decision needs. ClusterError where a command fails or prints what cannot be read."""
+        began_s = time.time()
+        read_nodes = self._json_nodes if self._site.reading == "json" else self._text_nodes
+        read_jobs = self._json_jobs if self._site.reading == "json" else self._text_jobs
+        nodes, (waiting, own), reservations, partition = await asyncio.gather(
+            read_nodes(),
+            read_jobs(),
+            self._commands.run(("scontrol", "show", "reservation", "--oneliner")),
+            self.partition(),
+        )
+        return View(
+            time_s=began_s,
+            nodes=nodes,
+            waiting=waiting,
+            own=own,
+            reservations=tuple(text.read_reservations(reservations)),
+            partition=partition,
+            took_s=time.time() - began_s,
+        )
+
+    async def own(self) -> dict[str, JobRow]:
+        """Our pilots alone, which costs slurmctld next to nothing."""
+        shown = await self._commands.run((*_JOBS, f"--user={self._user}", f"--name={self._name}", "--states=all"))
+        return {row.id: row for row in text.read_jobs(shown)}
+
+    async def version(self) -> tuple[int, int]:
+        """Slurm's, e.g. (22, 5)."""
+        if self._version is None:
+            self._version = text.read_version(await self._commands.run(("sinfo", "--version")))
+        return self._version
+
+    async def partition(self) -> PartitionRow:
+        """The site's partition. InputError if there is none of this name."""
+        name = self._site.partition
+        shown = text.read_partitions(await self._commands.run(("scontrol", "show", "partition", "--all", "--oneliner")))
+        if name not in shown:
+            raise InputError(
+                f"Slurm has no partition '{name}'.", next_step=f"It has: {', '.join(sorted(shown)) or 'none'}."
+            )
+        return shown[name]
+
+    async def _text_nodes(self) -> dict[str, NodeRow]:
+        command = ("sinfo", "--noheader", "--Node", f"--partition={self._site.partition}")
+        shown = await self._commands.run((*command, f"--format={text.NODE_FORMAT}"))
+        return await asyncio.to_thread(text.read_nodes, shown)
+
+    async def _text_jobs(self) -> tuple[tuple[JobRow, ...], dict[str, JobRow]]:
+        shown, own = await asyncio.gather(self._commands.run((*_JOBS, "--states=PENDING")), self.own())
+        waiting = await asyncio.to_thread(text.read_jobs, shown)
+        return tuple(row for row in waiting if row.id not in own), own
+
+    async def _json_nodes(self) -> dict[str, NodeRow]:
+        # From 23.02 on sinfo groups nodes that are alike; before, scontrol knew no JSON.
+        new = await self.version() >= (23, 2)
+        command = ("scontrol", "show", "nodes", "--json") if new else ("sinfo", "--json")
+        shown, partition = await asyncio.gather(self._commands.run(command), self.partition())
+        rows = await asyncio.to_thread(schema.read_nodes, shown)
+        return {name: rows[name] for name in expand(partition.nodes) if name in rows}
+
+    async def _json_jobs(self) -> tuple[tuple[JobRow, ...], dict[str, JobRow]]:
+        shown, planned = await asyncio.gather(
+            self._commands.run(("squeue", "--json")),
+            self._commands.run(("squeue", "--noheader", "--states=PENDING", "--format=%i|%Y")),
+        )
+        rows = await asyncio.to_thread(schema.read_jobs, shown)
+        own = {row.id: row for row in rows if row.name == self._name and row.user == self._user}
+        # 22.05's JSON does not say where a waiting job is planned to run.
+        where = dict(line.split("|", 1) for line in planned.splitlines() if "(null)" not in line)
+        waiting = [row for row in rows if row.state == "PENDING" and row.id not in own]
+        return tuple(replace(row, scheduled=row.scheduled or where.get(row.id, "")) for row in waiting), own

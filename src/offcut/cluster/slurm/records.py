@@ -1,0 +1,104 @@
+"""What Slurm shows of itself, whichever command and version it came from. Times are seconds since 1970."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from offcut.errors import ClusterError
+
+#: Of a job that Slurm is done with.
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+
+
+def expand(hosts: str) -> tuple[str, ...]:
+    """The nodes of a host list such as `n[01-04,7],login1`; of none, none. Raises ClusterError."""
+    if not hosts or hosts in ("(null)", "None"):
+        return ()
+    try:
+        return tuple(NodeSet(hosts, resolver=RESOLVER_NOGROUP))
+    except NodeSetException as error:
+        raise ClusterError(f"Slurm named nodes as '{hosts[:80]}', which cannot be read: {error}.") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node; `state` in lower case (`idle`, `allocated`, …), `flags` in upper case (`PLANNED`, `DRAIN`, …)."""
+
+    name: str
+    state: str
+    flags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job. Host lists are kept as Slurm wrote them, for most are never looked into."""
+
+    id: str
+    state: str
+    user: str
+    name: str
+    partitions: tuple[str, ...]
+    node_count: int
+    #: Where it runs, where it has to run, where the scheduler plans to run it.
+    nodes: str = ""
+    required: str = ""
+    scheduled: str = ""
+    #: Of a job that waits: when the scheduler plans to start it.
+    start_s: float | None = None
+    end_s: float | None = None
+    #: Slurm has decided to preempt it.
+    preempt_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationRow:
+    name: str
+    nodes: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRow:
+    name: str
+    up: bool
+    nodes: str
+    #: None: no limit.
+    max_time_s: float | None
+    preempt_mode: str
+    grace_s: float
+    priority_tier: int
+    allow_accounts: str = "ALL"
+    allow_qos: str = "ALL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The queue at one moment, as one bulk look found it. `time_s` is when the look began."""
+
+    time_s: float
+    nodes: Mapping[str, NodeRow]
+    #: Jobs of others that wait.
+    waiting: tuple[JobRow, ...]
+    #: Our pilots, ended ones too while Slurm remembers them, by job id.
+    own: Mapping[str, JobRow]
+    reservations: tuple[ReservationRow, ...] = ()
+    partition: PartitionRow
+    took_s: float = field(default=0.0, compare=False)

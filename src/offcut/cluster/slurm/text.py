@@ -1,0 +1,171 @@
+"""Reading what Slurm's commands print as text. The environment has to say SLURM_TIME_FORMAT=%s.
+
+A line that cannot be read raises ClusterError: half a look is worse than none.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, ReservationRow
+from offcut.errors import ClusterError
+
+#: Partition, node, state: sinfo --Node.
+NODE_FORMAT = "%N|%T"
+#: A job's name comes last, for it may hold any character but a line's end.
+JOB_FORMAT = "%i|%T|%P|%D|%N|%n|%Y|%S|%e|%u|%r|%j"
+
+#: What sinfo appends to a state.
+_SUFFIXES = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+    "+": "CLOUD",
+}
+#: Compound states that sinfo has words of its own for.
+_WORDS = {
+    "planned": ("idle", "PLANNED"),
+    "reserved": ("idle", "RESERVED"),
+    "maint": ("idle", "MAINTENANCE"),
+    "drained": ("idle", "DRAIN"),
+    "draining": ("allocated", "DRAIN"),
+    "completing": ("allocated", "COMPLETING"),
+    "failing": ("allocated", "FAIL"),
+    "fail": ("idle", "FAIL"),
+    "blocked": ("idle", "BLOCKED"),
+    "powered_down": ("idle", "POWERED_DOWN"),
+    "powering_down": ("idle", "POWERING_DOWN"),
+    "powering_up": ("idle", "POWERING_UP"),
+    "rebooting": ("idle", "REBOOT_ISSUED"),
+    "perfctrs": ("idle", "PERFCTRS"),
+}
+
+
+def read_nodes(text: str) -> dict[str, NodeRow]:
+    """The output of `sinfo --noheader --Node --format=NODE_FORMAT`."""
+    nodes = {}
+    for line in text.splitlines():
+        name, bar, shown = line.partition("|")
+        state = shown.rstrip("".join(_SUFFIXES))
+        if not bar or not name or not state:
+            raise ClusterError(f"sinfo printed a line that cannot be read: '{line[:80]}'.")
+        flags = {_SUFFIXES[mark] for mark in shown[len(state) :]}
+        if state in _WORDS:
+            state, flag = _WORDS[state]
+            flags.add(flag)
+        nodes[name] = NodeRow(name=name, state=state, flags=frozenset(flags))
+    return nodes
+
+
+def read_jobs(text: str) -> list[JobRow]:
+    """The output of `squeue --noheader --format=JOB_FORMAT`."""
+    jobs = []
+    for line in text.splitlines():
+        fields = line.split("|", 11)
+        if len(fields) != 12 or not fields[0] or not fields[3].isdigit():
+            raise ClusterError(f"squeue printed a line that cannot be read: '{line[:80]}'.")
+        job, state, partitions, count, nodes, required, scheduled, start, end, user, reason, name = fields
+        jobs.append(
+            JobRow(
+                id=job,
+                state=state,
+                user=user,
+                name=name,
+                partitions=tuple(partitions.split(",")),
+                node_count=int(count),
+                nodes=_hosts(nodes),
+                required=_hosts(required),
+                scheduled=_hosts(scheduled),
+                start_s=_time(start),
+                end_s=_time(end),
+                reason=reason,
+            )
+        )
+    return jobs
+
+
+def read_reservations(text: str) -> list[ReservationRow]:
+    """The output of `scontrol show reservation --oneliner`."""
+    found = []
+    for fields in _records(text, "ReservationName"):
+        start_s, end_s = _time(fields["StartTime"]), _time(fields["EndTime"])
+        if start_s is None or end_s is None:
+            raise ClusterError(f"The reservation {fields['ReservationName']} has no start or end that can be read.")
+        nodes = _hosts(fields.get("Nodes", ""))
+        found.append(ReservationRow(name=fields["ReservationName"], nodes=nodes, start_s=start_s, end_s=end_s))
+    return found
+
+
+def read_partitions(text: str) -> dict[str, PartitionRow]:
+    """The output of `scontrol show partition --oneliner`."""
+    found = {}
+    for fields in _records(text, "PartitionName"):
+        name = fields["PartitionName"]
+        found[name] = PartitionRow(
+            name=name,
+            up=fields.get("State") == "UP",
+            nodes=_hosts(fields.get("Nodes", "")),
+            max_time_s=duration_s(fields.get("MaxTime", "UNLIMITED")),
+            preempt_mode=fields.get("PreemptMode", "OFF"),
+            grace_s=float(fields.get("GraceTime", "0")),
+            priority_tier=int(fields.get("PriorityTier", "1")),
+            allow_accounts=fields.get("AllowAccounts", "ALL"),
+            allow_qos=fields.get("AllowQos", "ALL"),
+        )
+    return found
+
+
+def read_config(text: str) -> dict[str, str]:
+    """The output of `scontrol show config`: names to values."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, mark, value in pairs if mark}
+
+
+def read_version(text: str) -> tuple[int, int]:
+    """The output of `sinfo --version`, e.g. `slurm 22.05.8`, as (22, 5)."""
+    numbers = text.strip().rpartition(" ")[2].split(".")
+    if len(numbers) < 2 or not all(number.isdigit() for number in numbers[:2]):
+        raise ClusterError(f"sinfo gave a version that cannot be read: '{text.strip()[:60]}'.")
+    return int(numbers[0]), int(numbers[1])
+
+
+def duration_s(text: str) -> float | None:
+    """`[days-]hours:minutes:seconds` and its shorter forms; None for UNLIMITED, INFINITE, NONE."""
+    if text in ("UNLIMITED", "INFINITE", "NONE", "(null)", "N/A", ""):
+        return None
+    days, dash, rest = text.rpartition("-")
+    parts = rest.split(":")
+    try:
+        numbers = [int(part) for part in parts]
+        # Without days the last part is seconds; with them the first is hours.
+        weights = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
+        return 86400.0 * int(days or 0) + sum(w * n for w, n in zip(weights, numbers, strict=False))
+    except ValueError:
+        raise ClusterError(f"Slurm gave a duration that cannot be read: '{text[:40]}'.") from None
+
+
+def _records(text: str, first: str) -> Iterator[dict[str, str]]:
+    for line in text.splitlines():
+        if not line.startswith(f"{first}="):
+            continue  # "No reservations in the system"
+        words = shlex.split(line, posix=False) if '"' in line else line.split()
+        yield {name: value for name, mark, value in (word.partition("=") for word in words) if mark}
+
+
+def _hosts(text: str) -> str:
+    return "" if text in ("(null)", "N/A", "None") else text
+
+
+def _time(text: str) -> float | None:
+    if text in ("N/A", "Unknown", "NONE", "None", ""):
+        return None
+    if not text.isdigit():
+        raise ClusterError(f"Slurm gave a time that cannot be read: '{text[:40]}'; it ignores SLURM_TIME_FORMAT.")
+    return float(text)

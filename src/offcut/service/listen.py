@@ -1,0 +1,72 @@
+"""Where agents reach the controller: loopback, or one named address of this machine behind TLS."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from offcut.errors import InputError
+from offcut.wire import certificate
+from offcut.wire.certificate import Certificate
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What to listen on and what agents dial. `certificate` None: loopback only, in the clear."""
+
+    host: str = _LOOPBACK
+    port: int = 0
+    certificate: Certificate | None = None
+
+    def bind(self) -> socket.socket:
+        """A listening socket; InputError where this machine has no such address or the port is taken."""
+        try:
+            family, _, _, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            return socket.create_server(address[:2], family=family)
+        except OSError as error:
+            raise InputError(
+                f"--listen: {self.host}:{self.port} is no address to listen on here: {error.strerror}.",
+                next_step="Name this machine as compute nodes see it; `hostname -I` lists its addresses.",
+            ) from None
+
+    def url(self, port: int) -> str:
+        """What agents dial, given the port that was bound."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'wss' if self.certificate else 'ws'}://{host}:{port}/v1/agents"
+
+
+def endpoint(listen: str | None, certificates: Path) -> Endpoint:
+    """The endpoint that `--listen HOST[:PORT]` asks for; None: loopback. `certificates`: where a certificate lies.
+
+    Whatever is asked for by name is behind TLS, so that nobody crosses a network in the clear by mistake. Raises
+    InputError for a wildcard (agents need one address to dial) and where no certificate covers the host.
+    """
+    if listen is None:
+        return Endpoint()
+    host, port = _split(listen)
+    if host in ("", "0.0.0.0", "::", "*"):
+        raise InputError(
+            f"--listen: '{listen}' names no host that agents could dial.",
+            next_step="Name this machine as compute nodes see it; `hostname -I` lists its addresses.",
+        )
+    found = certificate.load(certificates)
+    found.check_covers(host)
+    return Endpoint(host, port, found)
+
+
+def _split(listen: str) -> tuple[str, int]:
+    if listen.startswith("["):
+        host, _, rest = listen[1:].partition("]")
+        port = rest.removeprefix(":")
+    elif listen.count(":") > 1:  # an IPv6 address alone
+        host, port = listen, ""
+    else:
+        host, _, port = listen.partition(":")
+    if not port:
+        return host, 0
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError(f"--listen: '{port}' is no port.", next_step="Write HOST or HOST:PORT with 1 to 65535.")
+    return host, int(port)

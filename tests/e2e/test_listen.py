@@ -1,0 +1,35 @@
+"""Agents that come over TLS: a whole training, and what is turned away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from golden import SCRIPT
+from websockets.exceptions import InvalidMessage
+from websockets.sync.client import connect
+
+from offcut.wire import certificate, messages
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def test_training_over_tls(state_dir: Path, up: Callable) -> None:
+    made = certificate.create(state_dir / "tls", ["localhost"])
+    running = up(2, "--listen", "localhost")
+    told = json.loads(running.paths.address.read_text())
+    assert told == {"agents": told["agents"], "certificate": made.public.read_text()}
+    assert told["agents"].startswith("wss://localhost:")
+
+    job = running.submit(SCRIPT, "--epochs", "1", sizes="1:2")
+    running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    assert json.loads(running.paths.rendezvous.read_text())["address"].startswith("localhost:")
+
+    with pytest.raises((InvalidMessage, OSError)):
+        connect(told["agents"].replace("wss://", "ws://"))  # in the clear
+    with connect(told["agents"], ssl=certificate.trusting(told["certificate"])) as socket:
+        answer = messages.to_agent(socket.recv(timeout=10))
+    assert isinstance(answer, messages.Refused)
+    assert "token is wrong" in answer.reason

@@ -1,0 +1,82 @@
+"""Several ranks on each node, and sizes that are not every count: the same training whatever the membership."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+
+from offcut.wire.records import history
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+def members_by_epoch(running, job: str) -> dict[int, dict[str, int]]:
+    """How many ranks of each node contributed to steps under each epoch."""
+    found: dict[int, dict[str, int]] = {}
+    for path in (running.paths.job(job) / "records").glob("*.jsonl"):
+        node = path.stem.partition("#")[0]
+        for epoch in {json.loads(line)["epoch"] for line in path.read_text().splitlines() if line.endswith("}")}:
+            ranks = found.setdefault(epoch, {})
+            ranks[node] = ranks.get(node, 0) + 1
+    return found
+
+
+def until_trained_at(running, job: str, size: int) -> dict[str, Any]:
+    """Wait until some steps have been done at this size."""
+    shown = running.until(job, f"size {size}", lambda shown: shown["size"] == size)
+    return running.until(job, f"steps at {size}", lambda later: later["steps"] > shown["steps"] + 10)
+
+
+def test_two_ranks_on_each_node_grow_shrink_and_lose_one(up: Callable, tmp_path: Path) -> None:
+    """A node is a member with all its ranks or not at all."""
+    epochs = 70
+    running = up(2)
+    running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
+    job = running.submit(
+        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:2", ranks_per_node=2, checkpoint_age_s=1.0
+    )
+    until_trained_at(running, job, 1)
+    assert len(running.workers()) == 2
+    running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
+    grown = until_trained_at(running, job, 2)
+
+    before = running.workers()
+    assert len(before) == 4
+    before[-1].kill()
+    running.until(job, "both ranks of one node to go", lambda _: sum(rank.is_running() for rank in before) == 2)
+    running.until(job, "a new pair", lambda shown: shown["size"] == 2 and shown["epoch"] >= grown["epoch"] + 2)
+    until_trained_at(running, job, 2)
+
+    running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
+    assert until_trained_at(running, job, 1)["nodes"] == ["n02"]
+    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    assert shown["steps"] == epochs * STEPS_PER_EPOCH
+    members = members_by_epoch(running, job)
+    assert {ranks for nodes in members.values() for ranks in nodes.values()} == {2}
+    assert {len(nodes) for nodes in members.values()} == {1, 2}
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
+
+
+def test_only_sizes_of_the_list_are_trained_at_and_then_only_multiples(up: Callable, tmp_path: Path) -> None:
+    epochs = 60
+    running = up(3)
+    running.client.post("/v1/nodes/want", {"nodes": ["n03"]})
+    job = running.submit(SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1,3")
+    until_trained_at(running, job, 1)
+    running.client.post("/v1/nodes/offer", {"nodes": ["n03"]})
+    until_trained_at(running, job, 3)
+    running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
+    listed = until_trained_at(running, job, 1)["epoch"]
+    running.client.patch(f"/v1/jobs/{job}", {"sizes": "2:8:2"})
+    until_trained_at(running, job, 2)
+    running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
+    running.until(job, "the end", lambda shown: shown["state"] == "finished")
+    sizes = {epoch: len(nodes) for epoch, nodes in members_by_epoch(running, job).items()}
+    assert {size for epoch, size in sizes.items() if epoch <= listed} == {1, 3}
+    assert {size for epoch, size in sizes.items() if epoch > listed} == {2}
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))

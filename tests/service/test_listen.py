@@ -1,0 +1,57 @@
+"""`--listen`: where agents dial, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offcut.errors import InputError
+from offcut.service.listen import endpoint
+from offcut.wire import certificate
+
+
+def test_loopback_in_the_clear_unless_asked(tmp_path: Path) -> None:
+    found = endpoint(None, tmp_path)
+    with found.bind() as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+        assert found.url(7) == "ws://127.0.0.1:7/v1/agents"
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port", "url"),
+    [
+        ("localhost", "localhost", 0, "wss://localhost:7/v1/agents"),
+        ("localhost:7001", "localhost", 7001, "wss://localhost:7/v1/agents"),
+        ("10.0.0.5:7001", "10.0.0.5", 7001, "wss://10.0.0.5:7/v1/agents"),
+        ("::1", "::1", 0, "wss://[::1]:7/v1/agents"),
+        ("[::1]:7001", "::1", 7001, "wss://[::1]:7/v1/agents"),
+    ],
+)
+def test_a_named_host_is_behind_tls(tmp_path: Path, listen: str, host: str, port: int, url: str) -> None:
+    certificate.create(tmp_path, ["localhost", "10.0.0.5", "::1"])
+    found = endpoint(listen, tmp_path)
+    assert (found.host, found.port, found.url(7)) == (host, port, url)
+    assert found.certificate is not None
+
+
+@pytest.mark.parametrize("listen", ["", "0.0.0.0", "[::]:80", "::", ":7001"])
+def test_a_wildcard_is_no_address_to_dial(tmp_path: Path, listen: str) -> None:
+    with pytest.raises(InputError, match="names no host"):
+        endpoint(listen, tmp_path)
+
+
+@pytest.mark.parametrize("port", ["x", "0", "65536", "-1"])
+def test_no_port(tmp_path: Path, port: str) -> None:
+    with pytest.raises(InputError, match="is no port"):
+        endpoint(f"localhost:{port}", tmp_path)
+
+
+def test_no_certificate_no_network(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="There is no certificate"):
+        endpoint("localhost", tmp_path)
+    certificate.create(tmp_path, ["login1", "203.0.113.7"])
+    with pytest.raises(InputError, match="not for localhost"):
+        endpoint("localhost", tmp_path)
+    with pytest.raises(InputError, match="no address to listen on here"):
+        endpoint("203.0.113.7", tmp_path).bind()  # of the range kept for documentation: no machine has it

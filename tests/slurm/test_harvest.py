@@ -1,0 +1,61 @@
+"""Training on what a real Slurm leaves idle: it comes, it goes, nothing is lost, nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+
+from live import wait_for
+from offcut.wire.records import history
+from slurmed import MARKS, Harvesting
+
+pytestmark = MARKS
+
+
+def train(running: Harvesting, *, epochs: int, pace: str = "0.01", sizes: str = "1:3", **fields: object) -> str:
+    return running.submit(SCRIPT, "--epochs", str(epochs), "--pace", pace, sizes=sizes, checkpoint_age_s=2.0, **fields)
+
+
+@pytest.mark.timeout(300)
+def test_trains_gives_way_to_the_queue_and_finishes_as_if_undisturbed(
+    private_slurm: Callable, harvest: Callable, tmp_path: Path
+) -> None:
+    slurm = private_slurm(nodes=3, worker_template=True)
+    running = harvest(slurm)
+    job = train(running, epochs=60)
+    running.until(job, "all nodes", lambda shown: shown["size"] == 3)
+    main = slurm.submit("exec sleep 4", "--partition=main", "--nodes=2")
+    wait_for("the main job to run", lambda: slurm.state(main) == "RUNNING")
+    running.until(job, "one node", lambda shown: shown["size"] == 1)
+    running.until(job, "all nodes again", lambda shown: shown["size"] == 3)
+    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", patience_s=200.0)
+    assert shown["steps"] == 60 * STEPS_PER_EPOCH
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", 60))
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_controller_adopts_its_pilots(private_slurm: Callable, harvest: Callable) -> None:
+    slurm = private_slurm(nodes=2, worker_template=True)
+    running = harvest(slurm)
+    job = train(running, epochs=2000, sizes="2")
+    before = running.until(job, "training", lambda shown: shown["steps"] > 20)
+    pilots = running.pilots()
+    records = running.paths.job(job) / "records"
+    running.process.kill()
+    running.process.wait()
+    step_then = max(history(records))
+    wait_for("training without a controller", lambda: max(history(records)) > step_then + 30)
+    running.start()
+    after = running.until(job, "progress", lambda shown: shown["steps"] > step_then + 30)
+    assert after["epoch"] == before["epoch"], "the membership was not changed"
+    assert running.pilots() == pilots, "the same pilots"
+    assert "pilots_adopted" in running.log_text()
+    # The kill switch: every pilot is gone in seconds, and none comes back.
+    done = running.cli("release", "--all")
+    assert done.returncode == 0, done.stderr
+    running.nothing_left()
+    assert running.client.get("/v1/status")["claiming"] is False
+    running.client.post(f"/v1/jobs/{job}/cancel")
