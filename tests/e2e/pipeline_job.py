@@ -41,7 +41,8 @@ def plan(name: str) -> Plan:
     devices = sum(replicas)
     return Plan(
         model="toy", devices=devices, batch=48, micro_batch=12, schedule=schedule, replicas=replicas, stages=stages,
-        step_s=0.05 / devices, bound_s=0.0, bubble_of_step=0.0, bubble_of_span=0.0, peak_bytes=(1.0,) * devices, peak_in_flight=(),
+        step_s=0.05 / devices, bound_s=0.0, bubble_of_step=0.0, bubble_of_span=0.0, peak_bytes=(1.0,) * devices,
+        peak_in_flight=(),
     )  # fmt: skip
 
 

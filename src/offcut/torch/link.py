@@ -25,6 +25,8 @@ class MembershipEpoch:
     workers: tuple[str, ...]
     store: str
     job: str
+    #: Members of the epoch before it live, are left out, and write down what only they have.
+    departing: bool = False
 
     @property
     def world(self) -> int:
@@ -130,6 +132,7 @@ class AgentLink:
                         ),
                         store=message["store"],
                         job=message["job"],
+                        departing=bool(message["departing"]),
                     )
             elif message["kind"] == "leave":
                 self._leave_by = time.monotonic() + message["limit_s"]

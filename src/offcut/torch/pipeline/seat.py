@@ -22,6 +22,8 @@ from offcut.torch.transfer import give, receive, rounds
 
 #: How long before it must be gone a worker stops waiting for its step boundary and saves the last one instead.
 _SAVING_S = 0.6
+#: How long members wait for what departing ones write down, and how often they look.
+_RESCUE_S, _LOOK_S = 10.0, 0.02
 #: What a member says of itself when an epoch forms, before the flags of its layers.
 _STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _LAYERS = range(5)
 
@@ -142,6 +144,12 @@ class PipelineSeat(Seat):
 
     def _rescued(self, group: Group, step: int, missing: moves.Layers) -> bool:
         """Whether those who left without handing `missing` on have written it down, and all members can read it."""
+        epoch = group.membership
+        give_up_s = time.monotonic() + (_RESCUE_S if epoch.departing else 0.0)
+        while not self._parts.has(step, missing) and time.monotonic() < give_up_s:
+            if self._link.newer_than(epoch.epoch):
+                raise Abandoned("a newer epoch came while layers were being written")
+            time.sleep(_LOOK_S)
         return all(row[0] for row in group.gather([int(self._parts.has(step, missing))]))
 
     def _roll_back(self, saved: int, need: moves.Layers, missing: moves.Layers) -> None:
@@ -168,7 +176,7 @@ class PipelineSeat(Seat):
             going = [rank for rank, row in enumerate(group.gather([int(out)])) if row[0]]
             stay = [rank for rank in range(group.world) if rank not in going]
             if going and stay:
-                self._hand_over(group, going, stay)
+                self._hand_over(group, stay)
         except Abandoned as reason:
             self.abandon(str(reason))
             self.enter_next(leaving)
@@ -180,14 +188,19 @@ class PipelineSeat(Seat):
     def _is_out(self, newest: MembershipEpoch, group: Group) -> bool:
         return newest.epoch > group.membership.epoch and self._link.worker not in newest.workers
 
-    def _hand_over(self, group: Group, going: list[int], stay: list[int]) -> None:
-        """Those who stay take what only those who go have: what the next plan is likely to put on them, at once."""
+    def _hand_over(self, group: Group, stay: list[int]) -> None:
+        """Those who stay take what only the others have: what the next plan is likely to put on them, at once.
+
+        Where no plan is for all who stay, the controller will soon leave out the last of them: they count as going.
+        """
         have = moves.placement(self._plans.at(group.world))
         wish: list[moves.Layers] = [frozenset() for _ in have]
         fitting = [n for n in self._plans.devices if n <= len(stay)]
         if fitting:
-            for rank, layers in zip(stay, moves.placement(self._plans.at(fitting[-1])), strict=False):
+            stay = stay[: fitting[-1]]
+            for rank, layers in zip(stay, moves.placement(self._plans.at(len(stay))), strict=True):
                 wish[rank] = layers
+        going = [rank for rank in range(group.world) if rank not in stay]
         takes = moves.heirs(have, going, wish, self._placed.layer_bytes)
         self._move(group, have, [held | takes[rank] for rank, held in enumerate(have)])
 
