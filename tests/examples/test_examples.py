@@ -79,6 +79,17 @@ def test_stream_that_is_too_long_is_refused_with_a_sentence(printed: Callable[..
         printed("stream.py", "--rows", "600", "--limit", "500")
 
 
+def test_plain_ddp_script_resumes_where_it_was_told_to_go(printed: Callable[..., str], tmp_path: Path) -> None:
+    saved = tmp_path / "checkpoint.pt"
+    whole = printed("ddp_restart.py", "--epochs", "4", "--checkpoint", str(tmp_path / "other.pt"))
+    assert figure(whole, r"loss ([\d.]+) after 56 steps") < 0.6
+    first = printed("ddp_restart.py", "--epochs", "2", "--checkpoint", str(saved))
+    assert "after 28 steps" in first
+    second = printed("ddp_restart.py", "--epochs", "4", "--checkpoint", str(saved))
+    assert "resumed at step 28" in second
+    assert second.splitlines()[-1] == whole.splitlines()[-1]
+
+
 def test_every_example_says_what_it_shows_and_has_a_test() -> None:
     tests = Path(__file__).read_text()
     for script in EXAMPLES.glob("*.py"):

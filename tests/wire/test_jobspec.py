@@ -39,7 +39,6 @@ def test_a_whole_job_file(place):
         setup = "module load cuda"
         weight = 2
         priority = 3
-        mode = "restart"
         goal_samples = 1000
         max_failures = 0
         grow_cost_s = 1.5
@@ -63,7 +62,6 @@ def test_a_whole_job_file(place):
         weight=2.0,
         priority=3,
         curve=ScalingCurve((1, 4), (10.0, 30.5)),
-        mode="restart",
         goal_samples=1000,
         max_failures=0,
         grow_cost_s=1.5,
@@ -71,6 +69,21 @@ def test_a_whole_job_file(place):
         checkpoint_age_s=5.0,
         step_records=True,
     )
+
+
+def test_a_job_file_of_mode_restart(place):
+    path = write(
+        place,
+        """
+        name = "ddp"
+        command = ["train.py"]
+        workdir = "code"
+        mode = "restart"
+        restart_grace_s = 60
+        """,
+    )
+    job = read_job_file(path).to_job("ddp-1")
+    assert (job.mode, job.restart_grace_s) == ("restart", 60.0)
 
 
 def test_what_is_left_out_is_as_the_job_says():
@@ -120,6 +133,19 @@ def test_every_field_of_a_job_can_be_written_and_has_a_description():
         ({"weight": float("nan")}, "weight: Input should be a finite number (given: nan)."),
         ({"grow_cost_s": -1}, "grow_cost_s: Input should be greater than or equal to 0 (given: -1)."),
         ({"mode": "magic"}, "mode: Input should be 'session' or 'restart' (given: 'magic')."),
+        (
+            {"mode": "restart", "command": ["/usr/bin/torchrun", "train.py"]},
+            "command: offcut starts the ranks itself: give the script alone, without /usr/bin/torchrun.",
+        ),
+        (
+            {"mode": "restart", "goal_samples": 5},
+            "goal_samples: only a script with a session can do that, not one of mode 'restart'.",
+        ),
+        (
+            {"mode": "restart", "step_records": True},
+            "step_records: only a script with a session can do that, not one of mode 'restart'.",
+        ),
+        ({"restart_grace_s": -1}, "restart_grace_s: Input should be greater than or equal to 0 (given: -1)."),
         ({"ranks_per_node": 1.5}, None),
         ({"max_failures": -1}, None),
         ({"goal_samples": 0}, None),

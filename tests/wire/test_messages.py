@@ -26,6 +26,7 @@ TO_AGENT: list[m.Message] = [
     m.Start(launch=LAUNCH, incarnation=4),
     m.Stop(job="a", incarnation=4, limit_s=0.0),
     m.Epoch(job="a", epoch=3, members=(m.EpochMember(node="n1", incarnation=4, ranks=2),), store="h:1", abort=True),
+    m.HandBack(),
     m.Refused(reason="stale", fatal=True),
 ]
 

@@ -4,6 +4,7 @@
 - `turn`: one event being answered: the effects so far
 - `step`: which handler answers which event
 - `nodes`, `workers`, `jobs`: the handlers
+- `failures`, `suspects`: what is held against a job, and what against a node
 - `resize`: from assigned nodes to membership epochs
 - `relaunch`: the same for scripts that are ended and launched anew
 - `decide`: from the state to an allocation problem, and from its answer to nodes

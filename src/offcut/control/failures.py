@@ -39,9 +39,20 @@ def count_launch(job: JobState, *, progressed: bool) -> bool:
     return job.failures > job.job.max_failures
 
 
+def count_broken(job: JobState) -> bool:
+    """Count a membership that could not form; True if it is one failure too many."""
+    job.failures += 1
+    return job.failures > job.job.max_failures
+
+
 def reason(job: JobState, event: ev.WorkerExited) -> str:
-    last = event.detail.strip().splitlines()[-1] if event.detail.strip() else event.outcome
-    return f"{job.failures} failures in a row; the last: {last}"
+    return f"{job.failures} failures in a row; the last: {last_line(event)}"
+
+
+def last_line(event: ev.WorkerExited) -> str:
+    """How it ended, in a line: of a traceback, the exception."""
+    detail = event.detail.strip()
+    return detail.splitlines()[-1] if detail else event.outcome
 
 
 def wait_s(job: JobState, first_s: float) -> float:

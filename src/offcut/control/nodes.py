@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import jobs, resize
+from offcut.control import jobs, resize, suspects
 from offcut.control.state import JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -152,8 +152,24 @@ def on_release_asked(turn: Turn, event: ev.ReleaseAsked) -> None:
             turn.timer(f"rest:{node.name}", state.settings.rest_s)
 
 
+def set_aside(turn: Turn, node: NodeState) -> None:
+    """Hand the node back, and do not claim it for a while: starts on it fail again and again."""
+    _hand_back(turn, [node])
+    forget(turn, node, "set aside")
+    _keep_aside(turn, node.name)
+
+
+def _keep_aside(turn: Turn, name: str) -> None:
+    settings = turn.state.settings
+    turn.state.aside[name] = suspects.reason(turn.state, name)
+    turn.timer(f"rest:{name}", settings.aside_s)
+    turn.tell(name, f"set aside for {settings.aside_s:g} s: {turn.state.aside[name]}")
+
+
 def end_rest(turn: Turn, name: str) -> None:
     """The node may be claimed again."""
+    if turn.state.aside.pop(name, None) is not None:
+        suspects.forgive(turn.state, name)
     node = turn.state.nodes.get(name)
     if node is not None and node.phase == "idle":
         turn.state.free[name] = None
@@ -184,3 +200,6 @@ def give_up_booting(turn: Turn, name: str) -> None:
     turn.tell(name, f"no answer from its agent within {turn.state.settings.boot_limit_s:g} s: handed back")
     _hand_back(turn, [node])
     forget(turn, node, "did not boot")
+    suspects.note(turn, name, "", "its agent did not answer")
+    if suspects.is_bad(turn.state, name, its_fault=True):
+        _keep_aside(turn, name)

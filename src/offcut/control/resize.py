@@ -165,6 +165,7 @@ def note_formed(turn: Turn, job: JobState, epoch: int) -> bool:
         ]
     )
     job.formed_epoch, job.first = epoch, members[0]
+    job.renewals = 0
     job.forming = {newer: members for newer, members in job.forming.items() if newer > epoch}
     return True
 
@@ -211,13 +212,22 @@ def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) 
 
 def await_forming(turn: Turn, job: JobState) -> None:
     """A member that was leaving has vanished: if what was in flight with it never ends, start over without waiting."""
+    if job.members and job.formed_epoch < job.epoch:
+        await_renewal(turn, job)
+
+
+def await_renewal(turn: Turn, job: JobState) -> bool:
+    """Renew the epoch after a while, unless it forms or another is set; False if that is under way already."""
     key = f"broken:{job.job.id}"
-    if job.members and job.formed_epoch < job.epoch and key not in turn.state.timers:
-        turn.timer(key, turn.state.settings.broken_wait_s)
+    if key in turn.state.timers:
+        return False
+    turn.timer(key, turn.state.settings.broken_wait_s * 2.0**job.renewals)
+    return True
 
 
 def renew(turn: Turn, job: JobState) -> None:
     """Set a new epoch with the same members: the last one broke and nobody was found dead."""
+    job.renewals += 1
     set_epoch(turn, job, list(job.members), abort=True)
 
 

@@ -45,8 +45,13 @@ class Settings:
     stop_limit_s: float = 30.0
     #: The last holders of a job's state have this long to save it before the job goes on elsewhere.
     depart_limit_s: float = 3.0
-    #: If an epoch breaks and nobody is found dead, a new one is set after this.
+    #: If an epoch breaks and nobody is found dead, a new one is set after this; again, after twice as long, and so on.
     broken_wait_s: float = 1.0
+    #: After so many such epochs, of which none formed, its workers are started anew, and that is a failure of the job.
+    most_renewals: int = 6
+    #: A node on which so many starts in a row fail is set aside for this long.
+    forgiven_starts: int = 3
+    aside_s: float = 600.0
     #: A held node that no job wants is handed back after this.
     hold_s: float = 10.0
     #: A script that is past its training has this long to come to its end.
@@ -64,6 +69,15 @@ class Settings:
     solve_again_s: float = 5.0
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStart:
+    """A worker of `job` ended on some node before it took a step there; no job: the node did not boot."""
+
+    time_s: float
+    job: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -110,6 +124,9 @@ class JobState:
     first: Member | None = None
     size_since_s: float = 0.0
     failures: int = 0
+    #: How often in a row its epoch broke, with nobody dead, before it formed; and what was heard of it last.
+    renewals: int = 0
+    broken: str = ""
     #: Mode `restart`: when the script was launched last, and the members of that launch that have ended well.
     launched_s: float = 0.0
     done: tuple[Member, ...] = ()
@@ -190,6 +207,10 @@ class State:
     timers: dict[str, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
+    #: By node: the starts that failed there lately, with no first step of any worker since.
+    failed_starts: dict[str, list[FailedStart]] = field(default_factory=dict)
+    #: Nodes that are not claimed for a while, and why.
+    aside: dict[str, str] = field(default_factory=dict)
 
     def stop_limit_s(self, job_id: str) -> float:
         """How long a worker of this job may take to go when it is told to."""

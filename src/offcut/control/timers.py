@@ -29,9 +29,7 @@ def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
             if subject in turn.state.jobs:
                 turn.resize(subject, gone=False)
         case "broken":
-            job = turn.state.jobs.get(subject)
-            if job is not None and job.phase == "running":
-                resize.renew(turn, job)
+            workers.renew(turn, subject)
         case "depart":
             if subject in turn.state.jobs:
                 resize.give_up_departing(turn, turn.state.jobs[subject])

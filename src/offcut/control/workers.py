@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import failures, jobs, relaunch, resize
+from offcut.control import failures, jobs, nodes, relaunch, resize, suspects
 from offcut.control.state import LIVE, JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -53,15 +53,26 @@ def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
 
 
 def _on_failure(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExited, *, was_member: bool) -> None:
-    settings = turn.state.settings
     turn.tell(event.job, f"its worker on {node.name} {event.outcome}: {event.detail or 'no reason known'}")
     node.worker = "stopped"
     if was_member:
         turn.resize(event.job, gone=True)
-    if failures.count(job, event, event.epoch or resize.entered(job, event.member)):
+    its_fault = False
+    if event.epoch == 0:
+        suspects.note(turn, node.name, event.job, failures.last_line(event))
+        its_fault = suspects.is_node_s_fault(turn.state, node.name, job)
+    if not its_fault and failures.count(job, event, event.epoch or resize.entered(job, event.member)):
         jobs.end(turn, job, "failed", failures.reason(job, event))
-        return
-    wait_s = failures.wait_s(job, settings.retry_wait_s) if event.outcome == "failed" else 0.0
+    elif event.epoch == 0 and suspects.is_bad(turn.state, node.name, its_fault=its_fault):
+        nodes.set_aside(turn, node)
+    elif its_fault:
+        turn.timer(f"retry:{node.name}:{node.incarnation}", suspects.wait_s(turn.state, node.name))
+    else:
+        _start_again(turn, job, node, event)
+
+
+def _start_again(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
+    wait_s = failures.wait_s(job, turn.state.settings.retry_wait_s) if event.outcome == "failed" else 0.0
     if wait_s:
         turn.timer(f"retry:{node.name}:{node.incarnation}", wait_s)
     else:
@@ -100,6 +111,8 @@ def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
         return
     if resize.note_formed(turn, job, event.epoch):
         failures.forgive(job, event.step)
+        for member in job.formed:
+            suspects.forgive(turn.state, member.node)
     if event.epoch == job.epoch:
         turn.state.timers.pop(f"broken:{event.job}", None)
         what = "script launched" if job.restarts else f"at step {event.step}"
@@ -115,7 +128,24 @@ def on_epoch_broken(turn: Turn, event: ev.EpochBroken) -> None:
         # One of the old members was lost on the way to the next epoch: others may still wait for what it owes them.
         resize.await_forming(turn, job)
         return
-    key = f"broken:{event.job}"
-    if key not in turn.state.timers:
-        turn.timer(key, turn.state.settings.broken_wait_s)
-        turn.tell(event.job, f"epoch {event.epoch} broke at {event.member.node}: {event.detail}")
+    job.broken = f"at {event.member.node}: {event.detail or 'no reason known'}"
+    if resize.await_renewal(turn, job):
+        turn.tell(event.job, f"epoch {event.epoch} broke {job.broken}")
+
+
+def renew(turn: Turn, job_id: str) -> None:
+    """The epoch broke, and no death has been reported since: the same members try again, or other workers do."""
+    job = turn.state.jobs.get(job_id)
+    if job is None or job.phase != "running":
+        return
+    if job.renewals < turn.state.settings.most_renewals:
+        resize.renew(turn, job)
+        return
+    why = f"{job.renewals + 1} epochs in a row did not form; the last broke {job.broken}"
+    job.renewals = 0
+    if failures.count_broken(job):
+        jobs.end(turn, job, "failed", why)
+        return
+    turn.tell(job_id, f"{why}: its workers are started anew")
+    resize.disband(turn, job)
+    job.phase = "waiting"

@@ -1,0 +1,188 @@
+"""Whose fault a failed start is; bad nodes are set aside; an epoch that never forms is not renewed for ever."""
+
+from __future__ import annotations
+
+import pytest
+from world import World, only
+
+from offcut.control import Settings
+from offcut.model import effects as ef
+from offcut.model import events as ev
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def fail_starts(world: World, *nodes: str, times: int = 1) -> None:
+    """Workers that are starting on these nodes raise, as often as this."""
+    for _ in range(times):
+        for node in nodes:
+            while True:
+                starting = [p.member for p in world.processes.values() if p.member.node == node and not p.epoch]
+                if starting:
+                    break
+                world.next()
+            world.exit(starting[0], "failed", "Traceback\nOSError: no such device")
+
+
+def joining(world: World, *joiners: str, **fields) -> World:
+    """Job `a` trains on n1 and n2, and has been given the joiners, where nothing is ready yet."""
+    world.submit("a", **fields)
+    world.offer("n1", "n2")
+    world.run(5)
+    world.never_ready.update(joiners)
+    world.offer(*joiners)
+    world.run(1.5)
+    return world
+
+
+def test_a_bad_node_does_not_fail_a_job_that_is_well_elsewhere(world):
+    joining(world, "n3", max_failures=0)
+    fail_starts(world, "n3", times=3)
+    assert world.state.jobs["a"].failures == 0
+    assert world.members("a") == ["n1", "n2"]
+    assert "n3" not in world.pilots, "it was handed back"
+    assert world.state.aside["n3"] == "3 starts in a row failed on it; the last, of a: OSError: no such device"
+    assert world.story("n3")[-1].startswith("set aside for 600 s: 3 starts in a row failed on it")
+
+
+def test_a_node_that_was_set_aside_is_not_claimed_before_its_time(world):
+    joining(world, "n3")
+    fail_starts(world, "n3", times=3)
+    world.never_ready.clear()
+    world.offer("n3")
+    world.run(500)
+    assert world.members("a") == ["n1", "n2"]
+    world.run(120)
+    assert world.members("a") == ["n1", "n2", "n3"]
+    assert not world.state.aside
+
+
+def test_the_starts_on_a_suspect_wait_longer_and_longer(world):
+    joining(world, "n3")
+    starts = []
+    for _ in range(2):
+        fail_starts(world, "n3")
+        at_s = world.now_s
+        while not [p for p in world.processes.values() if p.member.node == "n3"]:
+            world.next()
+        starts.append(round(world.now_s - at_s, 2))
+    assert starts == [0.5, 1.0]
+
+
+def test_a_script_that_cannot_start_anywhere_takes_no_node_with_it(world):
+    """On the second node it fails too: the job is at fault, and after its forgiven failures it has failed."""
+    joining(world, "n3", "n4", max_failures=2)
+    fail_starts(world, "n3", "n4", times=2)
+    assert world.state.jobs["a"].failures > 0
+    while world.state.jobs["a"].phase == "running":
+        fail_starts(world, "n4")
+    assert world.state.jobs["a"].phase == "failed"
+    assert not world.state.aside
+
+
+def test_a_job_that_is_nowhere_well_is_at_fault_itself(world):
+    world.submit("a", max_failures=1)
+    world.never_ready.add("n1")
+    world.offer("n1")
+    fail_starts(world, "n1", times=2)
+    assert world.state.jobs["a"].phase == "failed"
+    assert not world.state.aside
+
+
+def test_a_node_on_which_two_jobs_cannot_start_is_set_aside_although_neither_is_well(world):
+    world.never_ready.add("n1")
+    world.submit("a", max_failures=1)
+    world.offer("n1")
+    fail_starts(world, "n1", times=2)
+    assert world.state.jobs["a"].phase == "failed"
+    world.submit("b", max_failures=3)
+    fail_starts(world, "n1", times=1)
+    assert "n1" in world.state.aside
+    assert world.state.jobs["b"].failures == 1
+
+
+def test_a_first_step_clears_a_node(world):
+    joining(world, "n3")
+    fail_starts(world, "n3", times=2)
+    world.never_ready.clear()
+    world.run(10)
+    assert world.members("a") == ["n1", "n2", "n3"]
+    assert "n3" not in world.state.failed_starts
+    world.exit(world.member("a", "n3"), "lost", "killed by signal 9")
+    assert world.state.jobs["a"].failures == 1, "after its first step a death is the job's, as ever"
+
+
+def test_a_node_that_never_boots_is_claimed_only_so_often(world):
+    world.submit("a")
+    world.never_boots.add("n1")
+    for _ in range(5):
+        if "n1" not in world.state.nodes:
+            world.offer("n1")
+        world.run(70)
+    claims = [claim for claim in world.effects(ef.Claim) if "n1" in claim.nodes]
+    assert len(claims) == 3
+    assert world.state.aside["n1"] == "3 starts in a row failed on it; the last: its agent did not answer"
+
+
+# -- epochs that do not form ------------------------------------------------------------------------------------------
+
+
+def break_epoch(world: World) -> list[ef.Effect]:
+    job = world.state.jobs["a"]
+    member = job.members[-1]
+    return world.send(
+        ev.EpochBroken(time_s=world.now_s, job="a", epoch=job.epoch, member=member, detail="a network without a route")
+    )
+
+
+def broken_for_ever(world: World, **fields) -> list[float]:
+    """Every epoch of job `a` breaks at once until its workers are started anew; the waits between the epochs."""
+    world.submit("a", **fields)
+    world.offer("n1", "n2")
+    world.never_forms.add("a")
+    waits = []
+    while not world.state.jobs["a"].members:
+        world.next()
+    while True:
+        job = world.state.jobs["a"]
+        epoch, at_s = job.epoch, world.now_s
+        break_epoch(world)
+        while job.epoch == epoch:
+            world.next()
+        if not job.members:
+            return waits
+        waits.append(world.now_s - at_s)
+
+
+def test_an_epoch_that_breaks_again_and_again_is_renewed_more_and_more_rarely(world):
+    assert broken_for_ever(world) == pytest.approx([1, 2, 4, 8, 16, 32])
+    job = world.state.jobs["a"]
+    assert job.failures == 1
+    assert any("7 epochs in a row did not form; the last broke at n2: a network" in line for line in world.story("a"))
+    world.never_forms.clear()
+    world.run(10)
+    assert world.members("a")
+    assert job.failures == 0, "a step forgives"
+
+
+def test_in_the_end_it_fails_with_what_was_heard_last(world):
+    broken_for_ever(world, max_failures=0)
+    assert world.state.jobs["a"].phase == "failed"
+    assert world.state.jobs["a"].reason == (
+        "7 epochs in a row did not form; the last broke at n2: a network without a route"
+    )
+
+
+def test_an_epoch_that_forms_begins_to_count_anew():
+    world = World(Settings(most_renewals=2))
+    world.submit("a")
+    world.offer("n1", "n2")
+    world.run(5)
+    for _ in range(5):
+        assert not only(break_epoch(world), ef.SetEpoch)
+        world.run(1.5)
+    assert len([epoch for epoch in world.epochs("a") if epoch.abort]) == 5
+    assert world.state.jobs["a"].failures == 0
