@@ -191,9 +191,8 @@ def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) 
         state.nodes[member.node].worker = "member"
     # Whoever was in and is not any more, though its node still is the job's, cannot serve the size: free the node.
     kept = {member.incarnation for member in members}
-    departing = tuple(
-        [member for member in previous if member.incarnation not in kept and is_member(state, job, member)]
-    )
+    out = [member for member in previous if member.incarnation not in kept]
+    unserving = [member for member in out if is_member(state, job, member)]
     turn.emit(
         SetEpoch,
         job=job.job.id,
@@ -201,9 +200,9 @@ def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) 
         members=job.members,
         previous=previous,
         abort=abort,
-        departing=departing,
+        departing=tuple(unserving if abort else out),
     )
-    for member in departing:
+    for member in unserving:
         node = state.nodes[member.node]
         turn.stop(job.job.id, member)
         node.worker = "none"

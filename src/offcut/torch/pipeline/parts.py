@@ -85,6 +85,8 @@ class Parts:
                     file.flush()
                     os.fsync(file.fileno())
                 half.replace(place / f"{name}.pt")
+        except FileNotFoundError:
+            pass  # a newer one has been published meanwhile, and this directory tidied away
         except (OSError, RuntimeError) as error:
             self._on_problem(f"a checkpoint at step {step} could not be written: {error}")
 
