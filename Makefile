@@ -2,11 +2,14 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+CLUSTER ?= local
 
 .PHONY: demo test test-full lint docs clean
 
+# make demo CLUSTER=slurm: the same on a real Slurm, with a main queue beside it.
 demo: .venv/.ready
-	$(BIN)/offcut demo
+	$(if $(filter slurm,$(CLUSTER)),CI=true scripts/install-slurm)
+	$(BIN)/offcut demo --cluster $(CLUSTER)
 
 # Two workers; what starts real agents and trainings runs in one of them, one test after another.
 test: .venv/.ready

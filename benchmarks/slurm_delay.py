@@ -1,6 +1,6 @@
 """What harvesting costs the main queue: the start delay of each of its jobs, with and without offcut, on a real Slurm.
 
-    python benchmarks/slurm_delay.py [--quick] [--json] [--log FILE.swf.gz] [--nodes 8] [--jobs 110] [--length-s 200]
+    python benchmarks/slurm_delay.py [--quick] [--json] [--log FILE.swf.gz] [--nodes 12] [--jobs 110] [--length-s 200]
 
 The first jobs of a real SWF log, compressed in time and scaled to the machine, are submitted to the partition `main` of
 a private Slurm three times: twice with nothing beside them (A and A', which tells how far Slurm differs from itself)
@@ -149,10 +149,10 @@ class Harvest:
             time.sleep(0.05)
         self.client = Client(self.paths.socket)
         for name in ("a", "b"):
-            sizes = f"1:{slurm.config.nodes}"
+            sizes = f"1:{len(slurm.config.names)}"
             job = {"name": name, "command": [str(TRAIN)], "workdir": str(root), "sizes": sizes}
             self.client.post("/v1/jobs", job)
-        while sum(job["size"] for job in self.client.get("/v1/status")["jobs"]) < slurm.config.nodes:
+        while sum(job["size"] for job in self.client.get("/v1/status")["jobs"]) < len(slurm.config.names):
             if time.monotonic() > give_up_s:
                 raise SystemExit("not every idle node came to be trained on")
             time.sleep(0.1)
@@ -201,7 +201,7 @@ def node_seconds(
 
 def one_phase(phase: str, jobs: Sequence[MainJob], nodes: int) -> tuple[list[Ran], dict[str, Any]]:
     root = Path(tempfile.mkdtemp(prefix="slurm-delay-"))
-    slurm = PrivateSlurm(root / "slurm", PrivateConfig(nodes=nodes, worker_template=phase == "B"))
+    slurm = PrivateSlurm(root / "slurm", PrivateConfig.of(nodes, worker_template=phase == "B"))
     slurm.start()
     harvest = None
     told: dict[str, Any] = {}
@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--log", type=Path, default=Path(os.environ.get("OFFCUT_SHARED", "../shared"), "data", LOG))
-    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--jobs", type=int, default=110)
     parser.add_argument("--length-s", type=float, default=200.0)
     parser.add_argument("--seed", type=int, default=0, help="of the order of A, A' and B")

@@ -39,9 +39,9 @@ def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         pytest.skip(said)
     started: list[PrivateSlurm] = []
 
-    def start(**config: object) -> PrivateSlurm:
+    def start(nodes: int, **config: object) -> PrivateSlurm:
         root = Path(tempfile.mkdtemp(prefix="offcut-slurm-"))
-        cluster = PrivateSlurm(root, PrivateConfig(**config))  # type: ignore[arg-type]
+        cluster = PrivateSlurm(root, PrivateConfig.of(nodes, **config))
         started.append(cluster)
         cluster.start()
         return cluster

@@ -1,21 +1,32 @@
-"""The directive `job-file-reference`: every key of a job file, from the model that checks it."""
+"""The directives `job-file-reference` and `site-file-reference`: every key of a file, from the model that checks it."""
 
 from __future__ import annotations
 
 import json
+import sys
 import types
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from offcut.cluster.slurm.site import SlurmSite
 from offcut.wire.jobspec import CurveSpec, JobSpec
 
-_NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", CurveSpec: "table"}
+_NAMES = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    CurveSpec: "table",
+    Path: "path",
+}
 #: How the constraints that pydantic knows read in a sentence.
 _LIMITS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}", "min_length": "not empty"}
 
@@ -23,17 +34,23 @@ _LIMITS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "bel
 class JobFileReference(SphinxDirective):
     """A table of the keys: type, default, meaning."""
 
+    model: type[BaseModel] = JobSpec
+
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(__import__(JobSpec.__module__, fromlist=["_"]).__file__)
-        return self.parse_text_to_nodes("\n".join(_table()))
+        self.env.note_dependency(__import__(self.model.__module__, fromlist=["_"]).__file__)
+        return self.parse_text_to_nodes("\n".join(_table(self.model)))
 
 
-def _table() -> Iterator[str]:
+class SiteFileReference(JobFileReference):
+    model = SlurmSite
+
+
+def _table(model: type[BaseModel]) -> Iterator[str]:
     yield "| key | type | default | |"
     yield "|---|---|---|---|"
-    for key, field in JobSpec.model_fields.items():
+    for key, field in model.model_fields.items():
         if not field.description:
-            raise ValueError(f"JobSpec.{key} has no description: the job file reference needs one")
+            raise ValueError(f"{model.__name__}.{key} has no description: its reference needs one")
         kind = ", ".join([_kind(field.annotation), *_limits(field)])
         yield f"| `{key}` | {kind} | {_default(field)} | {field.description} |"
 
@@ -44,7 +61,7 @@ def _kind(annotation: Any) -> str:
         return " or ".join(_kind(part) for part in inside if part is not types.NoneType)
     if origin is typing.Literal:
         return " or ".join(f"`{json.dumps(value)}`" for value in inside)
-    if origin is list:
+    if origin in (list, tuple):
         return f"list of {_kind(inside[0])}s".replace("texts", "text")
     if origin is dict:
         return f"table of {_kind(inside[1])}"
@@ -62,9 +79,12 @@ def _limits(field: FieldInfo) -> Iterator[str]:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    return "" if field.default in (None, "", {}) else f"`{json.dumps(field.default)}`"
+    if field.default == sys.executable:
+        return "the controller's"
+    return "" if field.default in (None, "", {}, ()) else f"`{json.dumps(field.default, default=str)}`"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("job-file-reference", JobFileReference)
+    app.add_directive("site-file-reference", SiteFileReference)
     return {"parallel_read_safe": True}

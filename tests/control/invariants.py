@@ -112,6 +112,8 @@ def check_state(state: State) -> None:
         assert (job.phase in ENDED) == (job.ended_s is not None) == bool(job.reason)
         assert len({member.node for member in job.members}) == len(job.members)
         assert job.phase != "running" or job.members
+        assert (job.probe is not None) == (f"probe:{job_id}" in state.timers), "no job tries a size for ever"
+        assert job.probe is None or job.phase in ("waiting", "running")
         assert job.phase != "waiting" or not job.members
         if job.phase == "running":
             assert job.size in job.job.sizes
@@ -148,6 +150,7 @@ def check_state(state: State) -> None:
         if node.worker == "member":
             member_of = state.jobs[node.job or ""]
             assert node.member in member_of.members
+    assert sum(job.probe is not None for job in state.jobs.values()) <= state.settings.max_probes
     assert set(state.free) <= set(state.nodes)
     assert set(assigned) <= set(state.nodes)
     if state.asked is not None:

@@ -33,7 +33,7 @@ any_job = st.sampled_from([*JOBS, "unknown"])
 any_member = st.builds(Member, any_node, st.integers(0, 12))
 number = st.integers(-1, 12)
 #: What the controller's own clock would never say, and what it would.
-of_job = st.sampled_from(["boot", "hold", "join", "relaunch", "broken", "depart", "finish"])
+of_job = st.sampled_from(["boot", "hold", "join", "relaunch", "broken", "depart", "finish", "probe"])
 any_key = st.one_of(
     st.builds("{}:{}".format, of_job, any_job),
     st.builds("{}:{}:{}".format, st.sampled_from(["ready", "retry"]), any_node, number),
@@ -75,6 +75,16 @@ garbage = st.one_of(
     st.builds(ev.JobPaused, time_s=st.just(0.0), job=st.just("unknown")),
     st.builds(ev.JobResumed, time_s=st.just(0.0), job=any_job),
     st.builds(ev.JobChanged, time_s=st.just(0.0), job=st.just("unknown"), weight=st.just(2.0)),
+    st.builds(
+        ev.JobMeasured,
+        time_s=st.just(0.0),
+        job=any_job,
+        epoch=number,
+        size=st.integers(-1, 12),
+        rate=st.floats(),
+        settled=st.booleans(),
+        changed=st.booleans(),
+    ),
     st.builds(ev.JobNoted, time_s=st.just(0.0), job=any_job, text=st.just("a note")),
     st.builds(
         ev.JobProgressed,

@@ -71,6 +71,8 @@ class World:
         self.never_ready: set[str] = set()
         #: Epochs of these jobs do not form.
         self.never_forms: set[str] = set()
+        #: What a job's script is said to train.
+        self.fingerprints: dict[str, str] = {}
         #: Problems are kept for the test to answer.
         self.solver_waits = False
         self.questions: list[ef.Solve] = []
@@ -205,7 +207,14 @@ class World:
             for member in training.members:
                 self.processes[member].epoch = epoch
             self.send(
-                ev.EpochFormed(time_s=self.now_s, job=job_id, epoch=epoch, took_s=self.form_s, step=training.step)
+                ev.EpochFormed(
+                    time_s=self.now_s,
+                    job=job_id,
+                    epoch=epoch,
+                    took_s=self.form_s,
+                    step=training.step,
+                    fingerprint=self.fingerprints.get(job_id, ""),
+                )
             )
 
     def _launch(self, effect: ef.SetEpoch) -> None:

@@ -18,6 +18,8 @@ if sys.argv[1] == "crash":
     raise ValueError("this script is not for the likes of you")
 if sys.argv[1] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(10_000)  # child of {directory}"])
+    sleep = [sys.executable, "-c", f"import time; time.sleep(10_000)  # child of {directory}"]
+    subprocess.Popen(sleep)
+    subprocess.Popen(sleep, start_new_session=True)
 while not (directory / "end").exists():
     time.sleep(0.02)

@@ -46,7 +46,7 @@ def test_tokens_and_versions(up: Callable) -> None:
     hello = messages.Hello(node="n01", pilot="p").model_dump_json()
 
     assert "token is wrong" in refusal(address, "guessed", None).reason
-    old = refusal(address, token, hello.replace('"version":1', '"version":0'))
+    old = refusal(address, token, hello.replace(f'"version":{messages.VERSION}', '"version":0'))
     assert old.fatal
     assert "message version 0" in old.reason
     assert refusal(address, token, '{"kind":"nonsense"}').fatal

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from golden import SCRIPT, assert_same_training, undisturbed
 
+from live import wait_for
 from offcut.wire.records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -80,6 +81,22 @@ def test_a_script_that_hangs_in_the_middle_fails_with_the_reason(up: Callable) -
     job = running.submit(AWKWARD, "stuck", sizes="1:2", max_failures=1, hang_limit_s=3.0)
     shown = running.until(job, "its failure", lambda shown: shown["state"] == "failed")
     assert "did not come back to its session for 3 s" in shown["reason"]
+
+
+def test_a_bad_node_is_set_aside_and_the_job_trains_on_the_others(up: Callable, settings: Path) -> None:
+    running = up(2, "--config", str(settings))
+    running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
+    job = running.submit(SCRIPT, "--epochs", "900", "--pace", "0.01", "--bad-node", "n02", sizes="1:2", max_failures=0)
+    running.until(job, "training", lambda shown: shown["steps"] > 5)
+    running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
+    aside = wait_for("the bad node to be set aside", lambda: running.client.get("/v1/status")["aside"])
+    assert [node["name"] for node in aside] == ["n02"]
+    assert "3 starts in a row failed on it" in aside[0]["reason"]
+    assert "there is no such device on n02" in aside[0]["reason"]
+    assert any("n02 is set aside" in line for line in running.client.get(f"/v1/jobs/{job}/why")["words"])
+    steps = running.job(job)["steps"]
+    shown = running.until(job, "going on without it", lambda shown: shown["steps"] > steps + 5)
+    assert (shown["nodes"], shown["failures"]) == (["n01"], 0)
 
 
 def test_a_node_that_never_boots_is_handed_back(up: Callable, settings: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from live import wait_for
@@ -89,9 +90,9 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
     backs = running.client.get("/v1/statistics")["cluster"]["hand_backs"]
     assert [back["node"] for back in backs] == ["n01"]
     assert not backs[0]["killed"], "the agent was done before the queue lost its patience"
-    wait_for("the children of two launches to be gone", lambda: len(children(running, directory)) == 1)
+    wait_for("the children of two launches to be gone", lambda: len(children(directory)) == 2)
     assert running.client.post(f"/v1/jobs/{job}/cancel")["state"] == "cancelled"
-    wait_for("everything to be gone", lambda: not children(running, directory))
+    wait_for("everything to be gone", lambda: not children(directory))
 
 
 def launches(directory: Path) -> list[str]:
@@ -99,8 +100,9 @@ def launches(directory: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else ["none"]
 
 
-def children(running, directory: Path) -> list[Any]:
-    return [process for process in running.processes() if f"child of {directory}" in " ".join(process.cmdline())]
+def children(directory: Path) -> list[psutil.Process]:
+    mark = f"child of {directory}"
+    return [p for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or ())]
 
 
 def test_a_script_that_crashes_again_and_again_fails_with_its_reason(up: Callable) -> None:

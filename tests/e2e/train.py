@@ -1,6 +1,7 @@
 """A small training for tests: seconds long, exactly repeatable, with a schedule. `--pace` slows every step down."""
 
 import argparse
+import os
 import time
 
 import torch
@@ -13,7 +14,11 @@ parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--pace", type=float, default=0.0)
 parser.add_argument("--samples", type=int, default=500)
 parser.add_argument("--raise-at", type=int, default=-1)
+parser.add_argument("--bad-node", help="where it cannot even start")
 arguments = parser.parse_args()
+
+if arguments.bad_node and os.environ.get("OFFCUT_WORKER", "").startswith(arguments.bad_node):
+    raise OSError(f"there is no such device on {arguments.bad_node}")
 
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(0)

@@ -58,6 +58,7 @@ EVENTS: list[ev.Event] = [
     ev.JobSubmitted(time_s=9.0, job=JOB),
     ev.JobProgressed(time_s=10.0, job="a-1", epoch=2, step=5, samples=10**15, loss=math.inf),
     ev.JobNoted(time_s=10.5, job="a-1", text="the checkpoint could not be written"),
+    ev.JobMeasured(time_s=10.5, job="a-1", epoch=3, size=2, rate=812.25, spread=0.03, stretches=8, span_s=4.2),
     ev.JobCancelled(time_s=11.0, job="a-1"),
     ev.JobPaused(time_s=12.0, job="a-1"),
     ev.JobResumed(time_s=13.0, job="a-1"),

@@ -5,5 +5,6 @@
 - `restart`: the same for a script that knows nothing of offcut
 - `devices`: which of the node's accelerators each rank sees
 - `launch`: how a worker's process comes to be, and how it surely ends
+- `leftovers`: processes that got away from their rank
 - `controller`: the line to the controller, which may be cut and come back
 """

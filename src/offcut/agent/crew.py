@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from offcut.agent import devices
+from offcut.agent import devices, leftovers
 from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
 from offcut.errors import ClusterError
 from offcut.wire import local, messages
@@ -17,6 +17,9 @@ from offcut.wire.local import worker_name
 
 #: How much of a failed worker's log its report carries.
 _TAIL_BYTES = 4000
+#: A node reports its pace at most this often, over so many steps at least.
+_PACE_S = 2.0
+_PACE_STEPS = 5
 
 
 class Rank:
@@ -33,6 +36,9 @@ class Rank:
         self.finished = False
         self.frozen = False
         self.hung = False
+        #: Epoch, step and seconds of work from which its pace is taken, and the pace since.
+        self.pace_from: tuple[int, int, float] | None = None
+        self.own_step_s: float | None = None
 
     def tell(self, message: dict[str, Any]) -> None:
         if self.line is not None and not self.line.is_closing():
@@ -55,6 +61,7 @@ class Crew:
         self.done = False
         #: Where other nodes find the first of these ranks; empty where they find each other by other means.
         self.address = ""
+        self._mark = f"{self.launch.directory}#{self.incarnation}"
         self._node = node
         self._socket = socket
         self._report = report
@@ -63,6 +70,7 @@ class Crew:
         self._epoch = 0
         self._stable_step = 0
         self._told_ready = False
+        self._paced_s = 0.0
         directory = Path(self.launch.directory)
         self.ranks = [
             Rank(name := worker_name(node, self.incarnation, i), directory / "logs" / f"{name}.log")
@@ -74,6 +82,7 @@ class Crew:
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "PYTHONUNBUFFERED": "1",
             **self.launch.env,
+            local.ENV_CREW: self._mark,
             local.ENV_JOB: self.launch.job,
             local.ENV_JOB_DIR: self.launch.directory,
             local.ENV_CHECKPOINT_AGE: str(self.launch.checkpoint_age_s),
@@ -96,11 +105,12 @@ class Crew:
             try:
                 await self._prepare()
                 if self._stopping is None:
-                    await asyncio.gather(*(self._start(launcher, rank, i) for i, rank in enumerate(self.ranks)))
+                    await self._start_all(launcher)
             except (ClusterError, OSError) as error:
                 detail = str(error)
                 self.kill()
             codes = await asyncio.gather(*(self._wait(rank) for rank in self.ranks if rank.running))
+        leftovers.kill_marked(local.ENV_CREW, self._mark)
         self.done = True
         outcome, why = self._outcome(codes, detail)
         self._report(
@@ -113,6 +123,13 @@ class Crew:
                 stable_step=self._stable_step,
             )
         )
+
+    async def _start_all(self, launcher: Launcher) -> None:
+        starts = (self._start(launcher, rank, i) for i, rank in enumerate(self.ranks))
+        # All of them to the end, whatever becomes of one: none may come to be when nobody looks any more.
+        for outcome in await asyncio.gather(*starts, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
 
     async def _prepare(self) -> None:
         """Until the ranks may start."""
@@ -240,10 +257,16 @@ class Crew:
                             step=message["step"],
                             samples=message["samples"],
                             loss=message["loss"],
+                            clock_s=message["clock_s"],
                         )
                     )
+                self._report_pace(rank, message)
             case "formed":
-                self._report(messages.Formed(job=job, epoch=message["epoch"], step=message["step"]))
+                self._report(
+                    messages.Formed(
+                        job=job, epoch=message["epoch"], step=message["step"], fingerprint=message["fingerprint"]
+                    )
+                )
             case "broken":
                 self._report(
                     messages.Broken(
@@ -258,6 +281,26 @@ class Crew:
                 rank.left = True
             case "note":
                 self._report(messages.Note(job=job, text=message["text"]))
+
+    def _report_pace(self, rank: Rank, beat: dict[str, Any]) -> None:
+        """Now and then: how long this node's ranks work on a step."""
+        here = beat["epoch"], beat["step"], beat["own_s"]
+        if rank.pace_from is None or rank.pace_from[0] != here[0]:
+            rank.pace_from = here
+            return
+        steps = here[1] - rank.pace_from[1]
+        if steps < _PACE_STEPS or time.monotonic() - self._paced_s < _PACE_S:
+            return
+        rank.own_step_s = (here[2] - rank.pace_from[2]) / steps
+        rank.pace_from = here
+        if all(other.own_step_s is not None for other in self.ranks):
+            self._paced_s = time.monotonic()
+            slowest = max(other.own_step_s or 0.0 for other in self.ranks)
+            for other in self.ranks:
+                other.own_step_s = None
+            self._report(
+                messages.Pace(job=self.launch.job, incarnation=self.incarnation, epoch=here[0], own_step_s=slowest)
+            )
 
     def kill_frozen(self, limit_s: float) -> None:
         """End ranks from which nothing has been heard for `limit_s`."""

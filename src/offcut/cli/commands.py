@@ -6,6 +6,7 @@ import typer
 
 from offcut.cli import allocate, estimate, jobs, nodes, queue, replay, up, windows
 from offcut.cli.certificate import certificate
+from offcut.cli.curve import curve
 from offcut.cli.demo import demo
 from offcut.cli.doctor import doctor
 from offcut.cli.plan import plan
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command("submit")(jobs.submit)
     app.command("status")(jobs.status)
     app.command("why")(jobs.why)
+    app.command("curve")(curve)
     app.command("change")(jobs.change)
     app.command("pause")(jobs.pause)
     app.command("resume")(jobs.resume)

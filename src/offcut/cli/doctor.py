@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -32,10 +32,16 @@ class Finding:
     next_step: str = ""
 
 
-def doctor(state: StateOption = None, json: JsonOption = False) -> None:
-    """Check what offcut needs on this machine; exit 1 if something is missing.
+def doctor(
+    state: StateOption = None,
+    cluster: Annotated[
+        Literal["local", "slurm"], typer.Option(help="'slurm': what this site's Slurm allows, and which mode fits.")
+    ] = "local",
+    json: JsonOption = False,
+) -> None:
+    """Check what offcut needs on this machine, or what a site's Slurm allows; exit 1 if something is missing.
 
-    Example: `offcut doctor`
+    Examples: `offcut doctor`, `offcut doctor --cluster slurm`
     """
     from offcut.service.paths import StatePaths, default_state_dir
 
@@ -50,7 +56,7 @@ def doctor(state: StateOption = None, json: JsonOption = False) -> None:
         lambda: _token(paths.token),
         lambda: _controller(paths.socket),
     ]
-    findings = [check() for check in checks]
+    findings = _slurm() if cluster == "slurm" else [check() for check in checks]
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -63,6 +69,16 @@ def doctor(state: StateOption = None, json: JsonOption = False) -> None:
         console.print(table)
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(1)
+
+
+def _slurm() -> list[Finding]:
+    import asyncio
+
+    from offcut.cluster.slurm.commands import Commands
+    from offcut.cluster.slurm.survey import survey_or_fact
+
+    facts = asyncio.run(survey_or_fact(Commands(20.0)))
+    return [Finding(fact.what, fact.verdict, fact.found, fact.next_step) for fact in facts]
 
 
 def _python() -> Finding:

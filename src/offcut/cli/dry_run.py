@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
 
-from offcut.cli.shared import console, seconds
+from offcut.cli.shared import console, print_json, seconds
 from offcut.cluster.slurm import hole, manners, pilots
 from offcut.cluster.slurm.commands import Commands, check_installed
 from offcut.cluster.slurm.look import Look
 from offcut.cluster.slurm.site import SlurmSite
 
 
-async def show(site: SlurmSite, state_dir: Path) -> None:
+async def show(site: SlurmSite, state_dir: Path, *, json: bool) -> None:
     """One look at the queue, and nothing submitted."""
     check_installed()
     view = await Look(Commands(site.command_limit_s), site, pilots.pilot_name(state_dir)).whole()
     found = hole.candidates(view, site)
     most = manners.most_nodes(len(found), 0, site.max_nodes, site.max_share)
     chosen = {candidate.node for candidate in hole.choose(found, (), min(most, site.max_submissions_per_minute))}
+    if json:
+        print_json([{**asdict(candidate), "claim": candidate.node in chosen} for candidate in found])
+        return
     table = Table(title=f"{len(view.nodes)} nodes in {site.partition}, {len(found)} idle, {len(chosen)} to claim")
     for heading in ("node", "claim", "time limit", "why"):
         table.add_column(heading)

@@ -90,7 +90,7 @@ def status(
 
     Examples: `offcut status`, `offcut status digits --json`
     """
-    from offcut.cli.tables import job_table, node_table
+    from offcut.cli.tables import cluster_lines, job_table, node_table
 
     with client(state) as controller:
         shown = controller.get(f"/v1/jobs/{job}") if job else controller.get("/v1/status")
@@ -101,6 +101,11 @@ def status(
     console.print(job_table(jobs))
     if not job:
         console.print(node_table(shown["nodes"]))
+        for line in cluster_lines(shown["cluster"]):
+            console.print(line, highlight=False)
+        for node in shown["aside"]:
+            until = _clock(node["until_s"])
+            console.print(f"{node['name']} is set aside until {until}: {node['reason']}", markup=False)
         if not shown["claiming"]:
             console.print("Claiming is off; turn it on with: offcut release --undo")
 

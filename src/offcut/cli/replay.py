@@ -59,13 +59,21 @@ How = Annotated[
     Accounting, typer.Option(help="stall: a resizing job stands still. published: BFTrainer's own accounting.")
 ]
 Where = Annotated[Placement, typer.Option(help="Nodes idle since the same instant go to one job, or random ones.")]
+Profiler = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Who learns the curves, which are hidden then: oracle (they are known; default), gp, inverse, passive, "
+        "linear, amdahl, or FILE.py:FUNCTION."
+    ),
+]
+Families = Annotated[bool, typer.Option(help="With --profiler: jobs of one curve are said to be of one family.")]
 Commit = Annotated[
     float, typer.Option(help="Jobs save their state every so many seconds and lose the rest with their last node.")
 ]
 Start = Annotated[float | None, typer.Option("--start", help="From this time on, seconds on the windows' clock.")]
 End = Annotated[float | None, typer.Option("--end", help="Until this time, seconds on the windows' clock.")]
 Nodes = Annotated[int | None, typer.Option(help="Replay so many of the trace's nodes, drawn at random.")]
-Seed = Annotated[int, typer.Option(help="With --nodes: another seed draws others.")]
+Seed = Annotated[int, typer.Option(help="With --nodes or --profiler: another seed draws others.")]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and figures into this directory.")]
 
 
@@ -82,6 +90,8 @@ def replay(
     accounting: How = Accounting.stall,
     placement: Where = Placement.together,
     commit: Commit = 0.0,
+    profiler: Profiler = None,
+    families: Families = True,
     start: Start = None,
     end: End = None,
     nodes: Nodes = None,
@@ -95,6 +105,7 @@ def replay(
 
     Example: `offcut replay --windows W.csv.gz --jobs J.json.gz --concurrency 10 --policy exact --policy greedy`
     """
+    from offcut.advisor import load
     from offcut.allocate import policy as policies
     from offcut.traces.joblist import read_job_list
     from offcut.traces.windows import read_windows
@@ -105,10 +116,12 @@ def replay(
     options = _options(
         policy or ["exact"], horizon or [120.0], resize_cost or ["listed"], concurrency or [None], boot=boot,
         worker_start=worker_start, repeat=repeat, accounting=accounting, placement=placement, commit=commit,
+        profiler=profiler or ["oracle"], families=families, seed=seed,
     )  # fmt: skip
     for one in options:
         if one.policy != "exact":
             policies.load(one.policy)
+        load(one.profiler)
     results = _run(table, listed, options, start, end, quiet=as_json)
     runs = list(zip(options, results, strict=True))
     page = _write(report, runs, table, windows.name) if report is not None else None
@@ -134,6 +147,9 @@ def _options(
     accounting: Accounting,
     placement: Placement,
     commit: float,
+    profiler: list[str],
+    families: bool,
+    seed: int,
 ) -> list[ReplayOptions]:
     """Every combination of what was given several times."""
     from dataclasses import replace
@@ -141,7 +157,7 @@ def _options(
     from offcut.simulate.options import ReplayOptions, parse_cost
 
     options = []
-    for name, horizon_s, cost_text, jobs in product(policy, horizon, resize_cost, concurrency):
+    for name, horizon_s, cost_text, jobs, learner in product(policy, horizon, resize_cost, concurrency, profiler):
         cost = parse_cost(cost_text)
         if boot is not None:
             cost = replace(cost, boot_s=boot)
@@ -157,6 +173,9 @@ def _options(
                 repeat=repeat,
                 placement=placement.value,
                 commit_s=commit,
+                profiler=learner,
+                families=families,
+                seed=seed,
             )
         )
     return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -33,7 +34,8 @@ def job_table(jobs: list[dict[str, Any]]) -> Table:
             Text(job["state"], style=STATE_STYLE.get(job["state"], "")),
             str(job["size"]),
             job["sizes"],
-            f"{job['steps']:,}",
+            # A script of mode `restart` reports none.
+            f"{job['steps']:,}" if job["mode"] == "session" else "",
             "" if job["loss"] is None else f"{job['loss']:.4f}",
             count(job["rate"]) if job["rate"] else "",
             str(job["steps_redone"]) if job["steps_redone"] else "",
@@ -48,3 +50,22 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
     for node in nodes:
         table.add_row(node["name"], node["phase"], node["job"] or "", node["worker"] if node["job"] else "")
     return table
+
+
+def cluster_lines(cluster: dict[str, Any]) -> list[str]:
+    """What the batch system has to say: nothing for virtual nodes."""
+    if cluster["kind"] != "slurm":
+        return []
+    lines = [
+        f"Slurm, partition {cluster['partition']}, mode {cluster['mode']}: {cluster['held']} nodes held, "
+        f"{cluster['pending']} claims pending, {cluster['offered']} more nodes idle and safe to take."
+    ]
+    if cluster["trouble"]:
+        lines.append(
+            f"[yellow]Slurm does not answer: {escape(cluster['trouble'])} It is asked less often until it does.[/]"
+        )
+    if cluster["paused"]:
+        lines.append(f"[yellow]Claiming pauses: {escape(cluster['paused'])}[/]")
+    if cluster["quiet"]:
+        lines.append("Quiet hours: nothing is held.")
+    return lines

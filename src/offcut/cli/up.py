@@ -45,6 +45,7 @@ def up(
     ] = None,
     wait_begin: Annotated[bool, typer.Option(hidden=True, help="Start the windows' clock by request.")] = False,
     preload: Annotated[str, typer.Option(help="Modules that workers want, imported once (a,b).")] = "",
+    json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON document.")] = False,
     log_json: Annotated[bool, typer.Option(help="Log JSON lines instead of text.")] = False,
 ) -> None:
     """Run a controller, until Ctrl-C: with virtual nodes on this machine, or with what a Slurm leaves idle.
@@ -73,7 +74,7 @@ def up(
     if dry_run:
         from offcut.cli.dry_run import show
 
-        asyncio.run(show(site, root))
+        asyncio.run(show(site, root, json=json))
         return
     if policy is not None:
         from offcut.allocate import policy as policies

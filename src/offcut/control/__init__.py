@@ -7,6 +7,7 @@
 - `failures`, `suspects`: what is held against a job, and what against a node
 - `resize`: from assigned nodes to membership epochs
 - `relaunch`: the same for scripts that are ended and launched anew
+- `profiling`: what is learnt of jobs' scaling, and which size to try next; `learnt`: the same, told
 - `decide`: from the state to an allocation problem, and from its answer to nodes
 """
 

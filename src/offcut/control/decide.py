@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
 
 from offcut.allocate.place import Placement, place
-from offcut.control import admit, resize
+from offcut.control import admit, profiling, resize
 from offcut.control.state import Decision, JobState, State
 from offcut.control.turn import Turn
-from offcut.model import AllocationProblem, Job, JobRequest, amdahl
+from offcut.model import AllocationProblem, Job, JobRequest, ScalingCurve, amdahl
 from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
 from offcut.model.events import Member
@@ -30,9 +31,12 @@ def problem(state: State) -> AllocationProblem:
     settings = state.settings
     # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
     most_s = _MOST_OF_HORIZON * settings.horizon_s
-    requests = tuple(
-        [_request(job.job, len(job.nodes), *job.resize_costs_s(settings), most_s) for job in admit.admitted(state)]
-    )
+    if profiling.learns(state):
+        requests = tuple([_learnt_request(state, job, most_s) for job in admit.admitted(state)])
+    else:
+        requests = tuple(
+            [_request(job.job, len(job.nodes), *job.resize_costs_s(settings), most_s) for job in admit.admitted(state)]
+        )
     held = sum([request.current for request in requests])
     return AllocationProblem(
         nodes=held + len(state.free),
@@ -43,10 +47,32 @@ def problem(state: State) -> AllocationProblem:
     )
 
 
+def _learnt_request(state: State, job: JobState, most_s: float) -> JobRequest:
+    posterior = state.knowledge.of(job.job.id).posterior
+    request = _request(
+        job.job,
+        len(job.nodes),
+        *profiling.costs_s(state, job),
+        most_s,
+        None if posterior is None else posterior.curve,
+    )
+    if job.probe is None:
+        return request
+    n = job.probe.size
+    return replace(request, min_nodes=n, max_nodes=n, sizes=(n,), may_wait=False)
+
+
 @lru_cache(maxsize=16384)
-def _request(job: Job, current: int, grow_cost_s: float, shrink_cost_s: float, most_s: float) -> JobRequest:
+def _request(
+    job: Job,
+    current: int,
+    grow_cost_s: float,
+    shrink_cost_s: float,
+    most_s: float,
+    learnt: ScalingCurve | None = None,
+) -> JobRequest:
     """Kept, for most jobs are as they were when the next problem comes."""
-    sizes, curve = job.sizes, job.curve or amdahl(job.sizes.largest)
+    sizes, curve = job.sizes, learnt or job.curve or amdahl(job.sizes.largest)
     unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
     return JobRequest(
         id=job.id,
@@ -69,6 +95,8 @@ def ask(turn: Turn) -> None:
     if not state.claiming:
         state.asked = None
         return
+    if profiling.learns(state):
+        profiling.refresh(turn)
     asked = problem(state)
     state.asked = asked if asked.jobs else None
     if state.asked is not None:
@@ -85,6 +113,7 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     if fault := _fault(asked, jobs, counts):
         turn.tell("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
         return
+    profiling.note_granted(jobs.values(), counts)
     state.decision = Decision(turn.now_s, event.version, asked, event.allocation)
     changed = [job_id for job_id in jobs if job_id in counts and counts[job_id] != len(jobs[job_id].nodes)]
     if not changed:

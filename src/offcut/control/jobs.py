@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from offcut.control import admit, failures, resize
+from offcut.control import admit, failures, profiling, resize
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -17,6 +17,8 @@ def on_job_submitted(turn: Turn, event: ev.JobSubmitted) -> None:
     job = JobState(event.job, "waiting", turn.now_s, size_since_s=turn.now_s)
     turn.state.jobs[event.job.id] = job
     admit.enqueue(turn.state, job)
+    if event.job.family is not None:
+        turn.state.knowledge.join(event.job.id, f"family {event.job.family}")
     turn.tell(event.job.id, f"submitted, sizes {event.job.sizes}")
     turn.dirty = True
 
@@ -65,6 +67,7 @@ def on_job_changed(turn: Turn, event: ev.JobChanged) -> None:
         return
     weight = job.job.weight if event.weight is None else event.weight
     job.job = replace(job.job, sizes=sizes, weight=weight)
+    turn.state.knowledge.of(event.job).version += 1
     turn.tell(event.job, f"changed: sizes {job.job.sizes}, weight {job.job.weight:g}")
     turn.dirty = True
     if job.members and job.size not in job.job.sizes:
@@ -151,6 +154,7 @@ def end(turn: Turn, job: JobState, phase: JobPhase, reason: str) -> None:
     admit.note_end(turn.state, job)
     job.reason = reason
     job.ended_s = turn.now_s
+    profiling.note_end(turn, job)
     job.formed, job.forming = (), {}
     turn.state.timers.pop(f"finish:{job.job.id}", None)
     turn.tell(job.job.id, f"{phase}: {reason}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from offcut.control import admit
+from offcut.control import admit, profiling
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model.effects import SetEpoch, StartWorkers
@@ -58,7 +58,9 @@ def restart(turn: Turn, job: JobState, node: NodeState) -> None:
 
 def mark_ready(turn: Turn, job: JobState, node: NodeState) -> None:
     node.worker = "ready"
-    turn.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    limit_at_s = turn.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    if limit_at_s is not None:
+        profiling.note_start(turn, job, turn.now_s - (limit_at_s - turn.state.settings.ready_limit_s))
     turn.resize(job.job.id, gone=False)
 
 
@@ -233,6 +235,7 @@ def renew(turn: Turn, job: JobState) -> None:
 def disband(turn: Turn, job: JobState) -> None:
     """Take all nodes from the job: members leave at their boundary, with the state safe; the rest stop at once."""
     state = turn.state
+    profiling.end_probe(turn, job)
     if job.members:
         previous = job.members
         job.members = ()

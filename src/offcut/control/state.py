@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from offcut.model import Allocation, AllocationProblem, CostModel, Job, ScalingCurve, amdahl
+from offcut.advisor import Knowledge
+from offcut.model import Allocation, AllocationProblem, CostModel, Job
 from offcut.model.events import Member, WorkerExited
 
 #: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers.
@@ -33,6 +34,13 @@ class Settings:
     shrink_cost_s: float = 0.2
     #: The same for a job of mode `restart`: its ranks end, start anew, and go back to their last checkpoint.
     restart_cost_s: float = 30.0
+    #: How scaling curves are learnt: a name or file that `advisor.load` knows. `oracle`: jobs' own curves are believed.
+    profiler: str = "gp"
+    #: At most so many jobs try sizes at once, and none of them for longer than this.
+    max_probes: int = 2
+    probe_limit_s: float = 120.0
+    #: How long a job is expected to run where nothing tells.
+    expected_run_s: float = 1800.0
     #: A ready worker waits this long for others of its job that are starting, so that they join in one resize.
     join_window_s: float = 0.3
     #: A job of mode `restart` waits this long for nodes that are on their way before it is launched anew.
@@ -107,6 +115,16 @@ class Progress:
 
 
 @dataclass(slots=True)
+class Probe:
+    """A job tries a size for a moment, to see how fast it is there."""
+
+    size: int
+    since_s: float
+    #: The job has had that many nodes: should it lose some, what is left is tried instead.
+    granted: bool = False
+
+
+@dataclass(slots=True)
 class JobState:
     job: Job
     phase: JobPhase
@@ -139,6 +157,9 @@ class JobState:
     #: When the first of its ready workers began to wait for the others.
     joining_since_s: float | None = None
     resizes: int = 0
+    probe: Probe | None = None
+    #: When its first epoch formed.
+    trained_since_s: float | None = None
     ended_s: float | None = None
     reason: str = ""
     #: It will have trained so soon that its successor may start.
@@ -164,11 +185,6 @@ class JobState:
             grow_s if job.grow_cost_s is None else job.grow_cost_s,
             shrink_s if job.shrink_cost_s is None else job.shrink_cost_s,
         )
-
-    @property
-    def curve(self) -> ScalingCurve:
-        """The curve that the allocator uses: the job's own, or Amdahl's law with 2 % serial work."""
-        return self.job.curve or amdahl(self.job.sizes.largest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +218,8 @@ class State:
     #: The newest problem that has no answer yet.
     asked: AllocationProblem | None = None
     decision: Decision | None = None
+    #: What has been learnt of the jobs' scaling and resizes.
+    knowledge: Knowledge = field(default_factory=Knowledge)
     incarnations: int = 0
     #: Timers that have not fired: they are armed again after a restart.
     timers: dict[str, float] = field(default_factory=dict)

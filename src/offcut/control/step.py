@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from offcut.control import decide, jobs, nodes, relaunch, resize, timers, workers
+from offcut.control import decide, jobs, nodes, profiling, relaunch, resize, timers, workers
 from offcut.control.state import State
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -25,6 +25,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     ev.JobNearsEnd: jobs.on_job_nears_end,
     ev.JobTrained: jobs.on_job_trained,
     ev.JobSubmitted: jobs.on_job_submitted,
+    ev.JobMeasured: profiling.on_job_measured,
     ev.JobNoted: jobs.on_job_noted,
     ev.JobCancelled: jobs.on_job_cancelled,
     ev.JobPaused: jobs.on_job_paused,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import jobs, nodes, resize, workers
+from offcut.control import jobs, nodes, profiling, resize, workers
 from offcut.control.turn import Turn
 from offcut.model import events as ev
 
@@ -33,6 +33,8 @@ def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
         case "depart":
             if subject in turn.state.jobs:
                 resize.give_up_departing(turn, turn.state.jobs[subject])
+        case "probe":
+            profiling.give_up(turn, subject)
         case "finish":
             jobs.give_up_finishing(turn, subject)
         case _:

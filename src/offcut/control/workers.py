@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import failures, jobs, nodes, relaunch, resize, suspects
+from offcut.control import failures, jobs, nodes, profiling, relaunch, resize, suspects
 from offcut.control.state import LIVE, JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -109,7 +109,9 @@ def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None:
         return
+    before = job.formed
     if resize.note_formed(turn, job, event.epoch):
+        profiling.note_formed(turn, job, event, before)
         failures.forgive(job, event.step)
         for member in job.formed:
             suspects.forgive(turn.state, member.node)

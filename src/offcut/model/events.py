@@ -116,6 +116,8 @@ class EpochFormed:
     epoch: int
     took_s: float
     step: int
+    #: What the job's script trains, as `offcut.torch` hashed it; empty: not said.
+    fingerprint: str = ""
     kind: Literal["epoch_formed"] = "epoch_formed"
 
 
@@ -168,6 +170,27 @@ class JobProgressed:
     samples: int
     loss: float
     kind: Literal["job_progressed"] = "job_progressed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMeasured:
+    """A segment of training in one epoch of `size` nodes: see `advisor.meter.Segment`."""
+
+    time_s: float
+    job: str
+    epoch: int
+    size: int
+    #: Samples/s of the whole job, and its deviation relative to that.
+    rate: float
+    spread: float = 0.0
+    stretches: int = 1
+    #: Seconds from the epoch's first step to this.
+    span_s: float = 0.0
+    settled: bool = True
+    changed: bool = False
+    #: A node that slows the whole epoch down; empty: none is known.
+    slow_node: str = ""
+    kind: Literal["job_measured"] = "job_measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +290,7 @@ Event = (
     | JobTrained
     | JobSubmitted
     | JobProgressed
+    | JobMeasured
     | JobNoted
     | JobCancelled
     | JobPaused

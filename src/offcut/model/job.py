@@ -31,8 +31,10 @@ class Job:
     weight: float = 1.0
     #: Jobs of a higher priority are served first; within one priority the allocation decides.
     priority: int = 0
-    #: None: not known; a stated default stands in until throughput has been measured.
+    #: None: not known; it is learnt while the job trains.
     curve: ScalingCurve | None = None
+    #: Jobs of one family (the trials of a sweep, say) share what is learnt of their scaling.
+    family: str | None = None
     mode: JobMode = "session"
     #: Samples after which the job is done; None: the script's own end.
     goal_samples: int | None = None

@@ -23,6 +23,7 @@ def name_of(options: ReplayOptions, among: Sequence[ReplayOptions]) -> str:
     """What sets these options apart from the others; the policy if nothing does."""
     parts = {
         "policy": options.policy,
+        "profiler": options.profiler,
         "horizon_s": f"{options.horizon_s:g} s",
         "cost": _cost(options),
         "concurrency": "any number of jobs"
@@ -60,6 +61,7 @@ def rows(runs: Sequence[ReplayMetrics]) -> list[tuple[str, list[str]]]:
         ("resizes (per job)", lambda m: f"{m.resizes:,} ({m.resizes_per_job:.1f})"),
         ("reclaims (per job)", lambda m: f"{m.reclaims:,} ({m.reclaims_per_job:.1f})"),
         ("reclaims of a job's last node", lambda m: f"{m.last_node_reclaims:,}"),
+        ("tried to measure it, of idle node-time", lambda m: f"{m.probing_share:.2%}"),
         ("instants of the trace per processor second", lambda m: f"{m.events_per_s:,.0f}"),
     ]
     return [(title, [form(metrics) for metrics in runs]) for title, form in forms]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from offcut.errors import OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.service.agents import AgentConnection, Agents
+from offcut.service.meters import Meters
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import Rendezvous
@@ -47,6 +48,7 @@ class Controller:
         """`host`: the name under which members reach this machine."""
         self.state = state
         self.metrics = Metrics()
+        self.meters = Meters(state)
         self._journal = journal
         self.cluster = cluster
         self._paths = paths
@@ -102,6 +104,7 @@ class Controller:
         """For the report: progress is not journalled."""
         while True:
             await asyncio.sleep(_NOTE_S)
+            self._handle_all(self.meters.silent(time.time()))
             samples = {item.job.id: item.progress.samples for item in self.state.jobs.values() if item.phase in LIVE}
             if samples:
                 with self._paths.telemetry.open("a") as file:
@@ -148,6 +151,10 @@ class Controller:
             self._journal.snapshot(self.state)
         for listener in self.on_change:
             listener()
+
+    def _handle_all(self, found: Iterable[events.Event]) -> None:
+        for event in list(found):
+            self.handle(event)
 
     def _progressed(self, event: events.JobProgressed) -> None:
         step(self.state, event)
@@ -374,6 +381,9 @@ class Controller:
                         loss=float("nan") if message.loss is None else message.loss,
                     )
                 )
+                self._handle_all(self.meters.progress(now_s, message))
+            case messages.Pace():
+                self._handle_all(self.meters.pace(now_s, node, message))
             case messages.Note():
                 self.handle(events.JobNoted(time_s=now_s, job=message.job, text=message.text))
 
@@ -384,6 +394,11 @@ class Controller:
             self.metrics.redone(message.job, job.progress.step - message.step + 1)
         self.handle(
             events.EpochFormed(
-                time_s=now_s, job=message.job, epoch=message.epoch, took_s=took_s or 0.0, step=message.step
+                time_s=now_s,
+                job=message.job,
+                epoch=message.epoch,
+                took_s=took_s or 0.0,
+                step=message.step,
+                fingerprint=message.fingerprint,
             )
         )

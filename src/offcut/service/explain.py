@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from offcut.control import JobState
+from offcut.control import JobState, learnt
 from offcut.control.state import ENDED, LIVE
 from offcut.service import views
 from offcut.service.controller import Controller
@@ -61,13 +61,16 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
         words += decision["words"]
         if not decision["proven"]:
             words.append("The solver ran out of time: this is the best it found, not proven the best there is.")
+    words += [
+        f"{node['name']} is set aside for another {max(0.0, node['until_s'] - time.time()):.0f} s: {node['reason']}."
+        for node in views.aside(controller.state)
+    ]
     booting = len(item.nodes) - item.size
     if item.phase in LIVE and booting > 0:
         words.append(f"{booting} of its {len(item.nodes)} nodes are still on their way into the training.")
     if item.failures:
         words.append(f"It has failed {item.failures} times in a row (forgiven: {item.job.max_failures}).")
-    if item.job.curve is None:
-        words.append("Its scaling is not known: Amdahl's law with 2 % serial work stands in.")
+    words += learnt.words(controller.state, item)
     if item.restarts:
         costs_s = item.resize_costs_s(controller.state.settings)
         words.append(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from offcut.control import learnt
 from offcut.control.state import ENDED
 from offcut.errors import InputError
 from offcut.model import Sizes, events
@@ -80,6 +81,13 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     async def _why(job: str) -> dict[str, Any]:
         job_id = find(job)
         return await explain.why(controller, job_id, journal.story(job_id, last=20))
+
+    @routes.get("/v1/jobs/{job}/curve")
+    async def _curve(job: str) -> dict[str, Any]:
+        job_id = find(job)
+        item = controller.state.jobs[job_id]
+        told = learnt.describe(controller.state, item)
+        return {"id": job_id, **told, "words": learnt.words(controller.state, item)}
 
     @routes.get("/v1/jobs/{job}/directory")
     async def _directory(job: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-from offcut.control import JobState, NodeState
+from offcut.control import JobState, NodeState, State
 from offcut.service.controller import Controller
 from offcut.service.metrics import percentile
 
@@ -22,6 +22,7 @@ def status(controller: Controller) -> dict[str, Any]:
         "cluster": controller.cluster.describe(),
         "events": state.event_id,
         "nodes": [_node(node) for _, node in sorted(state.nodes.items())],
+        "aside": aside(state),
         "jobs": [job(controller, item, now_s) for item in state.jobs.values()],
         "resizes": {
             "count": len(took_ms),
@@ -35,6 +36,14 @@ def status(controller: Controller) -> dict[str, Any]:
         "used_node_s": metrics.used_by(now_s),
         "first_step_s": metrics.first_step_s,
     }
+
+
+def aside(state: State) -> list[dict[str, Any]]:
+    """Nodes that are not claimed for a while because starts on them failed, idle or not."""
+    return [
+        {"name": name, "reason": reason, "until_s": state.timers.get(f"rest:{name}", state.now_s)}
+        for name, reason in sorted(state.aside.items())
+    ]
 
 
 def _node(node: NodeState) -> dict[str, Any]:

@@ -5,5 +5,6 @@
 - `options`: what a replay may be asked to assume
 - `world`: the controller's effects, carried out under a virtual clock; `supply`: which jobs come when
 - `training`: one job that progresses along its curve; `accounts`, `fluid`: the bound; `metrics`: what came of it
+- `observer`: what a replay shows to the profiler
 - `estimate`, `networks`: what a site would gain
 """

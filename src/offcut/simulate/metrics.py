@@ -68,6 +68,8 @@ class ReplayMetrics:
     last_node_reclaims: int
     resizes_per_job: float
     reclaims_per_job: float
+    #: Node-time at sizes that were tried to measure them, as a share of the idle node-time.
+    probing_share: float
     instants: int
     events: int
     #: Processor seconds of the replay, and trace instants a second of them.
@@ -137,6 +139,7 @@ def measure(
         last_node_reclaims=sum(training.wipes for training in trainings),
         resizes_per_job=resizes / max(1, len(started)),
         reclaims_per_job=reclaims / max(1, len(started)),
+        probing_share=sum(known.spent_node_s for known in world.state.knowledge.jobs.values()) / idle_s,
         instants=instants,
         events=world.events,
         cpu_s=cpu_s,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from offcut.errors import InputError
+from offcut.simulate.observer import Noise
 
 #: How a resize is paid for. `stall`: the job makes no progress while it resizes. `published`: BFTrainer's accounting:
 #: the cost times the rate at the old size is taken from the progress, so that growing out of nothing is free.
@@ -71,6 +72,14 @@ class ReplayOptions:
     #: A job saves its state this often, and loses what came since then with its last node; 0: its last node saves it
     #: while it is being handed back.
     commit_s: float = 0.0
+    #: Who learns the jobs' curves, which are hidden from it: a name that `offcut.advisor.load` knows, or
+    #: `FILE.py:FUNCTION`. `oracle`: nobody has to, they are known.
+    profiler: str = "oracle"
+    #: Jobs of one curve are one family, and said to be.
+    families: bool = True
+    #: Of what the profiler sees.
+    noise: Noise = field(default_factory=Noise)
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name, value, least in (

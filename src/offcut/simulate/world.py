@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
+from offcut.advisor import load
 from offcut.control import Settings, State, step
 from offcut.control.state import ENDED
 from offcut.errors import AllocationError
@@ -22,6 +23,7 @@ from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.events import Member
 from offcut.simulate.accounts import Accounts
+from offcut.simulate.observer import Observer
 from offcut.simulate.options import ReplayOptions
 from offcut.simulate.supply import Supply
 from offcut.simulate.training import Cause, Training
@@ -32,7 +34,7 @@ Solver = Callable[[AllocationProblem], Allocation]
 #: With a queue that never runs dry: so many jobs are always waiting.
 _AHEAD = 16
 #: In which order things that are due at one time happen.
-_FORMED, _END, _NEARS_END, _BOOTED, _READY, _TIMER = range(6)
+_FORMED, _MEASURED, _END, _NEARS_END, _BOOTED, _READY, _TIMER = range(7)
 
 
 class World:
@@ -45,6 +47,8 @@ class World:
         self.trainings: dict[str, Training] = {}
         self.accounts = Accounts(start_s)
         self.events = 0
+        learns = options.profiler != "oracle" and load(options.profiler).learns
+        self._observer = Observer(options.noise, options.seed) if learns else None
         self._supply = supply
         self._solver = solver
         self._live: dict[str, Training] = {}
@@ -145,15 +149,38 @@ class World:
             if generation == training.generation:
                 self._tell(ev.JobNearsEnd(time_s=now_s, job=training.id))
         elif what == _FORMED:
-            training, epoch, generation = data
+            training, epoch, generation, set_s = data
             if generation == training.generation and training.id in self._live:
                 members = self.state.jobs[training.id].members
                 self._holders[training.id] = frozenset(members)
-                self._tell(ev.EpochFormed(time_s=now_s, job=training.id, epoch=epoch, took_s=0.0, step=epoch))
+                took_s = max(0.0, now_s - set_s)
+                self._tell(ev.EpochFormed(time_s=now_s, job=training.id, epoch=epoch, took_s=took_s, step=epoch))
+                if self._observer is not None:
+                    self._observe(self._observer, training, epoch)
+        elif what == _MEASURED:
+            generation, training, event = data
+            if generation == training.generation:
+                self._tell(event)
         elif what == _READY:
             self._tell(ev.WorkersReady(time_s=now_s, job=data[0], members=data[1]))
         elif what == _TIMER and self.state.timers.get(data, math.inf) <= now_s:
             self._tell(ev.TimerFired(time_s=now_s, key=data))
+
+    def _observe(self, observer: Observer, training: Training, epoch: int) -> None:
+        """If the epoch lasts long enough, its throughput is measured."""
+        segment = observer.segment(training.job.curve.at(training.size))
+        event = ev.JobMeasured(
+            time_s=self.now_s + segment.span_s,
+            job=training.id,
+            epoch=epoch,
+            size=training.size,
+            rate=segment.rate,
+            spread=segment.spread,
+            stretches=segment.stretches,
+            span_s=segment.span_s,
+            settled=segment.settled,
+        )
+        self._later(event.time_s, _MEASURED, (training.generation, training, event))
 
     def _tell_consequences(self) -> None:
         """Until nothing follows any more from what was told at this instant."""
@@ -243,6 +270,16 @@ class World:
 
     def _job(self, job_id: str, listed: ListedJob) -> Job:
         cost = self.options.cost
+        if self.options.profiler != "oracle":
+            # Neither its curve nor what its resizes cost is known.
+            return Job(
+                id=job_id,
+                name=job_id,
+                command=("replay",),
+                sizes=_sizes(listed.min_nodes, listed.max_nodes),
+                goal_samples=max(1, round(listed.samples)),
+                family=listed.curve_name if self.options.families else None,
+            )
         return Job(
             id=job_id,
             name=job_id,
@@ -335,7 +372,7 @@ class World:
         if members:
             # With the published accounting the job trains on: its members are in the epoch from the start.
             forms_s = now_s if self.options.accounting == "published" else now_s + cost_s
-            self._later(forms_s, _FORMED, (training, effect.epoch, training.generation))
+            self._later(forms_s, _FORMED, (training, effect.epoch, training.generation, now_s))
 
     def _keep_problem(self, effect: ef.Solve) -> None:
         self._solve = effect
@@ -352,6 +389,7 @@ def _settings(options: ReplayOptions) -> Settings:
         max_jobs=options.concurrency,
         successor_lead_s=until_ready_s,
         placement=options.placement,
+        profiler=options.profiler,
         cost_model="published" if options.accounting == "published" else "stall",
         boot_limit_s=limit_s,
         ready_limit_s=limit_s,

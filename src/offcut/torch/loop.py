@@ -20,6 +20,7 @@ from offcut.errors import InputError
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
+from offcut.torch.pace import Pace
 from offcut.torch.reducer import Tally
 from offcut.torch.sampler import Cursor, Sampler
 from offcut.torch.seat import Alone, Left, Seat
@@ -70,6 +71,11 @@ class Loop(ABC):
         self._applied = False
         self._stable_step = 0
         self._stable_samples = 0
+        self._stable_clock_s = 0.0
+        self._pace = Pace()
+        self._fingerprint = ""
+        #: The part at hand.
+        self._data: Any = None
         self._announced = -1
         self._goal_reached = False
         self._seat: Seat | Alone = Alone() if self._link is None else self._take_seat(self._link)
@@ -88,6 +94,10 @@ class Loop(ABC):
     @abstractmethod
     def _begin_step(self, group: Group) -> None:
         """The next step begins, on the global batch at the cursor."""
+
+    @abstractmethod
+    def _look_at(self) -> str:
+        """The training's fingerprint, once a step has been done."""
 
     @abstractmethod
     def _keep(self) -> None:
@@ -191,23 +201,32 @@ class Loop(ABC):
                     return
                 self._begin_step(self._group())
             part = work.next_part(self._group())
+            self._data = part.data
             self._script_runs(True)
             yield part
 
     def _note_stable(self) -> None:
         self._stable_step, self._stable_samples = self._state.step, self._state.samples
+        self._stable_clock_s = time.monotonic()
 
     def _report(self, group: Group) -> None:
         link, epoch = self._link, group.membership.epoch
         if link is None:
             return
         link.progress(
-            epoch=epoch, step=self._stable_step, samples=self._stable_samples, loss=self.loss, first=group.rank == 0
+            epoch=epoch,
+            step=self._stable_step,
+            samples=self._stable_samples,
+            clock_s=self._stable_clock_s,
+            own_s=self._pace.own_s,
+            loss=self.loss,
+            first=group.rank == 0,
         )
         if self._announced != epoch:
             self._announced = epoch
             if group.rank == 0:
-                link.send("formed", epoch=epoch, step=self._state.step)
+                self._fingerprint = self._fingerprint or self._look_at()
+                link.send("formed", epoch=epoch, step=self._state.step, fingerprint=self._fingerprint)
 
     # -- boundaries -----------------------------------------------------------------------------------------------
 
@@ -225,8 +244,10 @@ class Loop(ABC):
         seat, tally, applied = self._seat, self._tally, self._applied
         self._applied = False
         if seat.group is None:
+            self._pace.interrupt()
             seat.enter_next()
         elif applied and tally is not None and (tally.switch or tally.leaving):
+            self._pace.interrupt()
             seat.switch(tally.leaving)
         if self._link is not None:
             self._keep()

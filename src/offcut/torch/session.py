@@ -13,6 +13,7 @@ import torch
 from offcut.errors import InputError
 from offcut.torch.batch import Fetcher
 from offcut.torch.checkpoint import Checkpoints
+from offcut.torch.fingerprint import fingerprint
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
 from offcut.torch.loader import AheadLoader, Loader
@@ -92,6 +93,7 @@ class Session(Loop):
             visit=self._at,
         )
         self._checkpoints: Checkpoints | None = None
+        self._policy = policy
         super().__init__(self._state, self._sampler)
 
     def _take_seat(self, link: AgentLink) -> Seat:
@@ -136,13 +138,16 @@ class Session(Loop):
             return False
         seat, group = self._seat, self._group()
         self._script_runs(False)
+        self._pace.reduce_begins()
         try:
             tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
         except Abandoned as reason:
+            self._pace.interrupt()
             seat.abandon(str(reason))
             return False
         finally:
             self._script_runs(True)
+        self._pace.reduce_ends()
         # Every member has applied the step before this one, or it could not have taken part in this reduce.
         self._note_stable()
         self._apply(group, tally)
@@ -164,14 +169,17 @@ class Session(Loop):
         if self._link is not None:
             self._state.keep_whole()
         self._script_runs(False)
+        self._pace.reduce_begins()
         try:
             # All switch after whole steps only.
             work.reduce(group, [optimizer], switch=False, leaving=False)
         except Abandoned as reason:
+            self._pace.interrupt()
             self._seat.abandon(str(reason))
             return False
         finally:
             self._script_runs(True)
+        self._pace.reduce_ends()
         with self._changing:
             work.update(group, [optimizer])
         return True
@@ -199,6 +207,9 @@ class Session(Loop):
             self._records.applied(step=state.step, epoch=group.membership.epoch, loss=tally.loss)
         self._report(group)
         self._at("after-update")
+
+    def _look_at(self) -> str:
+        return fingerprint(self.model, self._policy, self._data)
 
     def _keep(self) -> None:
         assert self._checkpoints is not None

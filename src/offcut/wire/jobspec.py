@@ -41,10 +41,16 @@ class JobSpec(BaseModel):
     setup: str = Field("", description="Shell lines run first: modules, a container, an activation script.")
     weight: Annotated[float, Field(gt=0, description="How much its throughput counts against other jobs'.")] = 1.0
     priority: int = Field(0, description="Jobs of a higher priority are served first.")
-    curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known.")
+    curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known; else it is learnt.")
     plans: str | None = Field(
         None,
         description="Of a pipeline job: its plans (offcut plan --save). Sizes and curve are theirs unless given.",
+    )
+    family: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Jobs of one family (the trials of a sweep) share what is learnt of their scaling.",
     )
     mode: Literal["session", "restart"] = Field(
         "session", description="'session': the script uses offcut.torch. 'restart': a resize ends and relaunches it."

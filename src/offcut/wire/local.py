@@ -1,7 +1,8 @@
 """What an agent, its launcher and its workers tell each other: one JSON object per line over a UNIX socket.
 
-Worker to agent: `hello` (worker, pid), `ready`, `beat` (epoch, step, samples, loss, first; script_s: for how long
-the script has not come back to its session), `formed` (epoch, step),
+Worker to agent: `hello` (worker, pid), `ready`, `beat` (epoch, step, samples, loss, first; clock_s: the worker's
+clock at the end of that step; own_s: for how long it has worked, waiting for others left out; script_s: for how long
+the script has not come back to its session), `formed` (epoch, step, fingerprint),
 `broken` (epoch, detail), `left` (step), `finished` (step), `note` (text).
 Agent to worker: `epoch` (epoch, members, departing, store, abort), `leave` (limit_s).
 Agent to launcher: one `run` per connection. Launcher to agent: `started` (pid), then `exited` (code); the worker is
@@ -30,6 +31,8 @@ ENV_AGENT = "OFFCUT_AGENT"
 ENV_WORKER = "OFFCUT_WORKER"
 ENV_JOB = "OFFCUT_JOB"
 ENV_JOB_DIR = "OFFCUT_JOB_DIR"
+#: The mark of one job's workers on one node, from start to exit: whatever they started carries it too.
+ENV_CREW = "OFFCUT_CREW"
 ENV_GOAL = "OFFCUT_GOAL_SAMPLES"
 ENV_CHECKPOINT_AGE = "OFFCUT_CHECKPOINT_AGE_S"
 ENV_RECORDS = "OFFCUT_STEP_RECORDS"

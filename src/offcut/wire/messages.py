@@ -67,6 +67,8 @@ class Formed(Message):
     job: str
     epoch: int
     step: int
+    #: What the script trains; see `offcut.torch`.
+    fingerprint: str = ""
 
 
 class Trained(Message):
@@ -96,6 +98,18 @@ class Progress(Message):
     samples: int
     loss: float | None = None
     redone: int = 0
+    #: The first rank's clock at the end of that step.
+    clock_s: float | None = None
+
+
+class Pace(Message):
+    """How long the slowest rank of a node worked on a step of late, s, waiting for others left out."""
+
+    kind: Literal["pace"] = "pace"
+    job: str
+    incarnation: int
+    epoch: int
+    own_step_s: float
 
 
 class Note(Message):
@@ -181,7 +195,7 @@ class Refused(Message):
 
 
 FromAgent = Annotated[
-    Hello | Ready | Exited | Formed | Trained | Broken | Progress | Note | Heartbeat, Field(discriminator="kind")
+    Hello | Ready | Exited | Formed | Trained | Broken | Progress | Pace | Note | Heartbeat, Field(discriminator="kind")
 ]
 ToAgent = Annotated[Start | Stop | Epoch | HandBack | Refused, Field(discriminator="kind")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.live import Live
@@ -31,25 +31,37 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of the generated windows.")] = 3,
     grace: Annotated[float, typer.Option(min=0.1, help="Seconds after which a wanted node is taken.")] = 1.0,
     report: Annotated[Path, typer.Option(help="Where to write the report.", dir_okay=False)] = Path("offcut-demo.html"),
+    cluster: Annotated[
+        Literal["local", "slurm"],
+        typer.Option(help="Virtual nodes, or a real Slurm of virtual nodes with a main queue of its own."),
+    ] = "local",
     keep: Annotated[Path | None, typer.Option(help="Keep the state directory (records, logs, report) here.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Watch three real trainings on nodes that come and go; then see every promise checked. Exit 1 if one was broken.
 
-    Examples: `offcut demo`, `offcut demo --windows windows.csv.gz --nodes 6 --start 90000 --time-scale 60 --json`
+    Examples: `offcut demo`, `offcut demo --cluster slurm`,
+    `offcut demo --windows windows.csv.gz --nodes 6 --start 90000 --time-scale 60 --json`
     """
-    from offcut.cli.demo import check, plan
+    from offcut.cli.demo import check, main_queue, plan
     from offcut.cli.demo.stage import stage
 
     schedule = plan.schedule(windows, nodes=nodes, start_s=start, time_scale=time_scale, duration_s=duration, seed=seed)
     wanted = plan.jobs(nodes)
-    with stage(schedule, grace_s=grace, horizon_s=HORIZON_S, keep=keep) as running:
+    on_slurm = main_queue.main_queue(schedule, duration) if cluster == "slurm" else nullcontext()
+    with on_slurm as queue, stage(schedule, grace_s=grace, horizon_s=HORIZON_S, keep=keep, queue=queue) as running:
         jobs = {running.submit(job): job for job in wanted}
-        running.client.post("/v1/begin")
+        if queue is None:
+            running.client.post("/v1/begin")
+        else:
+            queue.begin()
         began_s = time.time()
         _watch(running, list(schedule.nodes), duration, live=not json)
         status = running.client.get("/v1/status")
         statistics = running.client.get("/v1/statistics")
+        if queue is not None:
+            statistics["cluster"]["hand_backs"] = queue.hand_backs()
+            grace = main_queue.PASSES_S
         running.stop()
         with nullcontext() if json else console.status("Running the same scripts undisturbed, to compare …"):
             checks = check.check_jobs(status["jobs"], running.paths.job, jobs, running.paths.root, lambda job: None)

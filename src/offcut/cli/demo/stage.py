@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from offcut.cli.demo.main_queue import MainQueue
 from offcut.cli.demo.plan import PRELOAD, DemoJob
 from offcut.cluster.local.schedule import Schedule
 from offcut.errors import OffcutError
@@ -57,21 +58,30 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(schedule: Schedule, *, grace_s: float, horizon_s: float, keep: Path | None) -> Iterator[Stage]:
-    """A running controller whose windows' clock waits for `begin`; everything is gone afterwards but `keep`."""
+def stage(
+    schedule: Schedule, *, grace_s: float, horizon_s: float, keep: Path | None, queue: MainQueue | None = None
+) -> Iterator[Stage]:
+    """A running controller whose windows' clock waits for `begin`; everything is gone afterwards but `keep`. With a
+    `queue` it harvests that one's Slurm instead of virtual nodes of its own."""
     # A short path: UNIX sockets lie in it.
     root = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="offcut-"))
     paths = StatePaths(root)
     paths.prepare()
-    windows = root / "windows.csv"
-    write_windows(windows, schedule.windows)
-    command = [
-        *(sys.executable, "-m", "offcut", "up", "--state", str(root), "--windows", str(windows)),
-        *("--grace", str(grace_s), "--horizon", str(horizon_s), "--wait-begin", "--preload", ",".join(PRELOAD)),
-        "--log-json",
-    ]
+    if queue is None:
+        windows = root / "windows.csv"
+        write_windows(windows, schedule.windows)
+        cluster = ["--windows", str(windows), "--grace", str(grace_s), "--wait-begin", "--preload", ",".join(PRELOAD)]
+    else:
+        cluster = ["--cluster", "slurm", "--config", str(queue.site_file())]
+    command = [sys.executable, "-m", "offcut", "up", "--state", str(root), "--horizon", str(horizon_s), *cluster]
     with (root / "controller.log").open("ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*command, "--log-json"],
+            env=queue.slurm.env if queue else None,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
     running = Stage(paths, Client(paths.socket), process)
     try:
         _await_ready(running)

@@ -98,6 +98,7 @@ class SlurmCluster:
         if self._pilots:
             _log.info("pilots_adopted", nodes=sorted(self._pilots))
         self._following = asyncio.create_task(self._follow())
+        self._following.add_done_callback(lambda _: self._events.put_nowait(None))
 
     async def _check_submission(self, nodes: Sequence[str]) -> None:
         if not nodes:
@@ -116,6 +117,9 @@ class SlurmCluster:
     async def observe(self) -> AsyncIterator[ClusterEvent]:
         while (event := await self._events.get()) is not None:
             yield event
+        if self._following is not None and self._following.done() and not self._following.cancelled():
+            # Looking ends with `close` only: this is a mistake of ours, and must not go unseen.
+            self._following.result()
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
         now_s = time.time()
@@ -175,7 +179,6 @@ class SlurmCluster:
             await asyncio.sleep(0.2)
         if left:
             _log.error("pilots_left", jobs=left, next_step=f"Run: scancel --name={self._name}")
-        self._events.put_nowait(None)
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
@@ -288,6 +291,9 @@ class SlurmCluster:
                 pilot.leaving = pilot.wanted = True
                 wanted.append(node)
                 cancel.append(pilot.job)
+            if pilot.running and fate.what == "waits":
+                # A slurmctld that crashed may have forgotten that it had started it.
+                pilot.running, pilot.submitted_s = False, asked_s
             pilot.waited = fate.what == "waits"
         waiting = [p for p in self._pilots.values() if p.job is not None and not p.running and p.submitted_s < asked_s]
         for pilot in pilots.withdrawn(waiting, asked_s, self._site.pending_limit_s):
@@ -295,7 +301,10 @@ class SlurmCluster:
             cancel.append(pilot.job)
             self._bench(pilot.node, asked_s)
             reason = getattr(own.get(pilot.job or ""), "reason", "")
-            self._refuse(pilot.node, f"its pilot {pilot.job} stayed pending: {reason}")
+            said = f"its pilot {pilot.job} stayed pending: {reason}"
+            self._refuse(pilot.node, said)
+            if not hole.waits_for_nodes(reason):
+                self._failed(said)
         known = {pilot.job for pilot in self._pilots.values()}
         submitting = any(pilot.job is None for pilot in self._pilots.values())
         # sbatch may have been given up on our side and have come through on Slurm's.

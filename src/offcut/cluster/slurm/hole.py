@@ -16,7 +16,7 @@ from offcut.cluster.slurm.site import SlurmSite
 #: Flags of an idle node that say nothing against taking it. PLANNED is weighed by when.
 _HARMLESS = frozenset({"PLANNED", "CLOUD", "DYNAMIC_NORM"})
 #: Reasons of jobs that wait for nodes, and for nothing else.
-_WAITS_FOR_NODES = ("None", "Resources", "Priority", "ReqNodeNotAvail", "Nodes_required")
+_WAITS_FOR_NODES = ("None", "Resources", "Priority", "ReqNodeNotAvail", "Nodes required")
 #: Flags of a node of ours that its operator wants back.
 _LEAVE = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "REBOOT_REQUESTED", "REBOOT_ISSUED", "POWER_DOWN"})
 #: Plans of the scheduler are rounded to minutes.
@@ -135,10 +135,15 @@ def wanted(view: View, held: Mapping[str, Held], site: SlurmSite) -> dict[str, s
     return leave
 
 
+def waits_for_nodes(reason: str) -> bool:
+    """Whether a pending job's reason says that it waits for nodes, and not for a limit, a date, or another job."""
+    return reason.startswith(_WAITS_FOR_NODES)
+
+
 def _make_way(view: View, held: Mapping[str, Held], leave: dict[str, str]) -> None:
     idle = sum(row.state == "idle" and not row.flags - _HARMLESS for row in view.nodes.values())
     for job in view.waiting:
-        if not job.reason.startswith(_WAITS_FOR_NODES):
+        if not waits_for_nodes(job.reason):
             continue
         planned = [node for node in expand(job.scheduled) if node in held and node not in leave]
         if job.start_s is not None:

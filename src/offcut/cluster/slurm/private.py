@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 from offcut.errors import ClusterError, InputError
 from offcut.wire.forkserver import die_with_parent
@@ -43,12 +44,16 @@ FAST_SCHEDULER = (
 class PrivateConfig:
     """What the cluster is like. `lines` are added to slurm.conf or replace its lines; an empty value removes one."""
 
-    nodes: int = 8
+    names: tuple[str, ...] = tuple(f"n{i:02d}" for i in range(1, 9))
     cpus: int = 1
     memory_mib: int = 1000
+    #: Claimed to be on each node; there are none.
+    gpus: int = 0
     #: PreemptMode and GraceTime of the partition `idle`.
     preempt_mode: str = "CANCEL"
     grace_s: int = 0
+    #: Added to the line of the partition `idle`, e.g. "AllowAccounts=physics".
+    idle_options: str = ""
     #: Empty: Slurm's own defaults, as at a site that has changed nothing.
     scheduler: str = FAST_SCHEDULER
     lines: Mapping[str, str] = field(default_factory=dict)
@@ -57,9 +62,10 @@ class PrivateConfig:
     #: Modules that this process imports beside torch.
     preload: tuple[str, ...] = ()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"n{i:02d}" for i in range(1, self.nodes + 1))
+    @classmethod
+    def of(cls, nodes: int, **fields: Any) -> Self:
+        """`nodes` nodes, called n01, n02, …"""
+        return cls(names=tuple(f"n{i:02d}" for i in range(1, nodes + 1)), **fields)
 
 
 def missing() -> str:
@@ -106,6 +112,11 @@ class PrivateSlurm:
         for sub in ("state", "spool", "run", "log"):
             (self.directory / sub).mkdir(parents=True, exist_ok=True)
         self.conf.write_text(_slurm_conf(self.directory, self.config))
+        if self.config.gpus:
+            for i in range(self.config.gpus):
+                (self.directory / f"gpu{i}").touch()
+            files = f"{self.directory}/gpu[0-{self.config.gpus - 1}]"
+            (self.directory / "gres.conf").write_text(f"Name=gpu File={files}\n")
         if self.config.worker_template:
             template = [sys.executable, "-m", "offcut.torch.template", str(self.worker_template)]
             self._spawn("workers", [*template, "--preload", ",".join(self.config.preload)])
@@ -114,7 +125,7 @@ class PrivateSlurm:
             self.start_controller()
             for name in self.config.names:
                 self.start_node(name)
-            self._until("every node idle", lambda: self._idle() == self.config.nodes)
+            self._until("every node idle", lambda: self._idle() == len(self.config.names))
             if self.config.worker_template:
                 self._until("the workers' template", self.worker_template.exists)
         except BaseException:
@@ -150,8 +161,12 @@ class PrivateSlurm:
         self._spawn("slurmctld", [_program("slurmctld") or "slurmctld", "-D", "-i", "-f", str(self.conf)])
         self._until("slurmctld", self._pings)
 
-    def kill_controller(self) -> None:
-        """As if it had crashed: jobs run on, and every command fails."""
+    def stop_controller(self, *, crash: bool = False) -> None:
+        """Jobs run on, and every command fails. In a crash it does not save what it did last."""
+        if not crash:
+            self._daemons["slurmctld"].terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._daemons["slurmctld"].wait(_STOP_PATIENCE_S)
         self._kill("slurmctld")
 
     def start_node(self, name: str) -> None:
@@ -260,7 +275,7 @@ def _free_ports(count: int) -> list[int]:
 def _slurm_conf(directory: Path, config: PrivateConfig) -> str:
     host = socket.gethostname().split(".")[0]
     user = getpass.getuser()
-    ports = _free_ports(config.nodes + 1)
+    ports = _free_ports(len(config.names) + 1)
     settings = {
         "ClusterName": "private",
         "SlurmctldHost": f"{host}(127.0.0.1)",
@@ -288,25 +303,27 @@ def _slurm_conf(directory: Path, config: PrivateConfig) -> str:
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": config.scheduler,
         "PriorityType": "priority/basic",
-        "PreemptType": "preempt/partition_prio",
+        "PreemptType": "preempt/none" if config.preempt_mode == "OFF" else "preempt/partition_prio",
         "PreemptMode": config.preempt_mode,
         "KillWait": "2",
         "MinJobAge": "300",
         "JobRequeue": "0",
         "PropagateResourceLimits": "NONE",
         "MailProg": "/bin/true",
+        "GresTypes": "gpu" if config.gpus else "",
         **config.lines,
     }
     lines = [f"{name}={value}" for name, value in settings.items() if value]
     shape = f"CPUs={config.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={config.cpus} ThreadsPerCore=1"
+    gres = f" Gres=gpu:{config.gpus}" if config.gpus else ""
     for name, port in zip(config.names, ports[1:], strict=True):
         where = f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
-        lines.append(f"{where} {shape} RealMemory={config.memory_mib} State=UNKNOWN")
+        lines.append(f"{where} {shape} RealMemory={config.memory_mib}{gres} State=UNKNOWN")
     both = f"Nodes={','.join(config.names)} OverSubscribe=EXCLUSIVE MaxTime=INFINITE State=UP"
     lines += [
         f"PartitionName=main {both} Default=YES PriorityTier=10 PreemptMode=OFF DefaultTime=10",
         f"PartitionName=idle {both} PriorityTier=1 PreemptMode={config.preempt_mode} GraceTime={config.grace_s} "
-        "DefaultTime=60",
+        f"DefaultTime=60 {config.idle_options}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -318,9 +335,8 @@ def main() -> int:
     parser.add_argument("--grace-s", type=int, default=0, help="GraceTime of the partition idle")
     parser.add_argument("--site-defaults", action="store_true", help="Slurm's own scheduler settings, not fast ones")
     given = parser.parse_args()
-    config = PrivateConfig(
-        nodes=given.nodes, grace_s=given.grace_s, scheduler="" if given.site_defaults else FAST_SCHEDULER
-    )
+    scheduler = "" if given.site_defaults else FAST_SCHEDULER
+    config = PrivateConfig.of(given.nodes, grace_s=given.grace_s, scheduler=scheduler)
     cluster = PrivateSlurm(given.directory, config)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -26,6 +27,8 @@ ENDED = frozenset(
 )
 
 
+# Plans and reservations stay the same over many looks.
+@lru_cache(maxsize=65536)
 def expand(hosts: str) -> tuple[str, ...]:
     """The nodes of a host list such as `n[01-04,7],login1`; of none, none. Raises ClusterError."""
     if not hosts or hosts in ("(null)", "None"):

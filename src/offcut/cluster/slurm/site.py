@@ -16,6 +16,7 @@ from offcut.errors import InputError
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME, max_length=120)]
+NameOrNone = Annotated[str, StringConstraints(pattern=rf"^$|{NAME}", max_length=120)]
 Mode = Literal["preemptible", "backfill"]
 
 #: How long a pilot may hold a node whose window has no known end.
@@ -33,8 +34,8 @@ class SlurmSite(BaseModel):
         description="'preemptible': Slurm cancels our pilots when it wants their nodes. 'backfill': nothing special; "
         "pilots are short and leave by themselves.",
     )
-    account: Name | Literal[""] = Field("", description="Charged for pilots; default: yours.")
-    qos: Name | Literal[""] = Field("", description="Of pilots.")
+    account: NameOrNone = Field("", description="Charged for pilots; default: yours.")
+    qos: NameOrNone = Field("", description="Of pilots.")
     constraint: str = Field("", max_length=200, description="Features that a node must have, as for sbatch.")
     gres: str = Field("", max_length=200, description="Of each pilot, e.g. 'gpu:4'.")
     nodes: str = Field("", description="Take only these: a host list.")

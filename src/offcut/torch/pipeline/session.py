@@ -13,6 +13,7 @@ from torch import nn
 from offcut.errors import InputError
 from offcut.pipeline.plan_set import PlanSet, read_plans
 from offcut.torch.batch import Fetcher
+from offcut.torch.fingerprint import fingerprint
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
 from offcut.torch.loop import Loop
@@ -63,6 +64,8 @@ class PipelineSession(Loop):
                 f"{len(self._placed.chain)}.",
                 next_step="Plan again from a profile of this model.",
             )
+        # While all layers are here.
+        whole = fingerprint(model, self._plans, None)
         sampler = Sampler(len(dataset), seed)
         self._stages = StageWork(
             self._placed,
@@ -81,6 +84,7 @@ class PipelineSession(Loop):
         #: A checkpoint is to be begun at the coming boundary, as all members know.
         self._due = False
         super().__init__(self._placed, sampler)
+        self._fingerprint = whole
         if self._link is None:
             self._stages.place(self._group(), self._plans.alone())
 
@@ -118,6 +122,7 @@ class PipelineSession(Loop):
             work.compute(group)
             # From here until the next boundary the state is not the last boundary's, or may not be.
             self._changing.acquire()
+            self._pace.reduce_begins()
             tally = work.vote(
                 group,
                 switch=seat.newer,
@@ -125,6 +130,7 @@ class PipelineSession(Loop):
                 due=group.rank == 0 and self._parts is not None and self._parts.due,
             )
         except Abandoned as reason:
+            self._pace.interrupt()
             work.fail()
             if self._changing.locked():
                 self._changing.release()
@@ -132,6 +138,7 @@ class PipelineSession(Loop):
             return False
         finally:
             self._script_runs(True)
+        self._pace.reduce_ends()
         # Every member has applied the step before this one, or it could not have taken part in this vote.
         self._note_stable()
         due, norm_squared = tally.changes.tolist()
@@ -171,6 +178,9 @@ class PipelineSession(Loop):
                 data_epoch=state.cursor.epoch,
                 samples=mine.tolist(),
             )
+
+    def _look_at(self) -> str:
+        return self._fingerprint
 
     def _keep(self) -> None:
         parts, state = self._parts, self._placed

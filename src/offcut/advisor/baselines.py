@@ -1,0 +1,68 @@
+"""Other ways to learn a curve, or not to: to compare with."""
+
+from __future__ import annotations
+
+import math
+
+from offcut.advisor.posterior import Point, Posterior
+from offcut.advisor.profiler import Circumstances, Known, assumed, certain
+from offcut.model import ScalingCurve, Sizes
+
+
+class _Tries:
+    """Tries no size and measures nothing unless a subclass says so."""
+
+    learns = False
+
+    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+        return None
+
+
+class Oracle(_Tries):
+    """The curve that the job came with is the truth; without one, Amdahl's law."""
+
+    def posterior(self, known: Known) -> Posterior:
+        return certain(known.given or assumed(known.sizes))
+
+
+class Linear(_Tries):
+    """Twice the nodes, twice the throughput."""
+
+    def posterior(self, known: Known) -> Posterior:
+        return certain(ScalingCurve((known.sizes.largest,), (float(known.sizes.largest),)))
+
+
+class Amdahl(_Tries):
+    """2 % serial work, whatever the job."""
+
+    def posterior(self, known: Known) -> Posterior:
+        return certain(assumed(known.sizes))
+
+
+class Passive(_Tries):
+    """Piecewise linear through the sizes that the job happened to have; linear beyond them."""
+
+    learns = True
+
+    def posterior(self, known: Known) -> Posterior:
+        return certain(_through(known.own, known.sizes))
+
+
+class Inverse(Passive):
+    """The published order: from the largest size downwards, three sizes, for every job anew (arXiv 2404.15668)."""
+
+    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+        top = min(64, max(circumstances.size, circumstances.fair_size))
+        wanted = [known.sizes.fit(n) for n in (top, math.isqrt(top), known.sizes.smallest)]
+        seen = {point.size for point in known.own}
+        if circumstances.probes >= len(wanted):
+            return None
+        return next((n for n in wanted if n and n not in seen), None)
+
+
+def _through(points: tuple[Point, ...], sizes: Sizes) -> ScalingCurve:
+    rates = {point.size: point.size * math.exp(point.log_efficiency) for point in points}
+    largest = max(rates, default=0)
+    if largest < sizes.largest:
+        rates[sizes.largest] = sizes.largest * (rates[largest] / largest if largest else 1.0)
+    return ScalingCurve(tuple(sorted(rates)), tuple(rates[n] for n in sorted(rates)))

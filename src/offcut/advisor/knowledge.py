@@ -1,0 +1,262 @@
+"""What is known of all jobs: their observations, their families, what resizes cost them. Plain data and its upkeep.
+
+A family is everything under one key: a sweep that the user named, or a fingerprint (see `offcut.torch`). A job may have
+several keys, the most telling first; it contributes to all and learns from the first that somebody else has been seen
+in. A job that is another than its family by what both were measured at is cast out and counts for itself from then on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from offcut.advisor.posterior import FIRST_SHAPE, Point, Posterior, Shape, log_efficiency, merged
+from offcut.advisor.profiler import Known
+from offcut.model import ScalingCurve, Sizes
+
+#: Variances of an observation's logarithm: what no measuring helps against, one stretch's, one job's in its family.
+_FLOOR = 0.02**2
+_STRETCH = 0.05
+_RELATIVE = 0.015**2
+#: A job that never left its warm-up was measured this badly; a change makes older observations this much worse.
+_UNSETTLED = 0.25**2
+_SHIFTED = 0.05**2
+#: Sizes nearer than this are compared with a family's; a difference of so many deviations casts a job out.
+_SAME = math.log(1.15)
+_SURPRISE = 4.0
+#: A family is known by the newest so many of its jobs.
+_FAMILY = 16
+#: How many FIRST_SHAPEs the first jobs that end are weighed against.
+_FIRST_WEIGHT = 3
+_COSTS = 9
+#: A job keeps the newest so many observations of one size.
+_PER_SIZE = 4
+
+
+@dataclass(slots=True)
+class Observation:
+    """One segment: ln(samples/s per node) at `size`, in membership epoch `epoch`."""
+
+    size: int
+    log_efficiency: float
+    variance: float
+    epoch: int
+
+
+@dataclass(slots=True)
+class Costs:
+    """The newest measured costs, s."""
+
+    grow_s: list[float] = field(default_factory=list)
+    shrink_s: list[float] = field(default_factory=list)
+    #: From the order to start a worker to its being ready.
+    start_s: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class JobKnowledge:
+    """`keys` are its families, the most telling first."""
+
+    keys: tuple[str, ...] = ()
+    own: list[Observation] = field(default_factory=list)
+    cast_out: bool = False
+    #: What the allocator uses; None: nothing has been measured that concerns it.
+    posterior: Posterior | None = None
+    #: On what it rests; another basis, another posterior.
+    basis: tuple[int, int, int] = (-1, -1, -1)
+    #: How often its own observations have changed.
+    version: int = 0
+    probes: int = 0
+    spent_node_s: float = 0.0
+    settle_s: float | None = None
+    costs: Costs = field(default_factory=Costs)
+    #: The user has been told that the curve that came with it is wrong.
+    contradicted: bool = False
+
+
+@dataclass(slots=True)
+class Knowledge:
+    jobs: dict[str, JobKnowledge] = field(default_factory=dict)
+    #: Key to the jobs that were seen in it, oldest first, and how often anything in it has changed.
+    families: dict[str, dict[str, None]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    #: The mean shape of jobs that ended, and their number.
+    shape: Shape = FIRST_SHAPE
+    ended: int = 0
+    #: How long the last jobs ran, s.
+    runs_s: list[float] = field(default_factory=list)
+    #: Of all jobs, for those that have not been resized yet.
+    costs: Costs = field(default_factory=Costs)
+
+    def of(self, job: str) -> JobKnowledge:
+        found = self.jobs.get(job)
+        if found is None:
+            found = self.jobs[job] = JobKnowledge()
+        return found
+
+    # -- families -------------------------------------------------------------------------------------------------
+
+    def join(self, job: str, key: str) -> bool:
+        """`key` is the job's most telling family from now on. False where it was already."""
+        known = self.of(job)
+        if key in known.keys:
+            return False
+        known.keys = (key, *known.keys)
+        known.version += 1
+        if known.own:
+            self._enter(job, known)
+        return True
+
+    def _enter(self, job: str, known: JobKnowledge) -> None:
+        if known.cast_out:
+            return
+        for key in known.keys:
+            members = self.families.setdefault(key, {})
+            members.setdefault(job, None)
+            while len(members) > _FAMILY:
+                del members[next(iter(members))]
+            self.versions[key] = self.versions.get(key, 0) + 1
+
+    def _leave(self, job: str, known: JobKnowledge) -> None:
+        known.cast_out = True
+        for key in known.keys:
+            if self.families.get(key, {}).pop(job, "never") != "never":
+                self.versions[key] += 1
+
+    def family_key(self, job: str, known: JobKnowledge) -> str | None:
+        """The most telling key in which another job has been seen."""
+        if known.cast_out:
+            return None
+        return next((key for key in known.keys if any(other != job for other in self.families.get(key, ()))), None)
+
+    def family_points(self, job: str, known: JobKnowledge) -> tuple[Point, ...]:
+        """What the job's relatives were measured at, one point per size."""
+        key = self.family_key(job, known)
+        if key is None:
+            return ()
+        others = [self.jobs[other] for other in self.families[key] if other != job]
+        return merged([p for other in others for p in _points(other.own, _RELATIVE)])
+
+    # -- observations ---------------------------------------------------------------------------------------------
+
+    def observe(
+        self, job: str, *, epoch: int, size: int, rate: float, spread: float, stretches: int, settled: bool
+    ) -> bool:
+        """A segment of the job. False where it shows that the job is no relative of its family."""
+        known = self.of(job)
+        variance = _FLOOR + max(spread, _STRETCH) ** 2 / max(1, stretches) + (0.0 if settled else _UNSETTLED)
+        seen = Observation(size, log_efficiency(size, rate), variance, epoch)
+        fits = not self._surprising(job, known, seen)
+        if not fits:
+            self._leave(job, known)
+        # A later segment of one epoch says the same with more certainty.
+        known.own = [other for other in known.own if (other.epoch, other.size) != (epoch, size)]
+        known.own.append(seen)
+        alike = [other for other in known.own if other.size == size]
+        if len(alike) > _PER_SIZE:
+            known.own.remove(alike[0])
+        known.version += 1
+        self._enter(job, known)
+        return fits
+
+    def shift(self, job: str, *, size: int, rate: float) -> float:
+        """The job runs at another rate than before: its older observations keep their shape and lose their level.
+
+        The change, as a factor.
+        """
+        known = self.of(job)
+        before = [p.log_efficiency for p in merged(_points(known.own)) if p.size == size]
+        change = log_efficiency(size, rate) - before[0] if before else 0.0
+        for seen in known.own:
+            seen.log_efficiency += change
+            seen.variance += _SHIFTED
+        known.version += 1
+        # One probe more: what changed may have another shape.
+        known.probes = min(known.probes, 2)
+        self._leave(job, known)
+        return math.exp(change)
+
+    def _surprising(self, job: str, known: JobKnowledge, seen: Observation) -> bool:
+        near = [p for p in self.family_points(job, known) if abs(math.log(p.size / seen.size)) <= _SAME]
+        if not near:
+            return False
+        point = min(near, key=lambda p: abs(p.size - seen.size))
+        # Efficiency may well differ a little between two sizes that are not the same.
+        between = (0.1 * math.log(point.size / seen.size)) ** 2
+        deviation = math.sqrt(point.variance + seen.variance + _RELATIVE + between)
+        return abs(seen.log_efficiency - point.log_efficiency) > _SURPRISE * deviation
+
+    def known(self, job: str, sizes: Sizes, given: ScalingCurve | None) -> Known:
+        """All that a profiler may ask about the job's scaling."""
+        known = self.of(job)
+        return Known(
+            sizes=sizes,
+            own=merged(_points(known.own)),
+            family=self.family_points(job, known),
+            shape=self.shape,
+            given=given,
+        )
+
+    def basis(self, job: str, known: JobKnowledge) -> tuple[int, int, int]:
+        """What a posterior of the job rests on, as numbers that change with it."""
+        key = self.family_key(job, known)
+        return known.version, 0 if key is None else self.versions[key], self.ended
+
+    def end(self, job: str, run_s: float | None) -> None:
+        """The job has ended, after `run_s` of training unless it was cut short: it tells what jobs look like here."""
+        known = self.jobs.get(job)
+        if known is None:
+            return
+        if run_s is not None:
+            self.runs_s = [*self.runs_s[-19:], run_s]
+        seen = merged(_points(known.own))
+        if known.posterior is None or len(seen) < 2:
+            return
+        self.ended += 1
+        self.shape = _mean_shape(self.shape, known.posterior, seen[-1].size, self.ended + _FIRST_WEIGHT)
+
+    @property
+    def typical_run_s(self) -> float | None:
+        return median(self.runs_s) if self.runs_s else None
+
+    # -- costs ----------------------------------------------------------------------------------------------------
+
+    def note_cost(self, job: str, what: str, took_s: float) -> None:
+        """`what`: grow, shrink or start."""
+        for costs in (self.of(job).costs, self.costs):
+            values: list[float] = getattr(costs, f"{what}_s")
+            values.append(took_s)
+            del values[:-_COSTS]
+
+    def cost_s(self, job: str, what: str, otherwise_s: float) -> float:
+        """The job's own median cost, s; else that of all jobs; else `otherwise_s`."""
+        known = self.jobs.get(job)
+        for costs in (None if known is None else known.costs, self.costs):
+            values: list[float] = [] if costs is None else getattr(costs, f"{what}_s")
+            if values:
+                return sorted(values)[len(values) // 2]
+        return otherwise_s
+
+
+def _points(seen: Iterable[Observation], more: float = 0.0) -> list[Point]:
+    return [Point(o.size, o.log_efficiency, o.variance + more) for o in seen]
+
+
+def _mean_shape(shape: Shape, posterior: Posterior, largest_seen: int, weight: int) -> Shape:
+    """The mean with one job more, as far as that job was measured; beyond, it says nothing."""
+    rates = dict(zip(posterior.sizes, posterior.rate, strict=True))
+    base = posterior.sizes[0]
+    first = rates[base] / base
+    found = list(shape)
+    offset = shape[base.bit_length() - 1]
+    for i in range(len(found)):
+        n = 1 << i
+        if n in rates and base < n <= largest_seen:
+            found[i] += (offset + math.log(rates[n] / n / first) - found[i]) / weight
+    # Where nobody has been the last seen slope goes on.
+    for i in range(1, len(found)):
+        if (1 << i) > largest_seen:
+            found[i] = found[i - 1] + (shape[i] - shape[i - 1])
+    return tuple(found)

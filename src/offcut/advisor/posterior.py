@@ -1,0 +1,148 @@
+"""A scaling curve with its uncertainty: a Gaussian process on the logarithm of the efficiency.
+
+With P(n) the throughput at n nodes and x = log2 n, e(n) = ln(P(n)/n) is modelled as
+
+    e(n) = prior(n) + g(n),    cov(g(n), g(m)) =   10^2              the level, of which nothing is known
+                                                 + .15^2 x(n) x(m)    a power law
+                                                 + .10^2 RBF(x, 1.5)  a smooth bend
+                                                 + .06^2 [neither n nor m is a power of two]
+                                                 + .03^2 [n = m]      what a single size has to itself (a rack, a cliff)
+
+The hyper-parameters were chosen by simulation over seven measured networks, Amdahl and all-reduce curves, plateaus and
+curves with cliffs (Rasmussen and Williams 2006, chapter 2, for the formulae).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from offcut.model import ScalingCurve
+
+Floats = npt.NDArray[np.float64]
+
+_LEVEL = 10.0**2
+_SLOPE = 0.15**2
+_BEND = 0.10**2
+_BEND_LENGTH = 1.5
+_UNEVEN = 0.06**2
+_OWN = 0.03**2
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A measured point: ln(samples/s per node) at `size` nodes, and its variance."""
+
+    size: int
+    log_efficiency: float
+    variance: float
+
+
+#: The expected e(n) - e(1) at n = 1, 2, 4, .. nodes; linear in log2 n between and, by its last step, beyond.
+Shape = tuple[float, ...]
+
+#: What is expected of a job before any has been seen: 8 % less efficient with every doubling.
+FIRST_SHAPE: Shape = tuple(-0.08 * i for i in range(12))
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """Throughput (samples/s) by size and the standard deviation of its logarithm.
+
+    Where no point is known the level is arbitrary: one sample/s on one node.
+    """
+
+    sizes: tuple[int, ...]
+    rate: tuple[float, ...]
+    deviation: tuple[float, ...]
+    curve: ScalingCurve
+
+
+def shape_at(shape: Shape, sizes: Floats) -> Floats:
+    """The shape at `sizes`, an array of the same length."""
+    x = np.log2(sizes)
+    i = np.minimum(x.astype(np.int64), len(shape) - 2)
+    known = np.asarray(shape, np.float64)
+    found: Floats = np.add(known[i], (x - i) * (known[i + 1] - known[i]))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def points_of(smallest: int, largest: int) -> tuple[int, ...]:
+    """The sizes at which a curve from `smallest` to `largest` nodes has its points: two for each doubling.
+
+    More points would follow the posterior's small waves, and the allocator would follow them with resizes that cost
+    more than they gain: in simulation 12 points up to 64 nodes were better than 20 or 64 on every family.
+    """
+    sizes = {smallest, largest}
+    n = 1
+    while n <= largest:
+        sizes |= {size for size in (n, 3 * n) if smallest <= size <= largest}
+        n *= 2
+    return tuple(sorted(sizes))
+
+
+@lru_cache(maxsize=256)
+def _prior_variance(sizes: tuple[int, ...]) -> Floats:
+    n = np.asarray(sizes, np.float64)
+    variance: Floats = _LEVEL + _SLOPE * np.log2(n) ** 2 + _BEND + _UNEVEN * _uneven(n) + _OWN
+    return variance
+
+
+def _uneven(n: Floats) -> Floats:
+    whole = n.astype(np.int64)
+    uneven: Floats = ((whole & (whole - 1)) != 0).astype(np.float64)
+    return uneven
+
+
+def _covariance(n: Floats, m: Floats) -> Floats:
+    x, y = np.log2(n)[:, None], np.log2(m)[None, :]
+    covariance: Floats = (
+        _LEVEL
+        + _SLOPE * x * y
+        + _BEND * np.exp(-((x - y) ** 2) / (2 * _BEND_LENGTH**2))
+        + _UNEVEN * _uneven(n)[:, None] * _uneven(m)[None, :]
+        + _OWN * (n[:, None] == m[None, :])
+    )
+    return covariance
+
+
+@lru_cache(maxsize=1024)
+def fit(points: tuple[Point, ...], sizes: tuple[int, ...], shape: Shape = FIRST_SHAPE) -> Posterior:
+    """The posterior at `sizes` (increasing, at least 1) given `points`, several of which may be at one size."""
+    n = np.asarray(sizes, np.float64)
+    mean = shape_at(shape, n)
+    if points:
+        seen = np.asarray([point.size for point in points], np.float64)
+        noise = np.diag([point.variance for point in points])
+        values = np.asarray([point.log_efficiency for point in points]) - shape_at(shape, seen)
+        factor = np.linalg.cholesky(_covariance(seen, seen) + noise)
+        across = np.linalg.solve(factor, _covariance(seen, n))
+        mean = mean + across.T @ np.linalg.solve(factor, values)
+        variance = np.maximum(0.0, _prior_variance(sizes) - np.sum(across * across, axis=0))
+    else:
+        variance = _prior_variance(sizes) - _LEVEL
+    # exp of what is beyond any machine would overflow; a curve's rates are finite.
+    rate = tuple((n * np.exp(np.clip(mean, -60.0, 60.0))).tolist())
+    return Posterior(sizes, rate, tuple(np.sqrt(variance).tolist()), ScalingCurve(sizes, rate))
+
+
+def merged(points: Sequence[Point]) -> tuple[Point, ...]:
+    """One point per size: the mean, weighted by precision."""
+    sums: dict[int, list[float]] = {}
+    for point in points:
+        weight = 1 / point.variance
+        total = sums.setdefault(point.size, [0.0, 0.0])
+        total[0] += weight
+        total[1] += weight * point.log_efficiency
+    return tuple([Point(size, total / weight, 1 / weight) for size, (weight, total) in sorted(sums.items())])
+
+
+def log_efficiency(size: int, rate: float) -> float:
+    """ln(rate/size) for a rate above 0."""
+    return math.log(rate / size)

@@ -1,0 +1,226 @@
+"""Which curve to believe, and which size to try next.
+
+A profiler answers two questions about one job, from what is known of it and its circumstances. `gp` is ours; the others
+are there to compare with, or a user's own function out of a file.
+
+Probes: the first size is the one that the allocator chose, so it costs nothing. From it, or from the job's fair share
+where that is larger, the ladder goes down by thirds. A probe must fit into a budget: what all of a job's probes cost in
+node-seconds is at most 5 % of what it and its waiting relatives are expected to use. The relatives count because they
+will need no probe: a job whose family has been seen at two sizes tries nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from offcut.advisor.posterior import FIRST_SHAPE, Point, Posterior, Shape, fit, merged, points_of
+from offcut.errors import InputError
+from offcut.model import ScalingCurve, Sizes, amdahl
+
+#: At most this share of a job's expected node-seconds is spent on its probes.
+BUDGET = 0.05
+#: Sizes that a job tries, the first included.
+MOST_SIZES = 4
+_LARGEST = 64
+_STEP_DOWN = 3
+#: Sizes nearer to each other than this tell the same.
+_NEAR = math.log(1.2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of one job's scaling. Points are merged: one per size."""
+
+    sizes: Sizes
+    own: tuple[Point, ...] = ()
+    #: Of its relatives alone.
+    family: tuple[Point, ...] = ()
+    #: What jobs that have ended looked like.
+    shape: Shape = FIRST_SHAPE
+    #: The curve that the user or the planner gave; its unit may be any.
+    given: ScalingCurve | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What a probe would cost, and what may be spent."""
+
+    #: The job's size now, and its share if the nodes were shared out equally.
+    size: int
+    fair_size: int
+    grow_cost_s: float
+    shrink_cost_s: float
+    #: From an epoch's first step until its throughput was measured, last time.
+    settle_s: float
+    expected_run_s: float
+    #: Live jobs that share a family with it, itself left out.
+    relatives: int = 0
+    #: One of them is trying sizes now.
+    relative_probes: bool = False
+    #: Probes so far and what they cost.
+    probes: int = 0
+    spent_node_s: float = 0.0
+
+
+class Profiler(Protocol):
+    """Pure: equal questions must have equal answers."""
+
+    #: Whether the job's throughput has to be measured for it.
+    learns: bool
+
+    def posterior(self, known: Known) -> Posterior:
+        """The curve at the points of `known.sizes`, in any unit where nothing has been measured."""
+
+    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+        """A size to try for a moment, or None."""
+
+
+class GaussianProfiler:
+    """Ours: a Gaussian process over the job's own and its family's points, probes by budget."""
+
+    learns = True
+
+    def posterior(self, known: Known) -> Posterior:
+        shape = known.shape if known.given is None else shape_of(known.given)
+        return fit(merged((*known.own, *known.family)), points_of(known.sizes.smallest, known.sizes.largest), shape)
+
+    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+        c = circumstances
+        if known.given is not None or c.relative_probes or len(known.family) >= 2 or not known.own:
+            return None
+        seen = [point.size for point in (*known.own, *known.family)]
+        if len(seen) >= MOST_SIZES or c.probes >= MOST_SIZES:
+            return None
+        for size in ladder(known.sizes, max(c.size, c.fair_size)):
+            if all(abs(math.log(size / n)) > _NEAR for n in seen):
+                allowed = BUDGET * c.expected_run_s * c.fair_size * (1 + min(9, c.relatives))
+                return size if c.spent_node_s + probe_node_s(size, c) <= allowed else None
+        return None
+
+
+def ladder(sizes: Sizes, top: int) -> list[int]:
+    """Allowed sizes from `top` (64 at most) downwards by thirds, at least 1."""
+    found: list[int] = []
+    n = min(_LARGEST, max(top, sizes.smallest))
+    while True:
+        size = sizes.fit(n) or sizes.smallest
+        if size not in found:
+            found.append(size)
+        if n <= sizes.smallest:
+            return found
+        n = max(sizes.smallest, n // _STEP_DOWN)
+
+
+def probe_node_s(size: int, circumstances: Circumstances) -> float:
+    """What trying `size` costs: to get there and back, and the time at it."""
+    c = circumstances
+    there_and_back_s = c.grow_cost_s + c.shrink_cost_s
+    return max(size, c.size) * there_and_back_s + size * c.settle_s
+
+
+@lru_cache(maxsize=1024)
+def shape_of(curve: ScalingCurve) -> Shape:
+    """The shape of a curve that somebody gave, at powers of two; where it says nothing it goes on as it was."""
+    shape: list[float] = []
+    n = 1
+    first = curve.at(min(n, curve.max_nodes)) or 1.0
+    while n <= curve.max_nodes:
+        rate = curve.at(n)
+        shape.append(math.log(rate / first / n) if rate > 0 else (shape[-1] if shape else 0.0))
+        n *= 2
+    return (*shape, shape[-1]) if len(shape) < 2 else tuple(shape)
+
+
+#: The profilers that come with offcut: name to module and class. `oracle` believes the curves that jobs come with.
+BUILT_IN = {
+    "gp": ("offcut.advisor.profiler", "GaussianProfiler"),
+    "inverse": ("offcut.advisor.baselines", "Inverse"),
+    "passive": ("offcut.advisor.baselines", "Passive"),
+    "linear": ("offcut.advisor.baselines", "Linear"),
+    "amdahl": ("offcut.advisor.baselines", "Amdahl"),
+    "oracle": ("offcut.advisor.baselines", "Oracle"),
+}
+
+
+@lru_cache(maxsize=64)
+def load(name: str) -> Profiler:
+    """A profiler by its name, or `FILE.py:FUNCTION`, a function from `Known` to a rate by size. Raises InputError."""
+    if name in BUILT_IN:
+        module, kind = BUILT_IN[name]
+        built_in: Profiler = getattr(importlib.import_module(module), kind)()
+        return built_in
+    path, _, function = name.partition(":")
+    if not path.endswith(".py"):
+        raise InputError(
+            f"there is no profiler '{name}'.", next_step=f"Choose {', '.join(BUILT_IN)}, or FILE.py:FUNCTION."
+        )
+    if not Path(path).is_file():
+        raise InputError(f"profiler file {path}: not found.", next_step="Check the path.")
+    spec = importlib.util.spec_from_file_location("offcut_user_profiler", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"profiler file {path}: cannot be loaded.", next_step="Give a Python file.")
+    module_ = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module_)
+    except Exception as error:
+        raise InputError(
+            f"profiler file {path}: {type(error).__name__}: {error}.", next_step="Correct the file."
+        ) from error
+    found = getattr(module_, function or "curve", None)
+    if not callable(found):
+        raise InputError(
+            f"profiler file {path}: it has no function '{function or 'curve'}'.",
+            next_step="Define it: def curve(known): return {size: samples_per_s, ...}.",
+        )
+    return FromFile(found, name)
+
+
+class FromFile:
+    """A user's own function of what is known; it tries no sizes. Its answer is checked before anybody uses it."""
+
+    learns = True
+
+    def __init__(self, function: object, name: str) -> None:
+        self._function = function
+        self._name = name
+
+    def posterior(self, known: Known) -> Posterior:
+        assert callable(self._function)
+        try:
+            given = self._function(known)
+            if not isinstance(given, Mapping):
+                raise TypeError(f"it returned {type(given).__name__}, not a rate by size")
+            curve = ScalingCurve(tuple(sorted(given)), tuple(float(given[n]) for n in sorted(given)))
+        except InputError as error:
+            raise InputError(f"{self._name}: {error.what}", next_step=error.next_step) from None
+        except Exception as error:
+            raise InputError(
+                f"{self._name}: {type(error).__name__}: {error}.", next_step="Return {size: samples_per_s, ...}."
+            ) from error
+        if curve.max_nodes < known.sizes.largest:
+            raise InputError(
+                f"{self._name}: the curve ends at {curve.max_nodes}, the job's sizes at {known.sizes.largest}.",
+                next_step="Cover every size in known.sizes.",
+            )
+        return certain(curve)
+
+    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+        return None
+
+
+def certain(curve: ScalingCurve) -> Posterior:
+    """A curve that claims to know."""
+    sizes, rate = curve.nodes[1:], curve.rate[1:]
+    return Posterior(sizes, rate, (0.0,) * len(sizes), curve)
+
+
+def assumed(sizes: Sizes) -> ScalingCurve:
+    """What stands in for a curve where nobody measures."""
+    return amdahl(sizes.largest)

@@ -1,0 +1,39 @@
+"""A slow node told from a slow job.
+
+All members of an epoch take a step in the same time, for they wait for each other; what differs is how long each works
+before it waits. Every node says that now and then. A node that takes far longer than the middle of the others, several
+times in a row, slows the whole job down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+
+#: A node is slow that works so many times as long as the others, in each of its newest reports.
+_SLOW = 1.3
+_REPORTS = 3
+
+
+class Stragglers:
+    """Of one job's epoch: `take` what the nodes report; `slow` are those named so far."""
+
+    __slots__ = ("_own_s", "slow")
+
+    def __init__(self) -> None:
+        self._own_s: dict[str, deque[float]] = {}
+        self.slow: dict[str, float] = {}
+
+    def take(self, node: str, own_step_s: float) -> str | None:
+        """`node` worked `own_step_s` for each step of late. The name of a node that turns out to be slow."""
+        self._own_s.setdefault(node, deque(maxlen=_REPORTS)).append(own_step_s)
+        full = {name: min(seen) for name, seen in self._own_s.items() if len(seen) == _REPORTS}
+        if len(full) < 2:
+            return None
+        name = max(full, key=full.__getitem__)
+        others = median([median(self._own_s[other]) for other in full if other != name])
+        if others <= 0 or full[name] < _SLOW * others:
+            return None
+        new = name not in self.slow
+        self.slow[name] = full[name] / others
+        return name if new else None

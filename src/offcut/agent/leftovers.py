@@ -1,0 +1,46 @@
+"""Processes that a rank started and that got away from its group: found by what they inherited.
+
+Ending a process group ends what a script normally starts. A daemon of its own session (trackers of experiments start
+some) is in no group of ours; but unless it was given another environment it still carries the mark of its crew.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+#: A process may start another while we look.
+_LOOKS = 5
+
+
+def kill_marked(name: str, value: str) -> int:
+    """End every process of this account in whose environment `name` is `value`; how many there were."""
+    mark, ended = f"{name}={value}".encode(), 0
+    for _ in range(_LOOKS):
+        found = sum([_kill_if_marked(int(entry), mark) for entry in os.listdir("/proc") if entry.isdigit()])
+        if not found:
+            break
+        ended += found
+    return ended
+
+
+def _kill_if_marked(pid: int, mark: bytes) -> bool:
+    place = Path("/proc", str(pid))
+    handle = -1
+    try:
+        if place.stat().st_uid != os.geteuid():
+            return False
+        # Opened before it is looked at: its number may be another process's by the time it is signalled.
+        handle = os.pidfd_open(pid)
+        if mark not in (place / "environ").read_bytes().split(b"\0"):
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        return True
+    except OSError:
+        return False
+    finally:
+        if handle >= 0:
+            with suppress(OSError):
+                os.close(handle)

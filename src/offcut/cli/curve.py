@@ -1,0 +1,76 @@
+"""`offcut curve`: what is known of a job's scaling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from offcut.cli.shared import JsonOption, StateOption, client, console, count, print_json
+from offcut.errors import InputError
+
+_BAR = 16
+
+
+def curve(
+    job: Annotated[str, typer.Argument(help="The job's id or name.")],
+    figure: Annotated[Path | None, typer.Option(help="Draw it into this file (.png, .svg, .pdf).")] = None,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a job's scaling curve: what was measured, what is believed, what its resizes cost.
+
+    Example: `offcut curve digits --figure digits.png`
+    """
+    with client(state) as controller:
+        told = controller.get(f"/v1/jobs/{job}/curve")
+    if figure is not None:
+        _draw(told, figure)
+    if json:
+        print_json(told | {"figure": None if figure is None else str(figure)})
+        return
+    _print(told)
+    if figure is not None:
+        console.print(f"Figure: {figure}")
+
+
+def _draw(told: dict[str, Any], path: Path) -> None:
+    from offcut.report.scaling import scaling_curve
+
+    try:
+        scaling_curve(told, told["id"]).savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--figure {path}: {error}.", next_step="Name a file that ends in .png.") from None
+
+
+def _print(told: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    own = {point["size"]: point for point in told["own"]}
+    family = {point["size"]: point for point in told["family_points"]}
+    curve = {n: rate for n, rate in zip(told["curve"]["nodes"], told["curve"]["rate"], strict=True) if n > 0}
+    deviation = {int(n): value for n, value in (told["deviation"] or {}).items()}
+    measured = bool(own or family)
+    table = Table()
+    for heading in ("nodes", "samples/s" if measured else "relative", "±", "measured", "its family", "per node", ""):
+        table.add_column(heading, justify="left" if heading == "" else "right")
+    most, first = max(curve.values()), next(rate / n for n, rate in curve.items())
+    for n in sorted({*curve, *own, *family}):
+        rate = curve.get(n)
+        table.add_row(
+            str(n),
+            "" if rate is None else count(rate),
+            f"{2 * deviation[n]:.0%}" if measured and n in deviation else "",
+            count(own[n]["rate"]) if n in own else "",
+            count(family[n]["rate"]) if n in family else "",
+            "" if rate is None else f"{rate / n / first:.0%}",
+            "" if rate is None else "█" * max(1, round(_BAR * rate / most)),
+        )
+    console.print(table)
+    for line in told["words"]:
+        console.print(line)
+    console.print(
+        f"To grow costs it {told['grow_cost_s']:.2g} s of progress, to shrink {told['shrink_cost_s']:.2g} s; "
+        f"{told['probes']} sizes were tried, for {told['probe_node_s']:,.0f} node-seconds."
+    )

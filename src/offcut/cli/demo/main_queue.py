@@ -1,0 +1,116 @@
+"""The demo's main queue on a private Slurm: batch jobs that want their nodes whenever the windows say so."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offcut.cli.demo.plan import PRELOAD
+from offcut.cluster.local.schedule import Schedule
+from offcut.cluster.slurm.private import PrivateConfig, PrivateSlurm
+from offcut.errors import ClusterError
+
+#: A main job may wait for Slurm's own next pass before and after its node is free; each takes up to a second.
+PASSES_S = 3.0
+
+SITE = """
+[slurm]
+partition = "idle"
+interval_s = 0.5
+pending_limit_s = 10.0
+bench_s = 5.0
+worker_template = "{template}"
+[slurm.worker_env]
+GLOO_SOCKET_IFNAME = "lo"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A node that the main queue wants from `at_s` on, for `run_s`."""
+
+    node: str
+    at_s: float
+    run_s: float
+
+
+def busy(schedule: Schedule, duration_s: float) -> list[Busy]:
+    """What lies between the windows, in order of time; pauses under a second are no jobs."""
+    found = []
+    for node in schedule.nodes:
+        free_s = 0.0
+        for window in sorted(window for window in schedule.windows if window.node == node):
+            found.append(Busy(node, free_s, window.start_s - free_s))
+            free_s = window.end_s
+        found.append(Busy(node, free_s, duration_s - free_s))
+    return sorted((item for item in found if item.run_s >= 1.0), key=lambda item: item.at_s)
+
+
+class MainQueue:
+    """Submits every main job at its time, from `begin` on; each notes when its script began."""
+
+    def __init__(self, slurm: PrivateSlurm, schedule: Schedule, duration_s: float) -> None:
+        self.slurm = slurm
+        self._jobs = busy(schedule, duration_s)
+        self._notes = slurm.directory / "main"
+        self._notes.mkdir()
+        self._submitted: dict[int, float] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._play, daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def _play(self) -> None:
+        began_s = time.monotonic()
+        for index, job in enumerate(self._jobs):
+            if self._over.wait(max(0.0, began_s + job.at_s - time.monotonic())):
+                return
+            script = f"date +%s.%N >{self._notes}/{index}.new && mv {self._notes}/{index}.new {self._notes}/{index}"
+            limit = f"--time={math.ceil(job.run_s / 60) + 1}"
+            submitted_s = time.time()
+            with contextlib.suppress(ClusterError):  # the demo is being stopped
+                options = ("--partition=main", f"--nodelist={job.node}", limit)
+                self.slurm.submit(f"{script}\nexec sleep {job.run_s:.2f}", *options)
+                self._submitted[index] = submitted_s
+
+    def hand_backs(self) -> list[dict[str, Any]]:
+        """How long each main job waited from sbatch to its script's first line."""
+        self._over.set()
+        return [
+            {
+                "node": self._jobs[index].node,
+                "wanted_s": submitted_s,
+                "took_s": float(note.read_text()) - submitted_s,
+                "killed": False,
+            }
+            for index, submitted_s in self._submitted.items()
+            if (note := self._notes / str(index)).exists()
+        ]
+
+    def site_file(self) -> Path:
+        path = self.slurm.directory / "site.toml"
+        path.write_text(SITE.format(template=self.slurm.worker_template))
+        return path
+
+
+@contextlib.contextmanager
+def main_queue(schedule: Schedule, duration_s: float) -> Iterator[MainQueue]:
+    """A private Slurm with the schedule's nodes and a queue to play; gone afterwards. InputError without Slurm."""
+    root = Path(tempfile.mkdtemp(prefix="offcut-slurm-"))
+    config = PrivateConfig(names=tuple(schedule.nodes), worker_template=True, preload=PRELOAD)
+    slurm = PrivateSlurm(root, config)
+    try:
+        slurm.start()
+        yield MainQueue(slurm, schedule, duration_s)
+    finally:
+        slurm.stop()
+        shutil.rmtree(root, ignore_errors=True)

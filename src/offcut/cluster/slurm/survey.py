@@ -1,0 +1,132 @@
+"""What a site's Slurm allows, and which mode fits it. Reads; submits nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from offcut.cluster.slurm import text
+from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
+from offcut.cluster.slurm.records import PartitionRow
+from offcut.errors import ClusterError
+
+#: Preemption that hands the node over. SUSPEND and GANG keep our memory there, REQUEUE brings the pilot back.
+_HANDS_OVER = ("CANCEL",)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the table: `note` for what costs something, `bad` for what keeps offcut from working."""
+
+    what: str
+    verdict: Literal["good", "note", "bad"]
+    found: str
+    next_step: str = ""
+
+
+async def survey(commands: Commands) -> list[Fact]:
+    """Version, scheduler, accounting, each partition, and the advice. InputError where there is no Slurm."""
+    check_installed()
+    version = text.read_version(await commands.run(("sinfo", "--version")))
+    config = text.read_config(await commands.run(("scontrol", "show", "config")))
+    partitions = text.read_partitions(await commands.run(("scontrol", "show", "partition", "--all", "--oneliner")))
+    shown = await commands.run(("sinfo", "--noheader", "--format=%R|%D|%T"))
+    facts = [
+        _version(version),
+        await _json(commands, version),
+        *_scheduler(config),
+        *_accounting(config),
+        *(_partition(row, _nodes_by_state(shown, row.name), partitions, config) for row in partitions.values()),
+        _advice(partitions, config),
+    ]
+    return facts
+
+
+def _version(version: tuple[int, int]) -> Fact:
+    found = f"Slurm {version[0]}.{version[1]:02d}"
+    if version < (20, 11):
+        return Fact("version", "note", found, "Tested with 22.05 and the schema of 23.11; report what does not work.")
+    return Fact("version", "good", found)
+
+
+async def _json(commands: Commands, version: tuple[int, int]) -> Fact:
+    try:
+        await commands.run(("squeue", "--json", "--user=nobody"))
+    except CommandError as error:
+        return Fact("JSON", "note", f"not here ({error.said[:60]})", "Leave reading = 'text', the default.")
+    schema = "data_parser (23.02 and later)" if version >= (23, 2) else "openapi (22.05 and before)"
+    return Fact("JSON", "good", f"squeue --json, {schema}; text is the default, for it is quicker to read")
+
+
+def _scheduler(config: dict[str, str]) -> list[Fact]:
+    backfill = config.get("SchedulerType", "") == "sched/backfill"
+    preempt = config.get("PreemptType", "preempt/none")
+    given = config.get("SchedulerParameters", "(null)")
+    return [
+        Fact(
+            "scheduler",
+            "good" if backfill else "note",
+            f"{config.get('SchedulerType', '?')}, {given[:80]}",
+            "" if backfill else "Without sched/backfill no end of a window is known.",
+        ),
+        Fact(
+            "preemption",
+            "good" if preempt != "preempt/none" else "note",
+            f"{preempt}, {config.get('PreemptMode', '?')}; KillWait {config.get('KillWait', '?')}",
+            "" if preempt != "preempt/none" else "Only mode 'backfill' fits.",
+        ),
+    ]
+
+
+def _accounting(config: dict[str, str]) -> list[Fact]:
+    storage, enforce = config.get("AccountingStorageType", ""), config.get("AccountingStorageEnforce", "none")
+    return [
+        Fact(
+            "accounting", "good", f"{storage}, enforced: {enforce}", "Set account and qos." if "qos" in enforce else ""
+        )
+    ]
+
+
+def _nodes_by_state(shown: str, partition: str) -> str:
+    rows = [line.split("|") for line in shown.splitlines()]
+    return ", ".join(f"{row[1]} {row[2]}" for row in rows if len(row) == 3 and row[0] == partition) or "no nodes"
+
+
+def _mode(row: PartitionRow, others: Sequence[PartitionRow], config: dict[str, str]) -> str:
+    """`preemptible` where something takes precedence over this partition by cancelling its jobs; else `backfill`."""
+    kind = config.get("PreemptType", "")
+    over = any(other.priority_tier > row.priority_tier for other in others)
+    by_tier = kind == "preempt/partition_prio" and over and row.preempt_mode in _HANDS_OVER
+    by_qos = kind == "preempt/qos" and (row.preempt_mode in _HANDS_OVER or "CANCEL" in config.get("PreemptMode", ""))
+    return "preemptible" if by_tier or by_qos else "backfill"
+
+
+def _partition(row: PartitionRow, nodes: str, partitions: dict[str, PartitionRow], config: dict[str, str]) -> Fact:
+    limit = "no limit" if row.max_time_s is None else f"at most {row.max_time_s / 3600:g} h"
+    words = [nodes, limit, f"tier {row.priority_tier}", f"preempt {row.preempt_mode}", f"grace {row.grace_s:g} s"]
+    if row.allow_accounts != "ALL":
+        words.append(f"accounts {row.allow_accounts}")
+    if row.allow_qos != "ALL":
+        words.append(f"QOS {row.allow_qos}")
+    mode = _mode(row, list(partitions.values()), config)
+    verdict: Literal["good", "note"] = "good" if row.up else "note"
+    return Fact(f"partition {row.name}", verdict, "; ".join(words), f"mode {mode}" if row.up else "It is not up.")
+
+
+def _advice(partitions: dict[str, PartitionRow], config: dict[str, str]) -> Fact:
+    up = [row for row in partitions.values() if row.up]
+    if not up:
+        return Fact("advice", "bad", "no partition is up", "Ask your operators.")
+    fit = [row for row in up if _mode(row, up, config) == "preemptible"]
+    row, mode = (min(fit, key=lambda p: p.priority_tier), "preemptible") if fit else (up[0], "backfill")
+    command = f"offcut up --cluster slurm --partition {row.name} --mode {mode}"
+    return Fact("advice", "good", f"mode '{mode}' in partition '{row.name}'", f"Try: {command} --dry-run")
+
+
+async def survey_or_fact(commands: Commands) -> list[Fact]:
+    """The survey, or the one fact that keeps it from being made."""
+    try:
+        return await survey(commands)
+    except ClusterError as error:
+        return [Fact("Slurm", "bad", error.what, "Is slurmctld up? Try: scontrol ping")]

@@ -1,0 +1,85 @@
+"""What is known of a job's scaling, as plain data for people and programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from offcut.control import profiling
+from offcut.control.state import JobState, State
+from offcut.model import ScalingCurve
+
+
+def describe(state: State, job: JobState) -> dict[str, Any]:
+    """Points (its own, and those of its family), the curve that the allocator uses with its band, costs, probes.
+
+    `deviation` is relative: the standard deviation of a rate's logarithm.
+    """
+    knowledge, job_id = state.knowledge, job.job.id
+    known = knowledge.of(job_id)
+    learns = profiling.learns(state)
+    scaling = knowledge.known(job_id, job.job.sizes, job.job.curve)
+    posterior = known.posterior if learns else None
+    grow_s, shrink_s = profiling.costs_s(state, job)
+    key = knowledge.family_key(job_id, known)
+    return {
+        "profiler": state.settings.profiler,
+        "own": [_point(p.size, p.log_efficiency, p.variance) for p in scaling.own],
+        "family": None if key is None else key,
+        "relatives": 0 if key is None else len([other for other in knowledge.families[key] if other != job_id]),
+        "family_points": [_point(p.size, p.log_efficiency, p.variance) for p in scaling.family],
+        "cast_out": known.cast_out,
+        "curve": _curve(profiling.curve_of(state, job)),
+        "deviation": None if posterior is None else dict(zip(posterior.sizes, posterior.deviation, strict=True)),
+        "given": None if job.job.curve is None else _curve(job.job.curve),
+        "contradicted": known.contradicted,
+        "tries": None if job.probe is None else job.probe.size,
+        "probes": known.probes,
+        "probe_node_s": known.spent_node_s,
+        "grow_cost_s": grow_s,
+        "shrink_cost_s": shrink_s,
+        "worker_start_s": knowledge.cost_s(job_id, "start", math.nan) if known.costs.start_s else None,
+    }
+
+
+def _point(size: int, log_efficiency: float, variance: float) -> dict[str, float]:
+    return {"size": size, "rate": size * math.exp(log_efficiency), "deviation": math.sqrt(variance)}
+
+
+def _curve(curve: ScalingCurve) -> dict[str, list[float]]:
+    return {"nodes": list(curve.nodes), "rate": list(curve.rate)}
+
+
+def words(state: State, job: JobState) -> list[str]:
+    """Sentences on where the job's curve comes from."""
+    told = describe(state, job)
+    if not profiling.learns(state):
+        return [] if job.job.curve else ["Its scaling is not known: Amdahl's law with 2 % serial work stands in."]
+    found = []
+    if told["tries"] is not None:
+        found.append(f"It tries {told['tries']} nodes for a moment, to learn how it scales.")
+    sizes = [point["size"] for point in told["own"]]
+    if not profiling.measures(state):
+        found.append(f"Its scaling is assumed to be {told['profiler']}.")
+    elif not sizes and told["relatives"]:
+        found.append(f"Its scaling is taken from {_jobs(told)} of its family; it has not been measured yet.")
+    elif not sizes:
+        stands_in = "the curve that it came with" if job.job.curve else "a typical curve"
+        found.append(f"Its throughput has not been measured yet: {stands_in} stands in.")
+    elif len(sizes) == 1 and not told["family_points"]:
+        nodes = "node" if sizes[0] == 1 else "nodes"
+        found.append(f"It has been measured at {sizes[0]} {nodes} only: at other sizes its curve is a guess.")
+    else:
+        others = f", and from {_jobs(told)} of its family" if told["relatives"] else ""
+        found.append(f"Its scaling is learnt from what was measured at {_list(sizes)} nodes{others}: offcut curve.")
+    if told["contradicted"]:
+        found.append("The curve that it came with is not what was measured; what was measured counts.")
+    return found
+
+
+def _jobs(told: dict[str, Any]) -> str:
+    return "1 job" if told["relatives"] == 1 else f"{told['relatives']} jobs"
+
+
+def _list(sizes: list[int]) -> str:
+    return str(sizes[0]) if len(sizes) == 1 else f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"

@@ -1,0 +1,70 @@
+"""The figure of a learnt scaling curve: what was measured, what is believed, and what is true where that is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from offcut.report.figures import COLOURS
+
+#: Two standard deviations: 95 % of what is believed.
+_BAND = 2.0
+
+
+def scaling_curve(told: Mapping[str, Any], title: str, truth: Mapping[str, Any] | None = None) -> Figure:
+    """`told` is what `offcut.control.learnt.describe` says; `truth` the true curve (nodes, rate), where it is known."""
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    draw_curve(axes, told, truth)
+    axes.set_title(title)
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_curve(axes: Axes, told: Mapping[str, Any], truth: Mapping[str, Any] | None = None) -> None:
+    """The same without title and legend."""
+    pairs = [(n, r) for n, r in zip(told["curve"]["nodes"], told["curve"]["rate"], strict=True) if n > 0]
+    # Without a point of its own or its family's the unit is not samples/s: only the shape can be drawn.
+    deviation = told["deviation"]
+    if deviation is not None:
+        spread = {int(n): value for n, value in deviation.items()}
+        band = [(n, r, min(_BAND * spread[n], 3.0)) for n, r in pairs if n in spread]
+        axes.fill_between(
+            [n for n, _, _ in band],
+            [r * math.exp(-s) for _, r, s in band],
+            [r * math.exp(s) for _, r, s in band],
+            color=COLOURS[0],
+            alpha=0.15,
+            linewidth=0,
+            label="95 % of what is believed",
+        )
+    if truth is not None:
+        shown = [(n, r) for n, r in zip(truth["nodes"], truth["rate"], strict=True) if n > 0]
+        axes.plot(*zip(*shown, strict=True), color="black", linewidth=1, linestyle="--", label="the truth")
+    axes.plot(*zip(*pairs, strict=True), color=COLOURS[0], label="what the allocator uses")
+    if told["given"] is not None:
+        shown = [(n, r) for n, r in zip(told["given"]["nodes"], told["given"]["rate"], strict=True) if n > 0]
+        axes.plot(*zip(*shown, strict=True), color=COLOURS[3], linestyle=":", label="the curve that it came with")
+    for name, colour, marker, label in (
+        ("family_points", COLOURS[1], "s", "measured, its family"),
+        ("own", COLOURS[5], "o", "measured, itself"),
+    ):
+        points = told[name]
+        if points:
+            axes.errorbar(
+                [p["size"] for p in points],
+                [p["rate"] for p in points],
+                yerr=[_BAND * p["deviation"] * p["rate"] for p in points],
+                fmt=marker,
+                color=colour,
+                markersize=5 if name == "own" else 4,
+                label=label,
+            )
+    axes.set_xlabel("nodes")
+    axes.set_ylabel("samples/s")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)

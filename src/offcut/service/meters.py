@@ -1,0 +1,97 @@
+"""From what agents report of running epochs to events: throughput measured, slow nodes, reports that cannot be used.
+
+Nothing here survives a restart of the controller: the epochs that run then are measured anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from offcut.advisor.meter import Meter
+from offcut.advisor.stragglers import Stragglers
+from offcut.control import JobState, State, profiling
+from offcut.model import events
+from offcut.wire import messages
+
+#: A job that runs and has not said anything of its steps for so long is mentioned.
+_SILENT_S = 60.0
+
+
+@dataclass(slots=True)
+class _Epoch:
+    number: int
+    since_s: float
+    meter: Meter = field(default_factory=Meter)
+    stragglers: Stragglers = field(default_factory=Stragglers)
+    reported: bool = False
+
+
+class Meters:
+    """One meter per job, for its newest epoch. Every method yields the events that follow."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._epochs: dict[str, _Epoch] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def progress(self, now_s: float, message: messages.Progress) -> Iterator[events.Event]:
+        found = self._find(now_s, message.job, message.epoch)
+        if found is None or message.clock_s is None:
+            return
+        job, epoch = found
+        epoch.reported = True
+        segment = epoch.meter.take(message.clock_s, message.step, message.samples)
+        if segment is not None:
+            slow = max(epoch.stragglers.slow, key=epoch.stragglers.slow.__getitem__, default="")
+            yield events.JobMeasured(
+                time_s=now_s,
+                job=message.job,
+                epoch=message.epoch,
+                size=job.size,
+                rate=segment.rate,
+                spread=segment.spread,
+                stretches=segment.stretches,
+                span_s=segment.span_s,
+                settled=segment.settled,
+                changed=segment.changed,
+                slow_node=slow,
+            )
+        if epoch.meter.problem:
+            yield from self._note(now_s, message.job, f"{epoch.meter.problem}: its curve cannot be learnt from that")
+
+    def pace(self, now_s: float, node: str, message: messages.Pace) -> Iterator[events.Event]:
+        found = self._find(now_s, message.job, message.epoch)
+        if found is None:
+            return
+        stragglers = found[1].stragglers
+        slow = stragglers.take(node, message.own_step_s)
+        if slow is not None:
+            text = f"{slow} is slow: it works {stragglers.slow[slow]:.2g} times as long on a step as the other nodes"
+            yield events.JobNoted(time_s=now_s, job=message.job, text=text)
+            yield events.JobNoted(time_s=now_s, job=slow, text=f"slow in {message.job}: {text}")
+
+    def silent(self, now_s: float) -> Iterator[events.Event]:
+        """Jobs that run and say nothing."""
+        for job in list(self._state.jobs.values()):
+            if job.phase != "running" or job.restarts:
+                self._epochs.pop(job.job.id, None)
+                continue
+            found = self._find(now_s, job.job.id, job.epoch)
+            if found is not None and not found[1].reported and now_s - found[1].since_s > _SILENT_S:
+                text = f"it has reported no step for {_SILENT_S:g} s: how it scales cannot be learnt"
+                yield from self._note(now_s, job.job.id, text)
+
+    def _find(self, now_s: float, job_id: str, number: int) -> tuple[JobState, _Epoch] | None:
+        job = self._state.jobs.get(job_id)
+        if job is None or number != job.epoch or not job.members or not profiling.measures(self._state):
+            return None
+        epoch = self._epochs.get(job_id)
+        if epoch is None or epoch.number != number:
+            epoch = self._epochs[job_id] = _Epoch(number, now_s)
+        return job, epoch
+
+    def _note(self, now_s: float, job: str, text: str) -> Iterator[events.Event]:
+        if (job, text) not in self._told:
+            self._told.add((job, text))
+            yield events.JobNoted(time_s=now_s, job=job, text=text)

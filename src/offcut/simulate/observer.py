@@ -1,0 +1,50 @@
+"""What a replay shows to the profiler: throughput with noise, through the meter that runs live."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+from offcut.advisor.meter import Meter, Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How the jobs of a replay appear to somebody who measures them.
+
+    A step takes `step_s`; steps vary by `step_spread` (log-normal). The first ones of an epoch are slower by
+    `warm_up`, which halves with each step. All of one epoch is off by `epoch_spread`: other nodes, other neighbours.
+    """
+
+    step_s: float = 0.2
+    step_spread: float = 0.05
+    epoch_spread: float = 0.02
+    warm_up: float = 2.0
+
+
+class Observer:
+    """`segment` is what the meter makes of an epoch at a true rate, and when."""
+
+    def __init__(self, noise: Noise, seed: int) -> None:
+        self._noise = noise
+        self._random = Random(seed)
+
+    def segment(self, rate: float) -> Segment:
+        """The first segment of an epoch in which the job trains `rate` samples/s; `span_s` says how long it takes."""
+        noise, gauss = self._noise, self._random.gauss
+        meter = Meter()
+        pace = noise.step_s * math.exp(noise.epoch_spread * gauss(0.0, 1.0))
+        # A step's samples are whole; enough of them, so that nothing is lost by that.
+        samples = 1_000_000
+        clock_s = 0.0
+        slower = noise.warm_up
+        step = 0
+        while True:
+            segment = meter.take(clock_s, step, samples * step)
+            if segment is not None:
+                scale = rate * noise.step_s / samples
+                return Segment(segment.rate * scale, segment.spread, segment.stretches, segment.span_s, segment.settled)
+            step += 1
+            clock_s += pace * (1.0 + slower) * math.exp(noise.step_spread * gauss(0.0, 1.0))
+            slower /= 2

@@ -1,0 +1,250 @@
+"""Families, surprises, changes, costs; and which size is tried next."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from offcut.advisor import Circumstances, Knowledge, Known, load
+from offcut.advisor.posterior import Point, log_efficiency
+from offcut.advisor.profiler import ladder, shape_of
+from offcut.errors import InputError
+from offcut.model import ScalingCurve, Sizes
+
+SIZES = Sizes.parse("1:64")
+
+
+def curve(n: int) -> float:
+    return 300 * n / (1 + 0.02 * (n - 1))
+
+
+def see(knowledge: Knowledge, job: str, *sizes: int, factor: float = 1.0, epoch: int = 1) -> bool:
+    fits = True
+    for i, n in enumerate(sizes):
+        fits &= knowledge.observe(
+            job, epoch=epoch + i, size=n, rate=factor * curve(n), spread=0.03, stretches=8, settled=True
+        )
+    return fits
+
+
+def known(knowledge: Knowledge, job: str) -> Known:
+    return knowledge.known(job, SIZES, None)
+
+
+def circumstances(**fields) -> Circumstances:
+    given = {
+        "size": 8, "fair_size": 8, "grow_cost_s": 0.3, "shrink_cost_s": 0.2, "settle_s": 4.0, "expected_run_s": 1800.0,
+    }  # fmt: skip
+    return Circumstances(**given | fields)
+
+
+class TestFamilies:
+    def test_relatives_share_what_they_know(self):
+        knowledge = Knowledge()
+        knowledge.join("a", "sweep")
+        knowledge.join("b", "sweep")
+        see(knowledge, "a", 8, 2)
+        assert [point.size for point in known(knowledge, "b").family] == [2, 8]
+        assert known(knowledge, "a").family == ()
+
+    def test_the_more_telling_key_comes_first(self):
+        knowledge = Knowledge()
+        for job, keys in {"a": ("sweep",), "b": ("sweep", "model x"), "c": ("sweep", "model x")}.items():
+            for key in keys:
+                knowledge.join(job, key)
+        see(knowledge, "a", 4)
+        assert known(knowledge, "c").family[0].size == 4, "until its model has been seen the sweep must do"
+        see(knowledge, "b", 16)
+        assert [point.size for point in known(knowledge, "c").family] == [16]
+
+    def test_one_that_joins_late_brings_what_it_knows(self):
+        knowledge = Knowledge()
+        see(knowledge, "a", 8)
+        assert knowledge.join("a", "model x")
+        assert not knowledge.join("a", "model x")
+        knowledge.join("b", "model x")
+        assert [point.size for point in known(knowledge, "b").family] == [8]
+
+    def test_a_stranger_is_noticed_and_leaves_nothing_behind(self):
+        knowledge = Knowledge()
+        for job in ("a", "b", "c"):
+            knowledge.join(job, "sweep")
+        see(knowledge, "a", 8, 2)
+        assert see(knowledge, "b", 32, factor=0.5), "at a size that nobody was at, nobody can tell"
+        assert not see(knowledge, "b", 8, factor=0.5, epoch=9)
+        assert known(knowledge, "b").family == ()
+        assert [point.size for point in known(knowledge, "c").family] == [2, 8]
+
+    def test_relatives_that_differ_by_noise_stay(self):
+        knowledge = Knowledge()
+        for i in range(40):
+            knowledge.join(f"j{i}", "sweep")
+            assert see(knowledge, f"j{i}", 8, 3, factor=1 + 0.05 * math.sin(i))
+
+    def test_only_the_newest_of_a_family_count(self):
+        knowledge = Knowledge()
+        for i in range(50):
+            knowledge.join(f"j{i}", "sweep")
+            see(knowledge, f"j{i}", 8)
+        assert len(knowledge.families["sweep"]) == 16
+
+
+class TestObservations:
+    def test_a_longer_look_replaces_the_first_of_its_epoch(self):
+        knowledge = Knowledge()
+        see(knowledge, "a", 8)
+        see(knowledge, "a", 8, factor=1.1)
+        (point,) = known(knowledge, "a").own
+        assert point.log_efficiency == pytest.approx(log_efficiency(8, 1.1 * curve(8)))
+
+    def test_another_epoch_counts_beside_it(self):
+        knowledge = Knowledge()
+        see(knowledge, "a", 8)
+        see(knowledge, "a", 8, factor=1.1, epoch=5)
+        (point,) = known(knowledge, "a").own
+        assert curve(8) < 8 * math.exp(point.log_efficiency) < 1.1 * curve(8)
+
+    def test_a_change_moves_what_was_seen_before_and_makes_it_less_sure(self):
+        knowledge = Knowledge()
+        see(knowledge, "a", 8, 2)
+        before = {p.size: p for p in known(knowledge, "a").own}
+        assert knowledge.shift("a", size=8, rate=0.8 * curve(8)) == pytest.approx(0.8)
+        after = {p.size: p for p in known(knowledge, "a").own}
+        assert after[2].log_efficiency == pytest.approx(before[2].log_efficiency + math.log(0.8))
+        assert after[2].variance > before[2].variance
+
+    def test_jobs_that_end_say_what_jobs_look_like(self):
+        knowledge = Knowledge()
+        flat = {n: 100.0 * min(n, 2) for n in (1, 2, 4, 8, 16, 32, 64)}
+        before = knowledge.shape
+        for i in range(6):
+            for epoch, (n, rate) in enumerate(flat.items()):
+                knowledge.observe(f"j{i}", epoch=epoch, size=n, rate=rate, spread=0.0, stretches=8, settled=True)
+            knowledge.of(f"j{i}").posterior = load("gp").posterior(known(knowledge, f"j{i}"))
+            knowledge.end(f"j{i}", 100.0 + i)
+        assert knowledge.shape[6] < 2 * before[6]
+        assert knowledge.typical_run_s == pytest.approx(102.5)
+
+    def test_costs_are_the_jobs_own_then_those_of_all(self):
+        knowledge = Knowledge()
+        assert knowledge.cost_s("a", "grow", 9.0) == 9.0
+        for took_s in (0.2, 0.3, 7.0):
+            knowledge.note_cost("a", "grow", took_s)
+        assert knowledge.cost_s("a", "grow", 9.0) == 0.3
+        assert knowledge.cost_s("b", "grow", 9.0) == 0.3
+        knowledge.note_cost("b", "grow", 2.0)
+        assert knowledge.cost_s("b", "grow", 9.0) == 2.0
+        assert knowledge.cost_s("b", "shrink", 9.0) == 9.0
+
+
+class TestNextSize:
+    gp = load("gp")
+
+    def of(self, own: tuple[int, ...] = (8,), family: tuple[int, ...] = (), **fields) -> int | None:
+        def made(sizes):
+            return tuple(Point(n, log_efficiency(n, curve(n)), 4e-4) for n in sizes)
+
+        return self.gp.next_size(Known(sizes=SIZES, own=made(own), family=made(family)), circumstances(**fields))
+
+    def test_the_ladder_goes_down_by_thirds(self):
+        assert ladder(SIZES, 200) == [64, 21, 7, 2, 1]
+        assert ladder(Sizes.parse("4,8,16"), 20) == [16, 4]
+
+    def test_a_new_job_tries_smaller_sizes_then_nothing(self):
+        assert self.of() == 2
+        assert self.of((8, 2)) == 1
+        assert self.of((8, 2, 1)) is None
+
+    def test_the_fair_share_is_tried_where_it_is_larger(self):
+        assert self.of((2,), fair_size=12) == 12
+
+    def test_a_job_of_five_minutes_without_family_tries_nothing_where_a_resize_takes_18_s(self):
+        assert self.of(expected_run_s=300.0, grow_cost_s=18.0, shrink_cost_s=12.0) is None
+        assert self.of(expected_run_s=300.0) == 2, "in process it costs next to nothing"
+        assert self.of(expected_run_s=18_000.0, grow_cost_s=18.0, shrink_cost_s=12.0) == 2
+
+    def test_relatives_that_wait_make_it_worth_more(self):
+        assert self.of(expected_run_s=300.0, grow_cost_s=18.0, shrink_cost_s=12.0, relatives=4) == 2
+
+    def test_what_was_spent_counts(self):
+        assert self.of((8, 2), spent_node_s=1e4) is None
+
+    def test_the_second_job_of_a_family_tries_nothing(self):
+        assert self.of((8,), family=(8, 2)) is None
+
+    def test_one_at_a_time_in_a_family(self):
+        assert self.of(relative_probes=True) is None
+
+    def test_nothing_before_the_first_measurement(self):
+        assert self.of(()) is None
+
+    def test_the_published_order(self):
+        inverse, own = load("inverse"), (Point(8, 1.0, 1e-4),)
+        at = circumstances(size=8, fair_size=49)
+        assert inverse.next_size(Known(sizes=SIZES, own=own), at) == 49
+        own = (*own, Point(49, 1.0, 1e-4))
+        assert inverse.next_size(Known(sizes=SIZES, own=own), circumstances(size=49, fair_size=49, probes=1)) == 7
+
+
+class TestProfilers:
+    def test_a_given_curve_is_believed_until_it_is_measured(self):
+        given = ScalingCurve((1, 8, 64), (10.0, 40.0, 60.0))
+        believed = load("gp").posterior(Known(sizes=SIZES, given=given))
+        ratio = believed.curve.at(8) / believed.curve.at(1)
+        assert ratio == pytest.approx(4.0)
+        own = tuple(Point(n, log_efficiency(n, 100.0 * n), 1e-4) for n in (1, 8, 32))
+        measured = load("gp").posterior(Known(sizes=SIZES, own=own, given=given))
+        assert measured.curve.at(8) / measured.curve.at(1) == pytest.approx(8.0, rel=0.05)
+        assert load("oracle").posterior(Known(sizes=SIZES, given=given)).curve == given
+
+    def test_a_shape_survives_zero_rates(self):
+        assert all(map(math.isfinite, shape_of(ScalingCurve((1, 2, 4), (0.0, 0.0, 3.0)))))
+
+    def test_passive_interpolates_and_goes_on_linearly(self):
+        own = (Point(4, math.log(10.0), 1e-4), Point(8, math.log(5.0), 1e-4))
+        found = load("passive").posterior(Known(sizes=SIZES, own=own)).curve
+        assert [found.at(n) for n in (2, 4, 8, 16)] == pytest.approx([20, 40, 40, 80])
+
+    @pytest.mark.parametrize("name", ["linear", "amdahl", "oracle"])
+    def test_those_that_measure_nothing(self, name):
+        profiler = load(name)
+        assert not profiler.learns
+        assert profiler.next_size(Known(sizes=SIZES), circumstances()) is None
+        assert profiler.posterior(Known(sizes=SIZES)).curve.max_nodes == 64
+
+    def test_a_users_own(self, tmp_path):
+        path = tmp_path / "mine.py"
+        path.write_text("def curve(known):\n    return {n: 2.0 * n for n in known.sizes.allowed}\n")
+        profiler = load(f"{path}:curve")
+        assert profiler.posterior(Known(sizes=SIZES)).curve.at(64) == 128.0
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("def curve(known):\n    return {1: -1.0, 64: 1.0}", "is -1.0"),
+            ("def curve(known):\n    return {1: 1.0}", "ends at 1, the job's sizes at 64"),
+            ("def curve(known):\n    return 3", "it returned int"),
+            ("def curve(known):\n    return known.nothing", "AttributeError"),
+        ],
+    )
+    def test_a_users_own_that_answers_nonsense(self, tmp_path, text, words):
+        path = tmp_path / "mine.py"
+        path.write_text(text)
+        with pytest.raises(InputError, match=words):
+            load(str(path)).posterior(Known(sizes=SIZES))
+
+    def test_names_and_files_that_are_none(self, tmp_path):
+        for name, words in {
+            "best": "there is no profiler 'best'",
+            "nowhere.py:f": "not found",
+        }.items():
+            with pytest.raises(InputError, match=words):
+                load(name)
+        broken = tmp_path / "broken.py"
+        broken.write_text("def (")
+        with pytest.raises(InputError, match="SyntaxError"):
+            load(str(broken))
+        broken.with_name("empty.py").write_text("")
+        with pytest.raises(InputError, match="no function 'f'"):
+            load(f"{broken.with_name('empty.py')}:f")

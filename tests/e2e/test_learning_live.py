@@ -1,0 +1,71 @@
+"""Real jobs of unknown scaling: measured, tried at other sizes, remembered by their like, and after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "profiling_live_job.py"
+#: Two nodes are as good as more.
+LIMITED = ("--rate", "240", "--knee", "2", "--width", "8")
+#: A session that counts no sample.
+_FROZEN = """import offcut.torch.link as link
+from offcut.torch import Session
+
+report = link.AgentLink.progress
+link.AgentLink.progress = lambda self, **fields: report(self, **{**fields, "samples": 0})
+"""
+
+
+def test_a_job_is_learnt_its_like_begins_with_that_and_a_crash_forgets_nothing(up: Callable, tmp_path: Path) -> None:
+    running = up(4)
+    first = running.submit(SCRIPT, *LIMITED, "--seconds", "600", name="first", sizes="1:4", step_records=False)
+
+    def curve(job: str) -> dict:
+        told: dict = running.client.get(f"/v1/jobs/{job}/curve")
+        return told
+
+    running.until(first, "two sizes measured", lambda _: len(curve(first)["own"]) >= 2)
+    assert curve(first)["probes"] >= 1
+    assert curve(first)["grow_cost_s"] > 0
+    running.process.kill()
+    running.process.wait()
+    running.start()
+    before = {point["size"] for point in curve(first)["own"]}
+    assert len(before) >= 2, "what was measured is in the journal"
+
+    figure = tmp_path / "first.png"
+    command = [sys.executable, "-m", "offcut", "curve", "first", "--figure", str(figure), "--json"]
+    environment = {**os.environ, "OFFCUT_STATE": str(running.paths.root)}
+    shown = json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
+    assert {point["size"] for point in shown["own"]} >= before
+    assert figure.stat().st_size > 10_000
+
+    second = running.submit(SCRIPT, *LIMITED, "--seconds", "600", name="second", sizes="1:4", step_records=False)
+    running.until(second, "its own throughput", lambda _: curve(second)["own"])
+    told = curve(second)
+    assert told["relatives"] == 1
+    assert told["probes"] == 0, "the second of a family tries nothing"
+    assert any("its like has been seen" in line for line in running.story(second))
+    for job in (first, second):
+        running.client.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_a_script_that_trains_no_samples_is_told_of_and_runs_on(up: Callable, tmp_path: Path) -> None:
+    script = tmp_path / "stuck.py"
+    text = SCRIPT.read_text().replace("from offcut.torch import Session", _FROZEN)
+    assert _FROZEN in text
+    script.write_text(text)
+    running = up(1)
+    job = running.submit(script, "--rate", "480", "--seconds", "600", sizes="1", step_records=False)
+    running.until(job, "a word", lambda _: any("its steps train no samples" in line for line in running.story(job)))
+    assert running.job(job)["state"] == "running"
+    running.client.post(f"/v1/jobs/{job}/cancel")

@@ -1,0 +1,234 @@
+"""The adapter against a real Slurm: both modes, its manners, and what it does when Slurm refuses or is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from live import wait_for
+from offcut.cluster.slurm.adapter import SlurmCluster
+from offcut.cluster.slurm.commands import Commands
+from offcut.cluster.slurm.private import PrivateSlurm
+from offcut.cluster.slurm.site import make_site
+from offcut.errors import InputError
+from offcut.model.events import ClaimRefused, NodesChanged
+from offcut.wire import tokens
+from slurmed import MARKS, QUICK
+
+pytestmark = MARKS
+
+
+class Watched:
+    """A cluster on a private Slurm, and everything that it has told so far."""
+
+    def __init__(self, slurm: PrivateSlurm, cluster: SlurmCluster) -> None:
+        self.slurm = slurm
+        self.cluster = cluster
+        self.offers: dict[str, float | None] = {}
+        self.wanted: list[str] = []
+        self.lost: list[str] = []
+        self.refused: dict[str, str] = {}
+        self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        async for event in self.cluster.observe():
+            if isinstance(event, ClaimRefused):
+                self.refused |= dict.fromkeys(event.nodes, event.reason)
+            elif isinstance(event, NodesChanged):
+                self.wanted += event.wanted
+                self.lost += event.lost
+                for gone in (*event.wanted, *event.lost):
+                    self.offers.pop(gone, None)
+                self.offers |= {offer.node: offer.until_s for offer in event.offered}
+                if event.wanted:  # as the controller does
+                    await self.cluster.release(event.wanted)
+
+    async def until(self, what: str, holds: Callable[[], object]) -> None:
+        give_up_s = time.monotonic() + 60
+        while not holds():
+            assert time.monotonic() < give_up_s, (what, self.offers, self.refused, self.cluster.describe())
+            await asyncio.sleep(0.02)
+
+    async def claim(self, *nodes: str) -> None:
+        """Claim these nodes and wait for their pilots to run."""
+        await self.until("the offer", lambda: set(nodes) <= set(self.offers))
+        for node in nodes:
+            del self.offers[node]
+        await self.cluster.claim(nodes, None)
+        await self.until("the pilots to run", lambda: self.cluster.describe()["held"] == len(nodes))
+
+    def pilots(self, form: str) -> list[str]:
+        return self.slurm.run("squeue", "--noheader", "--partition=idle", f"--format={form}").split()
+
+
+@asynccontextmanager
+async def connected(slurm: PrivateSlurm, directory: Path, **fields: object) -> AsyncIterator[Watched]:
+    tokens.create(directory / "token")
+    files = directory / "cluster", directory, directory / "address.json", directory / "token"
+    cluster = SlurmCluster(make_site({**QUICK, **fields}, "test"), *files, Commands(5.0, slurm.env))
+    await cluster.connect()
+    try:
+        yield Watched(slurm, cluster)
+    finally:
+        await cluster.close()
+        assert slurm.run("squeue", "--noheader", "--partition=idle", "--format=%i %T") == ""
+        slurm.run("scancel", "--partition=main")
+        wait_for("no stray process", lambda: slurm.strays() == [], 10.0)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reading", ["text", "json"])
+def test_the_hole_before_a_reservation_is_the_pilots_limit(
+    private_slurm: Callable, state_dir: Path, reading: str
+) -> None:
+    slurm = private_slurm(nodes=2)
+    reserve = ("Nodes=n01", "StartTime=now+600", "Duration=30", "Users=root")
+    slurm.run("scontrol", "create", "reservation", "ReservationName=maint", *reserve)
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir, mode="backfill", reading=reading, longest_s=1200) as watched:
+            await watched.until("both offered", lambda: len(watched.offers) == 2)
+            until_s = watched.offers["n01"]
+            assert until_s is not None
+            assert 500 < until_s - time.time() <= 600
+            assert watched.offers["n02"] is None, "an end that is not known stays unknown"
+            await watched.claim("n01", "n02")
+            assert sorted(watched.pilots("%N=%l")) == ["n01=9:00", "n02=20:00"]
+
+    run(scenario)
+
+
+def test_backfill_makes_way_without_anybody_preempting(private_slurm: Callable, state_dir: Path) -> None:
+    slurm = private_slurm(nodes=2, preempt_mode="OFF")
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir, mode="backfill") as watched:
+            await watched.claim("n01", "n02")
+            main = slurm.submit("exec sleep 60", "--partition=main", "--nodes=1")
+            await watched.until("the main job", lambda: slurm.state(main) == "RUNNING")
+            await watched.until("the loss", lambda: len(watched.lost) == 1)
+            assert watched.wanted == watched.lost
+            assert len(watched.pilots("%i")) == 1, "it leaves one node, not both"
+
+    run(scenario)
+
+
+def test_a_grace_is_not_used_up(private_slurm: Callable, state_dir: Path) -> None:
+    slurm = private_slurm(nodes=1, grace_s=600)
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir) as watched:
+            await watched.claim("n01")
+            main = slurm.submit("exec sleep 60", "--partition=main", "--nodes=1")
+            await watched.until("the main job, long before the grace is over", lambda: slurm.state(main) == "RUNNING")
+
+    run(scenario)
+
+
+def test_a_drained_node_is_left_and_caps_are_kept(private_slurm: Callable, state_dir: Path) -> None:
+    slurm = private_slurm(nodes=3)
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir, max_nodes=2) as watched:
+            await watched.until("two offers", lambda: len(watched.offers) == 2)
+            first, second = sorted(watched.offers)
+            await watched.claim(first, second)
+            slurm.run("scontrol", "update", f"NodeName={first}", "State=DRAIN", "Reason=test")
+            await watched.until("the loss", lambda: watched.lost == [first])
+            assert watched.wanted == [first]
+            await watched.until("another node", lambda: len(watched.offers) == 1)
+            assert first not in watched.offers
+
+    run(scenario)
+
+
+def test_a_pilot_that_stays_pending_is_withdrawn_and_its_node_left_alone(
+    private_slurm: Callable, state_dir: Path
+) -> None:
+    slurm = private_slurm(nodes=1)
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir, interval_s=2.0, pending_limit_s=1.0, bench_s=600.0) as watched:
+            await watched.until("the offer", lambda: "n01" in watched.offers)
+            slurm.run("scontrol", "update", "PartitionName=idle", "State=DOWN")
+            await watched.cluster.claim(["n01"], None)
+            await watched.until("the refusal", lambda: "n01" in watched.refused)
+            assert "stayed pending: PartitionDown" in watched.refused["n01"]
+            slurm.run("scontrol", "update", "PartitionName=idle", "State=UP")
+            looks = (await watched.cluster.statistics())["looks"]
+            watched.offers.clear()
+            for _ in range(2):
+                looks += 1
+                await watched.until("a look", lambda looks=looks: watched.cluster._figures["looks"] > looks)
+            assert watched.offers == {}
+
+    run(scenario)
+
+
+def test_repeated_refusals_bring_on_a_pause_with_its_reason(private_slurm: Callable, state_dir: Path) -> None:
+    slurm = private_slurm(nodes=3, lines={"EnforcePartLimits": "ALL"})
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir, interval_s=30.0) as watched:
+            await watched.until("three offers", lambda: len(watched.offers) == 3)
+            slurm.run("scontrol", "update", "PartitionName=idle", "AllowAccounts=others")
+            await watched.cluster.claim(["n01", "n02", "n03"], None)
+            await watched.until("the refusals", lambda: len(watched.refused) == 3)
+            assert "account" in watched.refused["n01"]
+            paused = watched.cluster.describe()["paused"]
+            assert paused.startswith("sbatch failed:")
+
+    run(scenario)
+
+
+def test_slurmctld_may_be_away_for_a_while(private_slurm: Callable, state_dir: Path) -> None:
+    slurm = private_slurm(nodes=2, lines={"MessageTimeout": "2"})
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir) as watched:
+            await watched.claim("n01")
+            await watched.until("the other's offer", lambda: "n02" in watched.offers)
+            slurm.stop_controller()
+            await watched.until("the trouble", lambda: watched.cluster.describe()["trouble"])
+            await watched.cluster.claim(["n02"], None)
+            await watched.until("the refusal", lambda: "n02" in watched.refused)
+            assert watched.lost == [], "the pilot runs on"
+            slurm.start_controller()
+            await watched.until("no trouble", lambda: not watched.cluster.describe()["trouble"])
+            assert watched.cluster.describe()["held"] == 1
+            assert watched.lost == []
+            await watched.until("the offer again", lambda: "n02" in watched.offers)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"partition": "nowhere"}, "Slurm has no partition 'nowhere'"),
+        ({"account": "good"}, "Slurm refuses our pilots in 'idle'"),
+        ({"gres": "gpu:4"}, "Slurm refuses our pilots in 'idle'"),
+    ],
+)
+def test_what_slurm_refuses_is_said_at_the_start(
+    private_slurm: Callable, state_dir: Path, fields: dict[str, str], says: str
+) -> None:
+    options = "AllowAccounts=others" if "account" in fields else ""
+    slurm = private_slurm(nodes=1, idle_options=options, lines={"EnforcePartLimits": "ALL"})
+
+    async def scenario() -> None:
+        with pytest.raises(InputError, match=says) as refused:
+            async with connected(slurm, state_dir, **fields):
+                pass
+        assert "\n" not in str(refused.value)
+
+    run(scenario)
+    assert slurm.run("squeue", "--noheader") == ""

@@ -1,0 +1,139 @@
+"""What Slurm's commands print, read: text, and the JSON of both generations.
+
+The files of 22.05 were printed by a Slurm 22.05.8; those of 23.11 are of the shape that its data_parser has.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offcut.cluster.slurm import schema, text
+from offcut.cluster.slurm.records import JobRow, NodeRow, expand
+from offcut.errors import ClusterError
+
+DATA = Path(__file__).with_name("data")
+
+
+def test_host_lists_are_expanded() -> None:
+    assert set(expand("n[01-03,7],login1")) == {"login1", "n01", "n02", "n03", "n7"}
+    assert expand("(null)") == ()
+    with pytest.raises(ClusterError, match="cannot be read"):
+        expand("n[01-")
+
+
+@pytest.mark.parametrize(
+    ("shown", "state", "flags"),
+    [
+        ("idle", "idle", set()),
+        ("planned", "idle", {"PLANNED"}),
+        ("idle-", "idle", {"PLANNED"}),
+        ("idle*", "idle", {"NOT_RESPONDING"}),
+        ("idle~", "idle", {"POWERED_DOWN"}),
+        ("drained*", "idle", {"DRAIN", "NOT_RESPONDING"}),
+        ("draining", "allocated", {"DRAIN"}),
+        ("reserved", "idle", {"RESERVED"}),
+        ("maint", "idle", {"MAINTENANCE"}),
+        ("completing", "allocated", {"COMPLETING"}),
+        ("mixed", "mixed", set()),
+        ("down$", "down", {"MAINTENANCE"}),
+    ],
+)
+def test_node_states_of_sinfo(shown: str, state: str, flags: set[str]) -> None:
+    assert text.read_nodes(f"n01|{shown}\n") == {"n01": NodeRow(name="n01", state=state, flags=frozenset(flags))}
+
+
+def test_jobs_of_squeue_whatever_their_names_hold() -> None:
+    line = "3|PENDING|main,debug|4|||n[01-04]|1795227828|1795228008|root|Resources|a'b|c;$(d)"
+    assert text.read_jobs(line + "\n") == [
+        JobRow(
+            id="3",
+            state="PENDING",
+            user="root",
+            name="a'b|c;$(d)",
+            partitions=("main", "debug"),
+            node_count=4,
+            scheduled="n[01-04]",
+            start_s=1795227828.0,
+            end_s=1795228008.0,
+            reason="Resources",
+        )
+    ]
+    unknown = text.read_jobs("4|PENDING|main|4|||(null)|N/A|N/A|root|BeginTime|x\n")[0]
+    assert (unknown.scheduled, unknown.start_s, unknown.end_s) == ("", None, None)
+
+
+@pytest.mark.parametrize("broken", ["3|PENDING", "|||||||||||", "3|PENDING|main|four|||||||a|b"])
+def test_a_line_that_is_cut_off_is_no_look(broken: str) -> None:
+    with pytest.raises(ClusterError, match="cannot be read"):
+        text.read_jobs(broken)
+
+
+def test_times_that_are_no_seconds_are_refused() -> None:
+    with pytest.raises(ClusterError, match="SLURM_TIME_FORMAT"):
+        text.read_jobs("4|PENDING|main|4|||(null)|2026-11-21T02:23:48|N/A|root|BeginTime|x\n")
+
+
+def test_reservations_and_partitions_of_scontrol() -> None:
+    shown = "ReservationName=r1 StartTime=1795231310 EndTime=1795233110 Duration=00:30:00 Nodes=n[03-04] NodeCnt=2\n"
+    (reservation,) = text.read_reservations(shown)
+    assert (reservation.name, reservation.nodes, reservation.start_s) == ("r1", "n[03-04]", 1795231310.0)
+    assert text.read_reservations("No reservations in the system\n") == []
+    shown = "PartitionName=idle AllowAccounts=ALL GraceTime=120 MaxTime=1-00:00:00 Nodes=n[01-04] PriorityTier=1 "
+    shown += "PreemptMode=CANCEL State=UP\nPartitionName=off MaxTime=UNLIMITED Nodes=(null) State=INACTIVE\n"
+    partitions = text.read_partitions(shown)
+    idle = partitions["idle"]
+    assert (idle.up, idle.grace_s, idle.max_time_s, idle.preempt_mode) == (True, 120.0, 86400.0, "CANCEL")
+    assert (partitions["off"].up, partitions["off"].max_time_s) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("shown", "seconds"),
+    [("30", 1800), ("1:30", 90), ("2:00:00", 7200), ("1-12", 129600), ("1-00:30", 88200), ("UNLIMITED", None)],
+)
+def test_durations(shown: str, seconds: float | None) -> None:
+    assert text.duration_s(shown) == seconds
+
+
+def test_versions() -> None:
+    assert text.read_version("slurm 22.05.8\n") == (22, 5)
+    assert text.read_version("slurm-wlm 23.11.4\n") == (23, 11)
+    with pytest.raises(ClusterError, match="version"):
+        text.read_version("who knows")
+
+
+def test_json_of_both_generations_says_the_same() -> None:
+    old = {job.id: job for job in schema.read_jobs((DATA / "squeue-22.05.json").read_text())}
+    new = {job.id: job for job in schema.read_jobs((DATA / "squeue-23.11.json").read_text())}
+    waits, again = old["1"], new["1"]
+    assert waits.name == again.name == "offcut-x'y|z"
+    assert (waits.state, waits.required, waits.start_s) == (again.state, again.required, again.start_s)
+    assert (waits.scheduled, again.scheduled) == ("", "n01"), "only the later one says where"
+    assert old["2"] == new["2"]
+    assert new["7"].state == "COMPLETING"
+    assert new["7"].preempt_s == 1795227800.0
+    assert waits.preempt_s is None
+    old_nodes = schema.read_nodes((DATA / "sinfo-22.05.json").read_text())
+    new_nodes = schema.read_nodes((DATA / "nodes-23.11.json").read_text())
+    assert old_nodes["n02"] == new_nodes["n02"]
+    assert old_nodes["n03"] == new_nodes["n03"] == NodeRow(name="n03", state="idle", flags=frozenset({"PLANNED"}))
+    assert new_nodes["n04"].flags == {"DRAIN"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ('{"jobs": [{"job_id": 1, ', "breaks off"),
+        ("", "breaks off"),
+        ('{"sinfo": []}', "unknown schema: no list 'jobs'"),
+        ("[1, 2]", "unknown schema"),
+        ('{"jobs": [{"job_id": 1}]}', "unknown schema: jobs: KeyError"),
+        ('{"jobs": [7]}', "unknown schema"),
+        ('{"jobs": null}', "unknown schema"),
+    ],
+)
+def test_json_that_is_truncated_or_of_an_unknown_schema(broken: str, says: str) -> None:
+    with pytest.raises(ClusterError, match=says) as refused:
+        schema.read_jobs(broken)
+    assert "\n" not in refused.value.what
