@@ -15,7 +15,7 @@ from offcut.model import Sizes, events
 from offcut.service import explain, views
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
-from offcut.service.planned import with_plans
+from offcut.service.planned import check_sizes, with_plans
 from offcut.store.journal import Journal
 from offcut.wire.jobspec import JobSpec
 
@@ -56,6 +56,8 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     async def _change(job: str, change: JobChange) -> dict[str, Any]:
         job_id = find(job)
         sizes = Sizes.parse(change.sizes) if change.sizes is not None else None
+        if sizes is not None:
+            check_sizes(controller.state.jobs[job_id].job, sizes)
         curve = controller.state.jobs[job_id].job.curve
         if sizes is not None and curve is not None and sizes.largest > curve.max_nodes:
             raise InputError(
