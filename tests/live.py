@@ -111,14 +111,14 @@ class Running:
 
     def _forked_from(self, template: str) -> list[psutil.Process]:
         """Children of the fork server, oldest first; they carry its command line."""
-        ours = [process for process in self.processes() if template in _command(process)]
+        ours = [process for process in self.processes() if template in command_of(process)]
         pids = {process.pid for process in ours}
         return sorted((p for p in ours if p.ppid() in pids), key=lambda process: process.create_time())
 
     def processes(self) -> list[psutil.Process]:
         """Every process that names the state directory."""
         mark = str(self.paths.root)
-        return [p for p in psutil.process_iter() if p.pid != os.getpid() and mark in _command(p)]
+        return [p for p in psutil.process_iter() if p.pid != os.getpid() and mark in command_of(p)]
 
     def stop(self) -> None:
         """End it in good order; nothing may be left."""
@@ -132,7 +132,7 @@ class Running:
             process.kill()
 
 
-def _command(process: psutil.Process) -> str:
+def command_of(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
     except psutil.Error:

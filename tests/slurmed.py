@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from live import Running, wait_for
+from live import Running, command_of, wait_for
 from offcut.cluster.slurm.private import PrivateConfig, PrivateSlurm, missing
 
 #: For modules of tests that need one: one such module at a time.
@@ -102,6 +103,11 @@ class Harvesting(Running):
     def log_text(self) -> str:
         return (self.paths.root / "controller.log").read_text()
 
+    def agents_of_pilots(self) -> list[psutil.Process]:
+        mark = str(self.paths.root)
+        commands = ((process, command_of(process)) for process in psutil.process_iter())
+        return [process for process, command in commands if "-m offcut.agent " in command and mark in command]
+
     def nothing_left(self) -> None:
         """No pilot, and no process of a job."""
         wait_for("no pilot left", lambda: not self.pilots())
@@ -111,11 +117,9 @@ class Harvesting(Running):
         mark = str(self.slurm.directory)
         found = []
         for process in psutil.process_iter():
-            try:
-                if "offcut.torch.template" in " ".join(process.cmdline()) and mark in " ".join(process.cmdline()):
+            if "offcut.torch.template" in (command := command_of(process)) and mark in command:
+                with suppress(psutil.Error):
                     found += process.children(recursive=True)
-            except psutil.Error:
-                continue
         return found
 
 

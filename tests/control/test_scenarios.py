@@ -109,6 +109,13 @@ def test_workers_below_the_smallest_size_wait(world):
     assert len(world.members("a")) == 3
 
 
+def assert_older_is_abandoned(effects):
+    """The newest epoch stands; nobody waits for what is in flight under the one before."""
+    assert not only(effects, ef.SetEpoch)
+    (older,) = only(effects, ef.AbandonOlder)
+    assert {member.node for member in older.members} >= {"n1", "n3"}
+
+
 # -- giving back ------------------------------------------------------------------------------------------------------
 
 
@@ -126,14 +133,11 @@ def test_a_wanted_node_is_released_first_and_the_others_go_on(world):
 
 
 def test_a_wanted_node_that_vanishes_before_its_boundary_is_not_waited_for(world):
-    """The others may hang in a step with it: a second epoch tells them to start over."""
+    """The others may hang in a step with it."""
     running(world, "n1", "n2", "n3")
     world.never_forms.add("a")
     world.want("n2")
-    assert not only(world.lose("n2"), ef.SetEpoch)
-    world.run(world.state.settings.broken_wait_s + 0.01)
-    last = world.epochs("a")[-1]
-    assert ([member.node for member in last.members], last.abort) == (["n1", "n3"], True)
+    assert_older_is_abandoned(world.lose("n2"))
 
 
 def test_a_leaving_worker_that_dies_before_its_boundary_is_not_waited_for(world):
@@ -142,10 +146,7 @@ def test_a_leaving_worker_that_dies_before_its_boundary_is_not_waited_for(world)
     world.never_forms.add("a")
     leaver = world.member("a", "n2")
     world.want("n2")
-    world.send(ev.WorkerExited(time_s=world.now_s, job="a", member=leaver, outcome="lost"))
-    world.run(world.state.settings.broken_wait_s + 0.01)
-    last = world.epochs("a")[-1]
-    assert ([member.node for member in last.members], last.abort) == (["n1", "n3"], True)
+    assert_older_is_abandoned(world.send(ev.WorkerExited(time_s=world.now_s, job="a", member=leaver, outcome="lost")))
 
 
 def test_a_survivor_whose_old_epoch_broke_frees_those_who_hang_in_it(world):
@@ -154,10 +155,23 @@ def test_a_survivor_whose_old_epoch_broke_frees_those_who_hang_in_it(world):
     old = world.state.jobs["a"].epoch
     world.want("n2")
     survivor = world.member("a", "n1")
-    world.send(ev.EpochBroken(time_s=world.now_s, job="a", epoch=old, member=survivor, detail="a peer is gone"))
+    broken = ev.EpochBroken(time_s=world.now_s, job="a", epoch=old, member=survivor, detail="a peer is gone")
+    assert_older_is_abandoned(world.send(broken))
+    assert not only(world.send(broken), ef.AbandonOlder), "once is enough"
+
+
+def test_a_step_that_takes_long_is_not_broken_by_old_news(world):
+    """Members that are told to walk away from an epoch report that it broke; that must not break the next one."""
+    running(world, "n1", "n2", "n3")
+    world.never_forms.add("a")  # its first step is still under way
+    old = world.state.jobs["a"].epoch
+    world.exit(world.member("a", "n2"), "lost")
+    epochs = len(world.epochs("a"))
+    for node in ("n1", "n3"):
+        world.send(ev.EpochBroken(time_s=world.now_s, job="a", epoch=old, member=world.member("a", node)))
     world.run(world.state.settings.broken_wait_s + 0.01)
-    last = world.epochs("a")[-1]
-    assert ([member.node for member in last.members], last.abort) == (["n1", "n3"], True)
+    assert len(world.epochs("a")) == epochs
+    assert not world.effects(ef.AbandonOlder)
 
 
 def test_a_wanted_node_that_vanishes_after_the_others_went_on_disturbs_nobody(world):
@@ -807,6 +821,20 @@ def test_a_worker_became_ready_while_the_line_was_cut(world):
     world.offer("n1")
     world.run(5)
     assert only(report(world, "n1", ev.RunningWorker("a", 1, True)), ef.SetEpoch)
+
+
+def test_nobody_waits_for_a_leaving_member_that_its_agent_does_not_know_of(world):
+    """It was told to go, and ended unheard while the agent's line was cut."""
+    world.submit("a", "1:2")
+    world.offer("n1", "n2")
+    world.run(5)
+    world.leave_s = 100.0
+    world.send(ev.JobPaused(time_s=world.now_s, job="a"))
+    assert len(world.state.jobs["a"].formed) == 2
+    for node in ("n1", "n2"):
+        world.processes = {member: p for member, p in world.processes.items() if member.node != node}
+        world.send(ev.AgentReported(time_s=world.now_s, node=node, workers=()))
+    assert world.state.jobs["a"].formed == ()
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------

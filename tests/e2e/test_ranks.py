@@ -32,6 +32,7 @@ def until_trained_at(running, job: str, size: int) -> dict[str, Any]:
     return running.until(job, f"steps at {size}", lambda later: later["steps"] > shown["steps"] + 10)
 
 
+@pytest.mark.timeout(300)
 def test_two_ranks_on_each_node_grow_shrink_and_lose_one(up: Callable, tmp_path: Path) -> None:
     """A node is a member with all its ranks or not at all."""
     epochs = 70
@@ -62,6 +63,7 @@ def test_two_ranks_on_each_node_grow_shrink_and_lose_one(up: Callable, tmp_path:
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
 
 
+@pytest.mark.timeout(300)
 def test_only_sizes_of_the_list_are_trained_at_and_then_only_multiples(up: Callable, tmp_path: Path) -> None:
     epochs = 60
     running = up(3)

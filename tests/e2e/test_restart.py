@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,6 +58,7 @@ def until_steps_at(running, job: str, world: int) -> int:
     return begun() or 0
 
 
+@pytest.mark.timeout(300)
 def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(up: Callable, tmp_path: Path) -> None:
     steps = 400
     running = up(2)
@@ -82,9 +84,11 @@ def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(u
 
 def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children_too(up: Callable) -> None:
     running = up(2)
-    job = submit(running, AWKWARD, "stubborn", sizes="1:2", restart_grace_s=0.5)
+    job = submit(running, AWKWARD, "daemon", sizes="1:2", restart_grace_s=0.5)
     directory = running.paths.job(job)
     running.until(job, "both nodes", lambda _: launches(directory)[-2:] in (["0/2", "1/2"], ["1/2", "0/2"]))
+    words = running.client.get(f"/v1/jobs/{job}/why")["words"]
+    assert any("launches its script anew" in line and "0 s of progress" in line for line in words), words
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
     running.until(job, "a launch on the other", lambda _: launches(directory)[-1] == "0/1")
     backs = running.client.get("/v1/statistics")["cluster"]["hand_backs"]
@@ -93,6 +97,20 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
     wait_for("the children of two launches to be gone", lambda: len(children(directory)) == 2)
     assert running.client.post(f"/v1/jobs/{job}/cancel")["state"] == "cancelled"
     wait_for("everything to be gone", lambda: not children(directory))
+
+
+@pytest.mark.slow
+def test_a_frozen_node_does_not_keep_its_ranks_beside_the_next_launch(up: Callable) -> None:
+    running = up(1)
+    job = submit(running, AWKWARD, "stubborn", sizes="1")
+    directory = running.paths.job(job)
+    running.until(job, "a launch", lambda _: len(children(directory)) == 1)
+    frozen, before = running.agents()[0], {child.pid for child in children(directory)}
+    frozen.send_signal(signal.SIGSTOP)
+    wait_for("its agent to be ended", lambda: not frozen.is_running())
+    wait_for("another launch", lambda: launches(directory) == ["0/1", "0/1"])
+    running.client.post(f"/v1/jobs/{job}/cancel")
+    wait_for("the new launch to be gone", lambda: not [p for p in children(directory) if p.pid not in before])
 
 
 def launches(directory: Path) -> list[str]:

@@ -45,13 +45,18 @@ def test_last_node_goes_and_training_continues_where_it_was(up: Callable, tmp_pa
     assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
 
 
-def test_sole_worker_killed_resumes_from_its_checkpoint(up: Callable, tmp_path: Path) -> None:
-    running = up(1)
-    epochs = 30
-    job = running.submit(SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1", checkpoint_age_s=0.5)
+def test_every_worker_killed_resumes_from_a_checkpoint_at_another_size(up: Callable, tmp_path: Path) -> None:
+    running = up(2)
+    epochs = 60
+    job = running.submit(
+        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:2", checkpoint_age_s=0.5, max_failures=3
+    )
     checkpoints = running.paths.job(job) / "checkpoints"
-    running.until(job, "a checkpoint", lambda _: list(checkpoints.glob("step-*.pt")))
-    running.workers()[0].kill()
+    # Each member has written its share.
+    running.until(job, "a checkpoint by two", lambda _: list(checkpoints.glob("step-*/__1_0.distcp")))
+    for worker in running.workers():
+        worker.kill()
+    running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     steps = history(running.paths.job(job) / "records")
     redone = sum(len(record.applied_in) - 1 for record in steps.values())

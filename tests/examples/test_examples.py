@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from offcut.wire.jobspec import read_job_file
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -101,6 +103,14 @@ def test_pipeline_job_learns_alone_and_saves_the_whole_model(tmp_path: Path) -> 
     )
     assert figure(done.stdout, r"loss ([\d.]+) after") < 3.5
     assert torch.load(saved, weights_only=True)["0.letter.weight"].shape == (128, 32)
+
+
+def test_every_job_file_can_be_read() -> None:
+    modes = {
+        path.name: read_job_file(path).mode for path in EXAMPLES.glob("*.toml") if "offcut submit" in path.read_text()
+    }
+    assert modes["ddp_restart.toml"] == "restart"
+    assert modes["plain.toml"] == "session"
 
 
 def test_every_example_says_what_it_shows_and_has_a_test() -> None:

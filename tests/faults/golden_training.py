@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from pathlib import Path
 
 import torch
 from sklearn.datasets import load_digits
@@ -13,7 +14,7 @@ from offcut.torch import Session
 parser = argparse.ArgumentParser()
 parser.add_argument("training", choices=("mlp", "cnn", "transformer", "autocast"))
 parser.add_argument("--epochs", type=int, default=10)
-parser.add_argument("--pace", type=float, default=0.0)
+parser.add_argument("--pace-file", type=Path, help="how long a turn of the loop takes at least, seconds; may change")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--double", action="store_true", help="in float64, which tells rounding from real differences")
 arguments = parser.parse_args()
@@ -68,7 +69,8 @@ with Session(model, optimizer, data, global_batch=128, **options) as session:
         session.register(schedule)
     for epoch in session.epochs(arguments.epochs):
         for batch in epoch:
-            time.sleep(arguments.pace)
+            if arguments.pace_file is not None:
+                time.sleep(float(arguments.pace_file.read_text()))
             with torch.autocast(arguments.device, torch.bfloat16, enabled=arguments.training == "autocast"):
                 loss = loss_fn(session.model(batch.x), batch.y)
             session.step(loss)

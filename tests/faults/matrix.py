@@ -1,7 +1,7 @@
 """Which faults are tried: points of the step and of the re-forming, roles that pass them, kinds of fault.
 
 A case begins with two members; a third node is offered while they train, so that rank 2 joins a running job. `python
-tests/faults/matrix.py` prints the table of the docs.
+tests/faults/matrix.py` prints the table of docs/faults.md, which a test compares.
 """
 
 from __future__ import annotations
@@ -108,7 +108,16 @@ def cases() -> list[Case]:
     return found
 
 
-if __name__ == "__main__":
-    print("| fault | outcome | in `make test` |\n|---|---|---|")
+def table() -> str:
+    """The cases as a Markdown table: point, victim, fault, outcome."""
+    rows = ["| point | victim | fault | outcome | in `make test` |", "|---|---|---|---|---|"]
     for case in cases():
-        print(f"| {case.what} | {case.outcome} | {'yes' if case.default else ''} |")
+        points = " and ".join(dict.fromkeys(f"`{plan['point']}`" for plan in case.plans))
+        victims = " and ".join(ROLES.get(plan.get("rank"), "any member") for plan in case.plans)
+        hows = " and ".join(dict.fromkeys(f"`{plan['how']}`" for plan in case.plans))
+        rows.append(f"| {points} | {victims} | {hows} | {case.outcome} | {'yes' if case.default else ''} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(table())

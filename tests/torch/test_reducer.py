@@ -28,7 +28,12 @@ def test_sums_every_kind_of_gradient_and_tells_who_leaves(members: Callable) -> 
         layers[1].bias.grad = torch.full((2,), 10.0 * group.rank, dtype=torch.float64)  # replaced by the script
         layers[1].weight.grad = None  # took no part
         rider = Rider(
-            group, loss=0.25, switch=group.rank == 1, leaving=group.rank == 2, changes=torch.tensor([1.0, group.rank])
+            group,
+            loss=0.25,
+            switch=group.rank == 1,
+            save=group.rank == 0,
+            leaving=group.rank == 2,
+            changes=torch.tensor([1.0, group.rank]),
         )
         for work in [*reducer.start(group), rider.start(group)]:
             group.wait(work)
@@ -38,11 +43,11 @@ def test_sums_every_kind_of_gradient_and_tells_who_leaves(members: Callable) -> 
             layers[1].bias.grad.tolist(),
             layers[1].weight.grad.abs().sum().item(),
             layers[2].weight.grad,
-            (tally.loss, tally.switch, tally.leaving, tally.changes.tolist()),
+            (tally.loss, tally.switch, tally.save, tally.leaving, tally.changes.tolist()),
         )
 
     for result in members(3, task):
-        assert result == ([6.0], [30.0, 30.0], 0.0, None, (0.75, True, (2,), [3.0, 3.0]))
+        assert result == ([6.0], [30.0, 30.0], 0.0, None, (0.75, True, True, (2,), [3.0, 3.0]))
 
 
 def test_an_abandoned_reduce_writes_into_no_later_gradient(members: Callable) -> None:

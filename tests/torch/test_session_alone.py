@@ -310,3 +310,11 @@ def test_an_empty_dataset_and_a_state_that_cannot_travel_get_a_sentence() -> Non
     session.register(Odd())
     with pytest.raises(InputError, match=r"\['array'\] is of the type ndarray"):
         next(iter(session.epochs(1)))
+
+
+def test_a_session_in_a_job_of_mode_restart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks would each train for themselves."""
+    monkeypatch.setenv("OFFCUT_JOB", "digits-3")
+    monkeypatch.delenv("OFFCUT_AGENT", raising=False)
+    with pytest.raises(InputError, match=r"digits-3 has a session, but the job's mode is 'restart'"):
+        train(network())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
+
 from offcut.control import jobs, resize, suspects
 from offcut.control.state import JobState, NodeState
 from offcut.control.turn import Turn
@@ -13,15 +16,15 @@ from offcut.model.events import Member
 def on_nodes_changed(turn: Turn, event: ev.NodesChanged) -> None:
     state = turn.state
     lost = set(event.lost)
-    if lost:
-        for job in [state.jobs[job_id] for job_id in state.started]:
-            if not lost.isdisjoint([member.node for member in job.formed]):
-                resize.note_gone(turn, job, lambda member: member.node in lost)
-                resize.await_forming(turn, job)
     names = dict.fromkeys((*event.wanted, *event.lost))
     gone = [state.nodes[name] for name in names if name in state.nodes]
     wanted = set(event.wanted)
     _hand_back(turn, [node for node in gone if node.name in wanted and node.phase != "idle"])
+    if lost:
+        for job in [state.jobs[job_id] for job_id in state.started]:
+            if not lost.isdisjoint([member.node for member in job.formed]):
+                resize.note_gone(turn, job, lambda member: member.node in lost)
+                resize.abandon_older(turn, job)
     for node in gone:
         forget(turn, node, "wanted by the queue" if node.name in wanted else "lost", died=node.name in lost)
     for offer in event.offered:
@@ -91,6 +94,8 @@ def on_nodes_booted(turn: Turn, event: ev.NodesBooted) -> None:
 def on_agent_reported(turn: Turn, event: ev.AgentReported) -> None:
     """Compare what an agent runs with what it should run; either side may have changed while it was cut off."""
     state = turn.state
+    running = {(worker.job, worker.incarnation): worker for worker in event.workers}
+    _note_silent_ends(turn, event.node, running.keys())
     node = state.nodes.get(event.node)
     if node is None:
         turn.emit(Release, nodes=(event.node,))
@@ -99,7 +104,6 @@ def on_agent_reported(turn: Turn, event: ev.AgentReported) -> None:
     if node.phase != "up":
         expected = None
         on_nodes_booted(turn, ev.NodesBooted(time_s=event.time_s, nodes=(event.node,)))
-    running = {(worker.job, worker.incarnation): worker for worker in event.workers}
     for job, incarnation in running:
         if (job, incarnation) != expected:
             _stop_stray(turn, job, Member(node.name, incarnation))
@@ -111,6 +115,17 @@ def on_agent_reported(turn: Turn, event: ev.AgentReported) -> None:
         _on_worker_missing(turn, job_state, node)
     elif found.ready and node.worker == "starting":
         resize.mark_ready(turn, job_state, node)
+
+
+def _note_silent_ends(turn: Turn, node: str, running: Collection[tuple[str, int]]) -> None:
+    """Members of epochs that formed which the node's agent does not know of: nobody need wait for them to leave."""
+
+    def gone(job: JobState, member: Member) -> bool:
+        return member.node == node and (job.job.id, member.incarnation) not in running
+
+    for job in [turn.state.jobs[job_id] for job_id in turn.state.started]:
+        if any(gone(job, member) for member in job.formed):
+            resize.note_gone(turn, job, partial(gone, job))
 
 
 def _stop_stray(turn: Turn, job_id: str, member: Member) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from offcut.control import admit, profiling
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.control.turn import Turn
-from offcut.model.effects import SetEpoch, StartWorkers
+from offcut.model.effects import AbandonOlder, SetEpoch, StartWorkers
 from offcut.model.events import Member
 
 
@@ -184,6 +184,8 @@ def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) 
     job.members = tuple(members)
     job.epoch += 1
     job.forming[job.epoch] = job.members
+    if abort:
+        job.abandoned_before = job.epoch
     job.joining_since_s = None
     job.size_since_s = turn.now_s
     job.resizes += 1
@@ -211,10 +213,12 @@ def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) 
         detach(turn, job, node, gone=False)
 
 
-def await_forming(turn: Turn, job: JobState) -> None:
-    """A member that was leaving has vanished: if what was in flight with it never ends, start over without waiting."""
-    if job.members and job.formed_epoch < job.epoch:
-        await_renewal(turn, job)
+def abandon_older(turn: Turn, job: JobState) -> None:
+    """A member was lost on the way to the newest epoch: others may hang in the one before. The newest one stands."""
+    if job.members and not job.restarts and job.formed_epoch < job.epoch and job.abandoned_before < job.epoch:
+        job.abandoned_before = job.epoch
+        members = tuple(dict.fromkeys((*job.members, *job.formed)))
+        turn.emit(AbandonOlder, job=job.job.id, members=members)
 
 
 def await_renewal(turn: Turn, job: JobState) -> bool:

@@ -138,6 +138,8 @@ class JobState:
     #: Those members of the last epoch that formed who are not known to have gone: the training's state is with them.
     formed: tuple[Member, ...] = ()
     formed_epoch: int = 0
+    #: Members of epochs before this one have been told to walk away from what is in flight there.
+    abandoned_before: int = 0
     #: Who came first in that epoch, gone or not: it does what is done once.
     first: Member | None = None
     size_since_s: float = 0.0

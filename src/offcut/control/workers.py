@@ -30,7 +30,7 @@ def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
     if told is not None and event.member in told.formed:
         resize.note_gone(turn, told, lambda member: member == event.member)
         if event.outcome in ("failed", "lost"):
-            resize.await_forming(turn, told)
+            resize.abandon_older(turn, told)
     found = _find(turn, event.job, event.member)
     if found is None or found[1].worker in ("none", "stopped"):
         return
@@ -127,8 +127,8 @@ def on_epoch_broken(turn: Turn, event: ev.EpochBroken) -> None:
     if job is None or job.phase not in LIVE or event.epoch > job.epoch or job.restarts:
         return
     if event.epoch < job.epoch:
-        # One of the old members was lost on the way to the next epoch: others may still wait for what it owes them.
-        resize.await_forming(turn, job)
+        # Where that was the controller's own word, everybody has it already.
+        resize.abandon_older(turn, job)
         return
     job.broken = f"at {event.member.node}: {event.detail or 'no reason known'}"
     if resize.await_renewal(turn, job):

@@ -63,6 +63,14 @@ class SetEpoch(_Caused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonOlder(_Caused):
+    """What is in flight under the epochs before the job's newest may never end: these members walk away from it."""
+
+    job: str
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Solve(_Caused):
     """Solve the problem; the answer is an event, and is ignored unless its version is still the newest."""
 
@@ -84,4 +92,4 @@ class Tell(_Caused):
     text: str
 
 
-Effect = Claim | Release | StartWorkers | StopWorkers | SetEpoch | Solve | SetTimer | Tell
+Effect = Claim | Release | StartWorkers | StopWorkers | SetEpoch | AbandonOlder | Solve | SetTimer | Tell

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -77,6 +78,10 @@ class Controller:
         await self._reconcile()
         async for event in self.cluster.observe():
             self.handle(event)
+            if isinstance(event, events.NodesChanged):
+                # A batch system may give up a node whose agent it could not end: nobody else would tell it.
+                for node in event.lost:
+                    self.agents.send(node, messages.HandBack())
 
     async def _reconcile(self) -> None:
         """After a restart: what the journal says and what the cluster holds may differ."""
@@ -192,6 +197,9 @@ class Controller:
                 self._keep(self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetEpoch():
                 self._set_epoch(effect)
+            case effects.AbandonOlder():
+                for member in effect.members:
+                    self._resend_epoch(effect.job, member.node)
             case effects.StartWorkers():
                 self._start_workers(effect)
             case effects.StopWorkers():
@@ -328,7 +336,11 @@ class Controller:
             self._addresses[Member(node, said.incarnation)] = said.address
 
     def _resend_epoch(self, job_id: str, node: str) -> None:
+        """Tell one agent the newest epoch, and that what is in flight under older ones may never end."""
         job = self.state.jobs.get(job_id)
+        if job_id in self._unsent:
+            self._unsent[job_id] = replace(self._unsent[job_id], abort=True)
+            return
         if job is None or job.epoch == 0 or (job.members and not self._meeting_point(job, job.members)):
             return
         message = self._epoch_message(job, job.epoch, job.members, abort=True)

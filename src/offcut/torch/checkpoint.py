@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from offcut.torch import shards
 from offcut.torch.faults import Faults
-from offcut.torch.state import map_tensors
 
-_NAME = re.compile(r"step-(\d+)\.pt")
-_UNPUBLISHED = re.compile(r"\.step-(\d+)\.\d+\.\d+")
+_NAME = re.compile(r"step-(\d+)")
+_UNPUBLISHED = re.compile(r"\.step-(\d+)\..*")
 #: How many published checkpoints stay.
 KEEP = 2
+#: Shares that have not been written after so many times the age, and so long, are not waited for any longer.
+_PATIENCE_AGES, _PATIENCE_S = 10, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A checkpoint that this member publishes once all of `workers` have written their shares."""
+
+    step: int
+    directory: Path
+    workers: tuple[str, ...]
+    part: shards.Share
+    since_s: float
 
 
 class Checkpoints:
-    """`directory` holds one file per checkpoint; what has the final name is whole.
+    """`directory`, which all nodes see, holds one directory per checkpoint; what has the final name is whole.
 
-    A checkpoint is written in a thread of its own from a copy of the state, and published only when its step is
-    stable. `on_problem` hears of a full or read-only disk.
+    All members begin one at the same boundary; each copies its share there and writes it in a thread of its own. The
+    first member publishes when all shares are written and the step is stable. `on_problem` hears of a full or read-only
+    disk, once until it has healed.
     """
 
     def __init__(
@@ -34,44 +48,74 @@ class Checkpoints:
     ) -> None:
         self._faults = faults or Faults([])
         self._directory = directory
+        self._age_s = age_s
         # A new one is begun at half the age: the last published one is as old as that plus the writing.
-        self._period_s = age_s / 2
+        self._next_s = time.monotonic() + age_s / 2
         self._on_problem = on_problem
-        self._next_s = time.monotonic() + self._period_s
+        self._failing = False
         self._writer: threading.Thread | None = None
-        self._written: tuple[int, Path] | None = None
+        self._begun: _Begun | None = None
 
-    def maybe_begin(self, step: int, tree: Callable[[], dict[str, Any]]) -> None:
-        """Begin a checkpoint of the state at this boundary if the last one is getting old."""
-        if time.monotonic() < self._next_s or self._writer is not None or self._written is not None:
-            return
-        self._next_s = time.monotonic() + self._period_s
-        copy = map_tensors(tree(), lambda tensor: tensor.detach().cpu().clone())
-        self._writer = threading.Thread(target=self._write, args=(step, copy), name="offcut-checkpoint", daemon=True)
+    @property
+    def due(self) -> bool:
+        """Whether the last one is getting old: what the first member asks itself, and tells the others."""
+        busy = self._begun is not None or (self._writer is not None and self._writer.is_alive())
+        return not busy and time.monotonic() >= self._next_s
+
+    def begin(
+        self, step: int, epoch: int, workers: tuple[str, ...], rank: int, tree: Callable[[], dict[str, Any]]
+    ) -> None:
+        """All members of an epoch, at the same boundary: begin a checkpoint of its state."""
+        self._next_s = time.monotonic() + self._age_s / 2
+        if self._writer is not None and self._writer.is_alive():
+            return  # a slow disk: without this share the checkpoint is given up
+        part = shards.share(tree(), rank, len(workers))
+        directory = self._directory / f".step-{step:010d}.{epoch}"
+        if rank == 0:
+            self._begun = _Begun(step, directory, workers, part, time.monotonic())
+        self._writer = threading.Thread(
+            target=self._write, args=(step, directory, part), name="offcut-checkpoint", daemon=True
+        )
         self._writer.start()
 
     def publish(self, stable_step: int) -> None:
-        """Publish what has been written, if its step is stable by now."""
-        if self._writer is not None and not self._writer.is_alive():
-            self._writer = None
-        if self._writer is None and self._written is not None and self._written[0] <= stable_step:
-            self._publish(*self._written)
-            self._written = None
+        """Publish what all members have written, if its step is stable by now."""
+        begun = self._begun
+        if begun is None or begun.step > stable_step or (self._writer is not None and self._writer.is_alive()):
+            return
+        if shards.complete(begun.directory, len(begun.workers)):
+            self._begun = None
+            self._publish(begun.step, begun.directory, begun.part, len(begun.workers))
+        elif not begun.directory.exists():
+            self._begun = None  # a member could not write, and has said so
+        elif time.monotonic() - begun.since_s > max(_PATIENCE_S, _PATIENCE_AGES * self._age_s):
+            self._begun = None
+            self._problem(f"the checkpoint at step {begun.step} was given up: not every member has written its share")
+
+    def members_are(self, workers: tuple[str, ...]) -> None:
+        """A new epoch: the shares of members that are gone may never come."""
+        begun = self._begun
+        if begun is not None and not set(begun.workers) <= set(workers):
+            if shards.complete(begun.directory, len(begun.workers)):
+                return
+            self._begun = None
+            self._next_s = time.monotonic()
 
     def save_now(self, step: int, tree: dict[str, Any]) -> None:
-        """Write and publish at once: the last member goes, or the training has come to its end."""
-        self._write(step, tree)
-        if self._written is not None and self._written[0] == step:
-            self._publish(*self._written)
-            self._written = None
+        """Write and publish at once, alone: the last member goes, or the training has come to its end."""
+        part = shards.share(tree, 0, 1)
+        directory = self._directory / f".step-{step:010d}.now-{os.getpid()}"
+        if self._write(step, directory, part):
+            self._publish(step, directory, part, 1)
 
     def newest(self) -> dict[str, Any] | None:
         """The newest checkpoint that can be read, or None. Tells of those that cannot."""
         for path in sorted(self._published(), reverse=True):
             try:
-                return torch.load(path, weights_only=True, map_location="cpu")
+                return shards.read(path)
             except Exception as error:  # torch raises many kinds for a damaged file; the next older one may do
-                self._on_problem(f"the checkpoint {path.name} cannot be read ({error}); trying an older one")
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                self._on_problem(f"the checkpoint {path.name} cannot be read ({reason}); trying an older one")
         return None
 
     def _published(self) -> list[Path]:
@@ -84,26 +128,48 @@ class Checkpoints:
         found = ((path, _UNPUBLISHED.fullmatch(path.name)) for path in self._directory.iterdir())
         return [path for path, match in found if match and int(match[1]) < step]
 
-    def _write(self, step: int, tree: dict[str, Any]) -> None:
-        path = self._directory / f".step-{step:010d}.{os.getpid()}.{threading.get_ident()}"
+    def _write(self, step: int, directory: Path, part: shards.Share) -> bool:
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                torch.save(tree, file)
-                self._faults.at("writing", step=step)
-                file.flush()
-                os.fsync(file.fileno())
-            self._written = (step, path)
-        except (OSError, RuntimeError) as error:
-            self._on_problem(f"a checkpoint at step {step} could not be written: {error}")
-            with suppress(OSError):
-                path.unlink()
+            directory.mkdir(parents=True, exist_ok=True)
+            shards.write(directory, part, lambda: self._faults.at("writing", step=step, rank=part.rank))
+        except Exception as error:  # DCP wraps what the disk says in errors of many kinds
+            if directory.exists() or not self._directory.is_dir():
+                self._problem(f"a checkpoint at step {step} could not be written: {_cause(error)}")
+            # Whoever waits for this share sees by this that it does not come.
+            shutil.rmtree(directory, ignore_errors=True)
+            return False
+        return True
 
-    def _publish(self, step: int, path: Path) -> None:
-        self._faults.at("publishing", step=step)
+    def _publish(self, step: int, directory: Path, part: shards.Share, world: int) -> None:
+        self._faults.at("publishing", step=step, rank=part.rank)
         try:
-            path.replace(self._directory / f"step-{step:010d}.pt")
+            shards.finish(directory, part.metadata, world)
+            final = self._directory / f"step-{step:010d}"
+            if final.exists():  # the same state, by members of an earlier epoch
+                shutil.rmtree(directory)
+            else:
+                directory.rename(final)
             for old in [*sorted(self._published(), reverse=True)[KEEP:], *self._debris(step)]:
-                old.unlink(missing_ok=True)
-        except OSError as error:
-            self._on_problem(f"the checkpoint at step {step} could not be published: {error}")
+                # Out of sight first: what has the final name is whole.
+                gone = old.with_name(f".step-{0:010d}.{old.name}")
+                with suppress(FileNotFoundError):
+                    old.rename(gone)
+                    shutil.rmtree(gone, ignore_errors=True)
+        except Exception as error:
+            self._problem(f"the checkpoint at step {step} could not be published: {_cause(error)}")
+            return
+        if self._failing:
+            self._failing = False
+            self._on_problem(f"checkpoints can be written again: step {step}")
+
+    def _problem(self, text: str) -> None:
+        if not self._failing:
+            self._on_problem(text)
+        self._failing = True
+
+
+def _cause(error: BaseException) -> str:
+    """What the disk said, beneath what was made of it."""
+    while not isinstance(error, OSError) and (error.__cause__ or error.__context__) is not None:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    return str(error) or type(error).__name__

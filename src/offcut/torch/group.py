@@ -2,8 +2,8 @@
 
 Gloo notices a closed socket within some 30 ms, but a frozen peer only by its own time-out, and neither `abort()` nor
 `shutdown()` wakes work that is pending. So nothing here blocks inside gloo: a group is built in a thread of its own,
-work is waited for on a condition that a newer epoch notifies too, and a group that is left behind with work pending is
-kept until that work ends, for its destructor would block until then.
+beside the training under the epoch before; work is waited for on a condition that a newer epoch notifies too, and a
+group that is left behind with work pending is kept until that work ends, for its destructor would block until then.
 """
 
 from __future__ import annotations
@@ -98,11 +98,54 @@ def _peer_is_gone(error: RuntimeError) -> Abandoned:
     return Abandoned(f"a peer is gone: {str(error).splitlines()[0]}")
 
 
+class Forming:
+    """The members of an epoch find each other, in a thread of its own; `changed` is notified when that has ended."""
+
+    def __init__(self, membership: MembershipEpoch, rank: int, changed: threading.Condition) -> None:
+        self.membership = membership
+        self._rank = rank
+        self._changed = changed
+        self._outcome: dist.ProcessGroupGloo | Exception | None = None
+        threading.Thread(target=self._form, name="offcut-form", daemon=True).start()
+
+    def _form(self) -> None:
+        membership = self.membership
+        try:
+            # A store client of its own: a get that waits for a dead peer holds the client's lock.
+            host, _, port = membership.store.rpartition(":")
+            # A store that is gone refuses at once; its client would try again until the time-out.
+            socket.create_connection((host, int(port)), _FORMING.total_seconds()).close()
+            client = dist.TCPStore(host, int(port), is_master=False, timeout=_FORMING, wait_for_workers=False)
+            store = dist.PrefixStore(f"{membership.job}/{membership.epoch}", client)
+            self._outcome = dist.ProcessGroupGloo(store, self._rank, membership.world, _PENDING)
+        except Exception as error:  # whatever the store or gloo raise ends this attempt, nothing else
+            self._outcome = error
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, stale: Callable[[], bool]) -> dist.ProcessGroupGloo:
+        """The group, when all have found each other. Raises Abandoned if they do not, or once it is `stale`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._outcome is not None or stale())
+        if self._outcome is None:
+            raise Abandoned("a newer epoch came while this one was forming")
+        if isinstance(self._outcome, Exception):
+            raise Abandoned(f"the members did not find each other: {self._outcome}")
+        return self._outcome
+
+
 class Group:
     """Collectives among the members of one epoch. All calls raise Abandoned when the epoch cannot go on."""
 
-    def __init__(self, membership: MembershipEpoch, rank: int, changed: threading.Condition, stale: Callable[[], bool]):
-        """Join the other members; returns when all have found each other."""
+    def __init__(
+        self,
+        membership: MembershipEpoch,
+        rank: int,
+        changed: threading.Condition,
+        stale: Callable[[], bool],
+        forming: Forming | None = None,
+    ) -> None:
+        """Join the other members, if need be beginning now; returns when all have found each other."""
         self.membership = membership
         self.rank = rank
         self.world = membership.world
@@ -113,33 +156,7 @@ class Group:
         self._within: list[Group] = []
         self._gloo: dist.ProcessGroupGloo | None = None
         if self.world > 1:
-            self._gloo = self._form()
-
-    def _form(self) -> dist.ProcessGroupGloo:
-        outcome: list[dist.ProcessGroupGloo | Exception] = []
-
-        def form() -> None:
-            try:
-                # A store client of its own: a get that waits for a dead peer holds the client's lock.
-                host, _, port = self.membership.store.rpartition(":")
-                # A store that is gone refuses at once; its client would try again until the time-out.
-                socket.create_connection((host, int(port)), _FORMING.total_seconds()).close()
-                client = dist.TCPStore(host, int(port), is_master=False, timeout=_FORMING, wait_for_workers=False)
-                store = dist.PrefixStore(f"{self.membership.job}/{self.membership.epoch}", client)
-                outcome.append(dist.ProcessGroupGloo(store, self.rank, self.world, _PENDING))
-            except Exception as error:  # whatever the store or gloo raise ends this attempt, nothing else
-                outcome.append(error)
-            with self._changed:
-                self._changed.notify_all()
-
-        threading.Thread(target=form, name="offcut-form", daemon=True).start()
-        with self._changed:
-            self._changed.wait_for(lambda: bool(outcome) or self.stale())
-        if not outcome:
-            raise Abandoned("a newer epoch came while this one was forming")
-        if isinstance(outcome[0], Exception):
-            raise Abandoned(f"the members did not find each other: {outcome[0]}")
-        return outcome[0]
+            self._gloo = (forming or Forming(membership, rank, changed)).wait(stale)
 
     def _start(self, start: Callable[[], dist.Work], *, watched: bool = False) -> Pending:
         try:

@@ -48,6 +48,8 @@ class AgentLink:
         self._leave_by: float | None = None
         #: Called in the reading thread when the worker is told to leave, with the instant by which it must be gone.
         self.on_leave: Callable[[float], None] | None = None
+        #: Called in the reading thread with every newer epoch, before it is anyone's newest.
+        self.on_epoch: Callable[[MembershipEpoch], None] | None = None
         self._line = Line.connect(path)
         self._beat: dict[str, Any] = {}
         #: Since when the script has not come back to its session; None while the session has the word.
@@ -123,7 +125,7 @@ class AgentLink:
                 if message["abort"]:
                     self._aborting = max(self._aborting, message["epoch"])
                 if self._newest is None or message["epoch"] > self._newest.epoch:
-                    self._newest = MembershipEpoch(
+                    newest = MembershipEpoch(
                         epoch=message["epoch"],
                         workers=tuple(
                             worker_name(member["node"], member["incarnation"], rank)
@@ -134,6 +136,9 @@ class AgentLink:
                         job=message["job"],
                         departing=bool(message["departing"]),
                     )
+                    if self.on_epoch is not None:
+                        self.on_epoch(newest)
+                    self._newest = newest
             elif message["kind"] == "leave":
                 self._leave_by = time.monotonic() + message["limit_s"]
             self.changed.notify_all()

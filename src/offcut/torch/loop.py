@@ -100,8 +100,12 @@ class Loop(ABC):
         """The training's fingerprint, once a step has been done."""
 
     @abstractmethod
+    def _begin_checkpoint(self, group: Group) -> None:
+        """Begin a checkpoint at this boundary, as all members of `group` do."""
+
+    @abstractmethod
     def _keep(self) -> None:
-        """At a boundary: see to checkpoints."""
+        """Publish the checkpoint that has been written, if its step is stable."""
 
     @abstractmethod
     def _keep_last(self, group: Group) -> None:
@@ -243,6 +247,8 @@ class Loop(ABC):
     def _move_on(self) -> None:
         seat, tally, applied = self._seat, self._tally, self._applied
         self._applied = False
+        if applied and tally is not None and seat.group is not None and tally.save and not tally.leaving:
+            self._begin_checkpoint(seat.group)
         if seat.group is None:
             self._pace.interrupt()
             seat.enter_next()

@@ -18,6 +18,8 @@ class Tally:
     loss: float
     #: Some member has seen a newer epoch: all switch at this boundary.
     switch: bool
+    #: All begin a checkpoint at this boundary.
+    save: bool
     #: Which ranks leave at this boundary.
     leaving: tuple[int, ...]
     #: The weighted sum of the buffers' changes, float64 [n].
@@ -78,24 +80,28 @@ class Reducer:
 class Rider:
     """The few numbers that ride on every step's reduce, and the changes of the model's buffers."""
 
-    def __init__(self, group: Group, *, loss: float, switch: bool, leaving: bool, changes: torch.Tensor) -> None:
+    def __init__(
+        self, group: Group, *, loss: float, switch: bool, save: bool, leaving: bool, changes: torch.Tensor
+    ) -> None:
         self._world = group.world
-        self._numbers = torch.zeros(2 + group.world + changes.numel(), dtype=torch.float64)
+        self._numbers = torch.zeros(3 + group.world + changes.numel(), dtype=torch.float64)
         self._numbers[0] = loss
         self._numbers[1] = float(switch)
-        self._numbers[2 + group.rank] = float(leaving)
-        self._numbers[2 + group.world :] = changes
+        self._numbers[2] = float(save)
+        self._numbers[3 + group.rank] = float(leaving)
+        self._numbers[3 + group.world :] = changes
 
     def start(self, group: Group) -> Pending:
         return group.start_all_reduce(self._numbers)
 
     def tally(self) -> Tally:
         """What it says once the sum is there."""
-        end = 2 + self._world
+        end = 3 + self._world
         numbers = self._numbers[:end].tolist()
         return Tally(
             loss=numbers[0],
             switch=numbers[1] > 0,
-            leaving=tuple(rank for rank in range(self._world) if numbers[2 + rank] > 0),
+            save=numbers[2] > 0,
+            leaving=tuple(rank for rank in range(self._world) if numbers[3 + rank] > 0),
             changes=self._numbers[end:],
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from offcut.torch.checkpoint import Checkpoints
 from offcut.torch.faults import Faults
-from offcut.torch.group import Abandoned, Group
+from offcut.torch.group import Abandoned, Forming, Group
 from offcut.torch.link import AgentLink, MembershipEpoch
 from offcut.torch.state import TrainingState
 from offcut.torch.transfer import give, receive, rounds
@@ -63,7 +63,10 @@ class Seat:
         self._has_state = False
         #: The last epoch that held: its members have the state.
         self._formed: MembershipEpoch | None = None
+        #: The members of the newest epoch find each other while the one before is still trained under.
+        self._forming: Forming | None = None
         link.on_leave = self._leave_in_time
+        link.on_epoch = self._begin_forming
 
     @property
     def taken(self) -> bool:
@@ -122,14 +125,23 @@ class Seat:
             if old is not None:
                 old.leave()
             self.group, self._formed = group, newest
+            self._checkpoints.members_are(newest.workers)
             return
+
+    def _begin_forming(self, newest: MembershipEpoch) -> None:
+        workers = newest.workers
+        if len(workers) > 1 and self._link.worker in workers:
+            self._forming = Forming(newest, workers.index(self._link.worker), self._link.changed)
 
     def _form(self, newest: MembershipEpoch) -> Group:
         link, rank = self._link, newest.workers.index(self._link.worker)
         here = {"step": self._state.step, "rank": rank, "epoch": newest.epoch}
         if self._faults.at("forming", **here):
             raise Abandoned("injected while forming")
-        group = Group(newest, rank, link.changed, lambda: link.newer_than(newest.epoch))
+        forming = self._forming
+        if newest.world > 1 and (forming is None or forming.membership is not newest):
+            raise Abandoned("a newer epoch came before this one was formed")
+        group = Group(newest, rank, link.changed, lambda: link.newer_than(newest.epoch), forming)
         try:
             self._synchronise(group)
             if self._faults.at("formed", **here):

@@ -140,7 +140,8 @@ class Session(Loop):
         self._script_runs(False)
         self._pace.reduce_begins()
         try:
-            tally = work.reduce(group, work.rest, switch=seat.newer, leaving=seat.leaving)
+            save = self._checkpoints is not None and group.rank == 0 and self._checkpoints.due
+            tally = work.reduce(group, work.rest, switch=seat.newer, save=save, leaving=seat.leaving)
         except Abandoned as reason:
             self._pace.interrupt()
             seat.abandon(str(reason))
@@ -172,7 +173,7 @@ class Session(Loop):
         self._pace.reduce_begins()
         try:
             # All switch after whole steps only.
-            work.reduce(group, [optimizer], switch=False, leaving=False)
+            work.reduce(group, [optimizer], switch=False, save=False, leaving=False)
         except Abandoned as reason:
             self._pace.interrupt()
             self._seat.abandon(str(reason))
@@ -211,11 +212,16 @@ class Session(Loop):
     def _look_at(self) -> str:
         return fingerprint(self.model, self._policy, self._data)
 
+    def _begin_checkpoint(self, group: Group) -> None:
+        if self._checkpoints is not None:
+            membership = group.membership
+            self._checkpoints.begin(
+                self._state.step, membership.epoch, membership.workers, group.rank, self._state.tree
+            )
+
     def _keep(self) -> None:
-        assert self._checkpoints is not None
-        self._checkpoints.publish(self._stable_step)
-        if self.rank == 0:
-            self._checkpoints.maybe_begin(self._state.step, self._state.tree)
+        if self._checkpoints is not None:
+            self._checkpoints.publish(self._stable_step)
 
     def _keep_last(self, group: Group) -> None:
         assert self._checkpoints is not None

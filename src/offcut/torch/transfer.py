@@ -1,19 +1,17 @@
 """Moving a training state from members that have it to those that lack it.
 
-The state goes as a skeleton (the tree with its tensors emptied, written by torch.save and read back with
-`weights_only`, which builds containers and tensors and nothing else) and then the tensors' bytes in chunks.
+The state goes as a skeleton and then its tensors' bytes in chunks.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from offcut.torch.group import Group
-from offcut.torch.state import map_tensors
+from offcut.torch.skeleton import put_together, take_apart
 
 #: Bytes per message: large enough for bandwidth, small enough to have the next one under way.
 CHUNK_BYTES = 8 << 20
@@ -42,19 +40,11 @@ def rounds(steps: list[int]) -> list[list[tuple[int, int]]]:
 
 def give(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object] = lambda: None) -> None:
     """Send `tree` to one member; `visit` is called before every chunk. Raises Abandoned."""
-    tensors: list[torch.Tensor] = []
-
-    def empty(tensor: torch.Tensor) -> torch.Tensor:
-        tensors.append(tensor.detach())
-        return torch.empty(0, dtype=tensor.dtype)
-
-    skeleton = io.BytesIO()
-    torch.save({"tree": map_tensors(tree, empty), "shapes": [tuple(t.shape) for t in tensors]}, skeleton)
-    head = torch.frombuffer(bytearray(skeleton.getvalue()), dtype=torch.uint8)
+    head, tensors = take_apart(tree)
     group.wait(group.send(torch.tensor([head.numel()]), to))
     group.wait(group.send(head, to))
     under_way = None
-    for chunk in _chunks(tensors):
+    for chunk in _chunks(list(tensors.values())):
         visit()
         work = group.send(chunk, to)
         if under_way is not None:
@@ -70,16 +60,13 @@ def receive(group: Group, source: int, visit: Callable[[], object] = lambda: Non
     group.receive(size, source)
     head = torch.empty(int(size), dtype=torch.uint8)
     group.receive(head, source)
-    saved = torch.load(io.BytesIO(head.numpy().tobytes()), weights_only=True)
-    shapes = iter(saved["shapes"])
     tensors: list[torch.Tensor] = []
 
-    def fill(tensor: torch.Tensor) -> torch.Tensor:
-        full = torch.empty(next(shapes), dtype=tensor.dtype)
-        tensors.append(full)
-        return full
+    def make_room(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        tensors.append(torch.empty(shape, dtype=dtype))
+        return tensors[-1]
 
-    tree = map_tensors(saved["tree"], fill)
+    tree = put_together(head, make_room)
     views = [_bytes(tensor) for tensor in tensors]
     for plan in _plan([view.numel() for view in views]):
         visit()

@@ -159,13 +159,20 @@ class Work:
                 next_step="Use it without max_local_batch and virtual_shards.",
             )
 
-    def reduce(self, group: Group, optimizers: list[torch.optim.Optimizer], *, switch: bool, leaving: bool) -> Tally:
+    def reduce(
+        self, group: Group, optimizers: list[torch.optim.Optimizer], *, switch: bool, save: bool, leaving: bool
+    ) -> Tally:
         """Sum gradients and what rides along over the members. Raises Abandoned when the epoch cannot go on."""
         try:
             if self._visit("before-reduce"):
                 raise Abandoned("injected before the reduce")
             rider = Rider(
-                group, loss=self._loss_sum, switch=switch, leaving=leaving, changes=self._state.buffers.changes
+                group,
+                loss=self._loss_sum,
+                switch=switch,
+                save=save,
+                leaving=leaving,
+                changes=self._state.buffers.changes,
             )
             under_way = [work for item in optimizers for work in self._reducers[id(item)].start(group)]
             under_way.append(rider.start(group))

@@ -29,6 +29,8 @@ from offcut.wire.forkserver import Forked
 #: With no controller attached for this long, the daemon takes everything down and ends.
 LINGER_S = 600.0
 _IMPORT_PATIENCE_S = 60.0
+#: From SIGTERM to SIGKILL for a node that is released: an agent needs a second (Slurm's KillWait is 30).
+_KILL_WAIT_S = 5.0
 
 
 class _Node:
@@ -240,6 +242,13 @@ class Daemon:
             node.released = True
             if node.agent is not None:
                 node.agent.signal(signal.SIGTERM)
+                self._spawn(self._end(node, node.pilot))
+
+    async def _end(self, node: _Node, pilot: int) -> None:
+        """What was told to go and does not (it is frozen) is killed, as a batch system does with a cancelled job."""
+        await asyncio.sleep(_KILL_WAIT_S)
+        if node.pilot == pilot and node.agent is not None:
+            node.agent.kill()
 
     # -- connections ------------------------------------------------------------------------------------------------
 

@@ -81,8 +81,6 @@ class PipelineSession(Loop):
         self._parts: Parts | None = None
         #: A batch has been given to the loop and had no step() yet.
         self._open = False
-        #: A checkpoint is to be begun at the coming boundary, as all members know.
-        self._due = False
         super().__init__(self._placed, sampler)
         self._fingerprint = whole
         if self._link is None:
@@ -127,7 +125,7 @@ class PipelineSession(Loop):
                 group,
                 switch=seat.newer,
                 leaving=seat.leaving,
-                due=group.rank == 0 and self._parts is not None and self._parts.due,
+                save=group.rank == 0 and self._parts is not None and self._parts.due,
             )
         except Abandoned as reason:
             self._pace.interrupt()
@@ -141,11 +139,8 @@ class PipelineSession(Loop):
         self._pace.reduce_ends()
         # Every member has applied the step before this one, or it could not have taken part in this vote.
         self._note_stable()
-        due, norm_squared = tally.changes.tolist()
-        work.apply(norm_squared)
+        work.apply(float(tally.changes[0]))
         self._tally, self._applied = tally, True
-        # At a boundary after which the members are others, parts of one checkpoint would not meet.
-        self._due = due > 0 and not tally.switch and not tally.leaving
         if group.world == 1:
             self._note_stable()
         if self._records is not None:
@@ -182,14 +177,15 @@ class PipelineSession(Loop):
     def _look_at(self) -> str:
         return self._fingerprint
 
+    def _begin_checkpoint(self, group: Group) -> None:
+        if self._parts is not None:
+            self._parts.begin(self._placed.step, self._mine)
+
     def _keep(self) -> None:
         parts, state = self._parts, self._placed
         assert parts is not None
         if state.step < self._stable_step:
             self._note_stable()  # all members have gone back to a checkpoint
-        if self._due:
-            parts.begin(state.step, self._mine)
-        self._due = False
         if self.rank == 0:
             parts.publish(self._stable_step)
 

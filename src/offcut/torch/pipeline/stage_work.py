@@ -176,10 +176,10 @@ class StageWork:
         kept = {id(b): self._state.buffers.kept[name] for name, b in self._state.model.named_buffers()}
         return [(b, kept[id(b)]) for b in self._state.buffers_in(layers)]
 
-    def vote(self, group: Group, *, switch: bool, leaving: bool, due: bool) -> Tally:
+    def vote(self, group: Group, *, switch: bool, leaving: bool, save: bool) -> Tally:
         """Whether all members have the step's gradients; what rides along. Raises Abandoned.
 
-        `tally.changes` is (members for which a checkpoint is due, the square of the gradient's norm).
+        `tally.changes` is the square of the gradient's norm.
         """
         mine = sum(float(p.grad.double().square().sum()) for p in self._state.parameters(self.owned))
         if self._visit("before-reduce"):
@@ -188,8 +188,9 @@ class StageWork:
             group,
             loss=self._loss,
             switch=switch,
+            save=save,
             leaving=leaving,
-            changes=torch.tensor([float(due), mine], dtype=torch.float64),
+            changes=torch.tensor([mine], dtype=torch.float64),
         )
         pending = rider.start(group)
         if self._visit("inside-reduce"):

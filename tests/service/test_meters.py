@@ -1,0 +1,85 @@
+"""What agents report of epochs becomes events; what cannot be used is said once."""
+
+from __future__ import annotations
+
+from offcut.control import Settings, State, step
+from offcut.model import Allocation, Job, Sizes
+from offcut.model import events as ev
+from offcut.service.meters import Meters
+from offcut.wire import messages
+
+
+def training(nodes: int = 3, **settings) -> State:
+    """Job `a` trains on this many nodes, in epoch 1."""
+    state = State(settings=Settings(**settings))
+    names = tuple(f"n{i}" for i in range(1, nodes + 1))
+    job = Job(id="a", name="a", command=("train.py",), sizes=Sizes.parse(f"1:{nodes}"))
+    step(state, ev.JobSubmitted(time_s=0.0, job=job))
+    step(state, ev.NodesChanged(time_s=0.0, offered=tuple(ev.Offer(name) for name in names)))
+    step(state, ev.Solved(time_s=0.0, version=state.version, allocation=Allocation(nodes={"a": nodes})))
+    step(state, ev.NodesBooted(time_s=1.0, nodes=names))
+    members = tuple(state.nodes[name].member for name in names)
+    step(state, ev.WorkersReady(time_s=2.0, job="a", members=members))
+    step(state, ev.EpochFormed(time_s=2.0, job="a", epoch=1, took_s=0.1, step=1))
+    assert state.jobs["a"].size == nodes
+    return state
+
+
+def report(meters: Meters, count: int, *, pace_s: float = 0.2, samples: int = 32, epoch: int = 1) -> list[ev.Event]:
+    return [
+        event
+        for i in range(count)
+        for event in meters.progress(
+            2.0 + i * pace_s,
+            messages.Progress(job="a", epoch=epoch, step=i, samples=samples * i, clock_s=50.0 + i * pace_s),
+        )
+    ]
+
+
+def test_a_steady_epoch_is_measured():
+    meters = Meters(training())
+    (measured,) = report(meters, 40)
+    assert isinstance(measured, ev.JobMeasured)
+    assert (measured.epoch, measured.size, round(measured.rate)) == (1, 3, 160)
+    assert measured.slow_node == ""
+
+
+def test_reports_of_another_epoch_or_job_are_of_no_interest():
+    meters = Meters(training())
+    assert report(meters, 40, epoch=7) == []
+    assert list(meters.progress(0.0, messages.Progress(job="b", epoch=1, step=1, samples=1, clock_s=1.0))) == []
+
+
+def test_where_nobody_learns_nothing_is_measured():
+    assert report(Meters(training(profiler="amdahl")), 40) == []
+
+
+def test_a_script_that_trains_no_samples_is_told_of_once():
+    found = report(Meters(training()), 80, samples=0)
+    assert [event.text for event in found if isinstance(event, ev.JobNoted)] == [
+        "its steps train no samples: its curve cannot be learnt from that"
+    ]
+    assert len(found) == 1
+
+
+def test_a_job_that_says_nothing_is_told_of_once():
+    state = training()
+    meters = Meters(state)
+    assert list(meters.silent(10.0)) == []
+    assert list(meters.silent(60.0)) == []
+    found = [*meters.silent(80.0), *meters.silent(90.0)]
+    assert [event.text for event in found] == ["it has reported no step for 60 s: how it scales cannot be learnt"]
+
+
+def test_a_slow_node_is_named_and_what_is_measured_meanwhile_says_so():
+    meters = Meters(training())
+    told = [
+        event
+        for i in range(4)
+        for node, own_s in (("n1", 0.05), ("n2", 0.05), ("n3", 0.09))
+        for event in meters.pace(3.0 + i, node, messages.Pace(job="a", incarnation=1, epoch=1, own_step_s=own_s))
+    ]
+    assert [event.job for event in told] == ["a", "n3"]
+    assert "n3 is slow: it works 1.8 times as long" in told[0].text
+    (measured,) = report(meters, 40)
+    assert measured.slow_node == "n3"
