@@ -48,6 +48,9 @@ class Alone:
     def enter_next(self, gone: Sequence[int] = ()) -> None:
         raise AssertionError("a script that runs alone has no next epoch")
 
+    def switch(self, leaving: Sequence[int]) -> None:
+        raise AssertionError("a script that runs alone has no next epoch")
+
 
 class Seat:
     """Belongs to the training thread; `changing` is held by it whenever the state is not that of a boundary."""
@@ -95,6 +98,13 @@ class Seat:
         if group is not None:
             group.leave()
             self._link.send("broken", epoch=group.membership.epoch, detail=reason)
+
+    def switch(self, leaving: Sequence[int]) -> None:
+        """At a boundary after which all members go their ways, the ranks `leaving` for good. Raises Left."""
+        assert self.group is not None
+        if self.group.rank in leaving:
+            self.leave(save=len(leaving) == self.group.world and self.group.rank == 0)
+        self.enter_next(leaving)
 
     def enter_next(self, gone: Sequence[int] = ()) -> None:
         """Take part in the newest epoch, again and again until one holds; leave where this worker is in none.
