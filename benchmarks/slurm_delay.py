@@ -284,8 +284,9 @@ def report(
     b_a = [harvested - (first + second) / 2 for first, second, harvested in pairs]
     long = told["long"]
     base = long["idle"] - long["boots"]
-    # Noise has no direction: its size is that of the differences either way.
-    noise = [abs(value) for value in a_a]
+    # Which of the two came first means nothing: noise is the difference taken both ways.
+    both_ways = [*a_a, *(-value for value in a_a)]
+    size = [abs(value) for value in a_a]
     return {
         "machine": machine,
         "log": given.log.name,
@@ -297,7 +298,7 @@ def report(
             for i, (job, (a, a2, b)) in enumerate(zip(jobs, pairs, strict=True))
         ],
         "node_seconds": {"all": told["all"], "long": long},
-        "noise": {"p50_s": quantile(noise, 0.5), "p99_s": quantile(noise, 0.99)},
+        "noise": {"p50_s": quantile(size, 0.5), "p99_s": quantile(both_ways, 0.99)},
         "summary": {
             "added_delay_p50_s": quantile(b_a, 0.5),
             "added_delay_p99_s": quantile(b_a, 0.99),
