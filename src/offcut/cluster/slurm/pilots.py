@@ -65,6 +65,8 @@ class PilotPlan:
             "nodes": "1",
             "ntasks": "1",
             "time": str(int(limit_s // 60)),
+            # What crashes there leaves its traces there, and not where the controller was started.
+            "chdir": str(self.logs),
             "output": str(self.logs / "%j.log"),
             "account": site.account,
             "qos": site.qos,

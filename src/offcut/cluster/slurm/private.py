@@ -182,7 +182,14 @@ class PrivateSlurm:
     def run(self, *command: str, stdin: str = "", limit_s: float = 30.0) -> str:
         """A command against this cluster; its output. ClusterError with what it said if it fails."""
         done = subprocess.run(
-            command, input=stdin, env=self.env, capture_output=True, text=True, timeout=limit_s, check=False
+            command,
+            input=stdin,
+            env=self.env,
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
         )
         if done.returncode:
             raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
@@ -230,6 +237,7 @@ class PrivateSlurm:
             self._daemons[name] = subprocess.Popen(
                 argv,
                 env={**self.env, "OMP_NUM_THREADS": "1"},
+                cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
