@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from offcut.torch.fingerprint import fingerprint
@@ -42,13 +43,13 @@ def test_structure_batch_and_input_do():
 
 def test_only_the_time_between_reduces_is_work():
     pace = Pace()
-    pace.reduce_begins()
-    assert pace.own_s == 0.0, "nobody knows when the first step began"
-    pace.reduce_ends()
-    pace.reduce_begins()
-    worked_s = pace.own_s
+    with pace:
+        assert pace.own_s == 0.0, "nobody knows when the first step began"
+    with pace:
+        worked_s = pace.own_s
     assert worked_s > 0
-    pace.reduce_ends()
-    pace.interrupt()
-    pace.reduce_begins()
-    assert pace.own_s == worked_s, "a new epoch is no work"
+    with pytest.raises(ValueError, match="a peer is gone"), pace:
+        raise ValueError("a peer is gone")
+    worked_s = pace.own_s
+    with pace:
+        assert pace.own_s == worked_s, "a new epoch is no work"

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from offcut.advisor import load
 from offcut.cluster.slurm.site import SlurmSite, make_site
 from offcut.control import Settings
 from offcut.errors import InputError
@@ -37,6 +38,10 @@ def read_settings(path: Path | None, **given: Any) -> Settings:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
         raise InputError(f"{where}: settings.{field}: {first['msg']} (given: {first['input']!r}).") from None
+    try:
+        load(settings.profiler)
+    except InputError as error:
+        raise InputError(f"{where}: settings.profiler: {error.what}", next_step=error.next_step) from None
     if settings.horizon_s <= 0:
         raise InputError(f"{where}: settings.horizon_s: {settings.horizon_s} is not positive.")
     return settings
