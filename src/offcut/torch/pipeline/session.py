@@ -120,13 +120,13 @@ class PipelineSession(Loop):
             work.compute(group)
             # From here until the next boundary the state is not the last boundary's, or may not be.
             self._changing.acquire()
-            self._pace.reduce_begins()
-            tally = work.vote(
-                group,
-                switch=seat.newer,
-                leaving=seat.leaving,
-                save=group.rank == 0 and self._parts is not None and self._parts.due,
-            )
+            with self._pace:
+                tally = work.vote(
+                    group,
+                    switch=seat.newer,
+                    leaving=seat.leaving,
+                    save=group.rank == 0 and self._parts is not None and self._parts.due,
+                )
         except Abandoned as reason:
             self._pace.interrupt()
             work.fail()
@@ -136,7 +136,6 @@ class PipelineSession(Loop):
             return False
         finally:
             self._script_runs(True)
-        self._pace.reduce_ends()
         # Every member has applied the step before this one, or it could not have taken part in this vote.
         self._note_stable()
         work.apply(float(tally.changes[0]))
