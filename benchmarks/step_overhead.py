@@ -127,6 +127,7 @@ class Agent:
                     members=[{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in range(MEMBERS)],
                     store=self._store,
                     abort=False,
+                    departing=False,
                 )
 
 
