@@ -94,6 +94,12 @@ class Running:
         found: dict[str, Any] = wait_for(what, look, patience_s)
         return found
 
+    def until_ended(self, job: str) -> dict[str, Any]:
+        """Wait until the job is over and its workers are gone; how it is shown then."""
+        wait_for("its end", lambda: self.job(job)["state"] in ("failed", "cancelled", "finished"))
+        wait_for("its workers' end", lambda: not self.workers())
+        return self.job(job)
+
     def story(self, subject: str) -> list[str]:
         return [entry["text"] for entry in self.client.get(f"/v1/story/{subject}")]
 

@@ -92,6 +92,19 @@ def test_plain_ddp_script_resumes_where_it_was_told_to_go(printed: Callable[...,
     assert second.splitlines()[-1] == whole.splitlines()[-1]
 
 
+def test_pipeline_job_learns_alone_and_saves_the_whole_model(tmp_path: Path) -> None:
+    saved = tmp_path / "gpt.pt"
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "pipeline_gpt.py"), "--epochs", "1", "--lr", "0.01", "--out", str(saved)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert figure(done.stdout, r"loss ([\d.]+) after") < 3.5
+    assert torch.load(saved, weights_only=True)["0.letter.weight"].shape == (128, 32)
+
+
 def test_every_job_file_can_be_read() -> None:
     modes = {
         path.name: read_job_file(path).mode for path in EXAMPLES.glob("*.toml") if "offcut submit" in path.read_text()

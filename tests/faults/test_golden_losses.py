@@ -40,16 +40,23 @@ def undisturbed(directory: Path, *arguments: str) -> dict[int, StepHistory]:
 )
 def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, training: str) -> None:
     arguments = [training, "--epochs", "60", *(["--double"] if training in DOUBLE else [])]
-    # Slow while members come and go, however long they take to start, and quick afterwards. A part is one turn of the
-    # loop: with virtual shards a step has several.
     pace = tmp_path / "pace"
-    pace.write_text("0.04" if training in DOUBLE else "0.1")
+
+    def set_pace(turn_s: float) -> None:
+        """How long a turn of the loop takes; slow while a worker starts, however long that may take."""
+        new = tmp_path / "new"
+        new.write_text(str(turn_s))
+        new.replace(pace)
+
+    set_pace(0.02)
     cluster.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02", "n03"]})
     job = cluster.submit(SCRIPT, *arguments, "--pace-file", str(pace), sizes="1:3", max_failures=9)
 
     def further(size: int) -> None:
         """A few steps at this size."""
+        set_pace(0.5)
         shown = cluster.until(job, f"size {size}", lambda shown: shown["size"] == size)
+        set_pace(0.02)
         goal = max(shown["steps"], 1) + 3
         cluster.until(job, "more steps", lambda shown: shown["steps"] >= goal)
 
@@ -67,9 +74,7 @@ def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, train
             cluster.until(job, "its end noticed", lambda shown, before=before: shown["epoch"] > before)
             further(3)
         events += 8
-    quick = tmp_path / "quick"
-    quick.write_text("0")
-    quick.replace(pace)
+    set_pace(0.0)
     cluster.until(job, "the end", lambda shown: shown["state"] == "finished")
     steps = history(cluster.paths.job(job) / "records")
     reference = undisturbed(tmp_path, *arguments)

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from offcut.pipeline.plan import plan_from_json
+from offcut.pipeline.plan_set import read_plans
+
 HARDWARE = '[[device]]\nkind = "gpu"\ncount = 4\nmemory_gb = {}\n[link]\nbandwidth_gbit_s = 10\n'
 NODE = (
     "node{0} -- Linear -- forward_compute_time=1.0, backward_compute_time=2.0, "
@@ -40,7 +43,9 @@ def test_json_plan_file_and_figure(place: Path) -> None:
     assert document["curve"]["nodes"] == [0, 1, 2, 3, 4]
     best = document["sizes"][-1]["best"]
     assert best["step_s"] >= document["sizes"][-1]["bound_s"] > 0
-    assert json.loads((place / "plan.json").read_text())["format"] == "offcut-plan"
+    plans = read_plans(place / "plan.json")
+    assert plans.at(4) == plan_from_json(best)
+    assert plans.devices == tuple(sorted({size["best"]["devices"] for size in document["sizes"]}))
     assert (place / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 

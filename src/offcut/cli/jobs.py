@@ -27,6 +27,7 @@ def submit(
     max_failures: Annotated[int | None, typer.Option(help="Failures in a row that are forgiven.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE for its processes; repeatable.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Where it runs; default: here.")] = None,
+    plans: Annotated[Path | None, typer.Option(help="Of a pipeline job: what `offcut plan --save` wrote.")] = None,
     checkpoint_age: Annotated[float | None, typer.Option(help="At most so many seconds are redone.")] = None,
     step_records: Annotated[bool, typer.Option(help="Write down which samples every step used.")] = False,
     state: StateOption = None,
@@ -50,6 +51,7 @@ def submit(
         "max_failures": max_failures,
         "checkpoint_age_s": checkpoint_age,
         "step_records": step_records or None,
+        "plans": None if plans is None else str(plans.absolute()),
     }
     given = {field: value for field, value in given.items() if value is not None}
     if env:
@@ -58,14 +60,14 @@ def submit(
         if arguments:
             raise InputError(f"{what}: a job file has its own arguments.", next_step="Write them into its command.")
         base = read_job_file(what)
-        spec = parse_job(base.model_dump(exclude_none=True) | given, where="options")
+        spec = parse_job(base.model_dump(exclude_unset=True, exclude_none=True) | given, where="options")
     else:
         here = (workdir or Path.cwd()).absolute()
         command = [str(what.absolute()), *(arguments or [])]
         given = {"name": what.stem, **given, "command": command, "workdir": str(here)}
         spec = check_files(parse_job(given, where="options"), where="options")
     with client(state) as controller:
-        job = controller.post("/v1/jobs", spec.model_dump())
+        job = controller.post("/v1/jobs", spec.model_dump(exclude_unset=True))
     if json:
         print_json(job)
     else:

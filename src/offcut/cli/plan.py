@@ -30,7 +30,7 @@ def plan(
     ] = None,
     schedule: Annotated[list[str] | None, typer.Option(help="Only these schedules (may be repeated).")] = None,
     stages: Annotated[int | None, typer.Option(help="Only plans with this many stages.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the best plan of the largest size here (JSON).")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the plans of all sizes here (JSON), for a job.")] = None,
     figure: Annotated[
         Path | None, typer.Option(help="Write the timeline of the best plan of the largest size here (PNG).")
     ] = None,
@@ -43,6 +43,7 @@ def plan(
     from offcut.model import Sizes
     from offcut.pipeline.curve import planned_curve
     from offcut.pipeline.explore import Explorer
+    from offcut.pipeline.plan_set import plan_set
 
     sizes = Sizes.parse(devices)
     problem = _problem(
@@ -59,7 +60,7 @@ def plan(
     curve = planned_curve(findings)
     best = curve.plans[max(curve.plans)]
     if save is not None:
-        save.write_text(json.dumps(best.to_json(), indent=1) + "\n")
+        save.write_text(json.dumps(plan_set(curve.plans.values()).to_json(), indent=1) + "\n")
     if figure is not None:
         from offcut.report.pipeline import plan_figure
 

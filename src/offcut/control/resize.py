@@ -193,15 +193,24 @@ def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) 
     state.timers.pop(f"broken:{job.job.id}", None)
     for member in members:
         state.nodes[member.node].worker = "member"
-    turn.emit(SetEpoch, job=job.job.id, epoch=job.epoch, members=job.members, previous=previous, abort=abort)
     # Whoever was in and is not any more, though its node still is the job's, cannot serve the size: free the node.
     kept = {member.incarnation for member in members}
-    for member in previous:
-        if member.incarnation not in kept and is_member(state, job, member):
-            node = state.nodes[member.node]
-            turn.stop(job.job.id, member)
-            node.worker = "none"
-            detach(turn, job, node, gone=False)
+    out = [member for member in previous if member.incarnation not in kept]
+    unserving = [member for member in out if is_member(state, job, member)]
+    turn.emit(
+        SetEpoch,
+        job=job.job.id,
+        epoch=job.epoch,
+        members=job.members,
+        previous=previous,
+        abort=abort,
+        departing=tuple(unserving if abort else out),
+    )
+    for member in unserving:
+        node = state.nodes[member.node]
+        turn.stop(job.job.id, member)
+        node.worker = "none"
+        detach(turn, job, node, gone=False)
 
 
 def abandon_older(turn: Turn, job: JobState) -> None:

@@ -58,6 +58,8 @@ class SetEpoch(_Caused):
     previous: tuple[Member, ...]
     #: Some of `previous` are gone: do not wait for what is in flight with them.
     abort: bool
+    #: Those of `previous` that live and are left out: what only they have they write down before they leave.
+    departing: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

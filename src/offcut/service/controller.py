@@ -262,19 +262,31 @@ class Controller:
             self._unsent[effect.job] = effect
             return
         self._unsent.pop(effect.job, None)
-        message = self._epoch_message(job, effect.epoch, effect.members, abort=effect.abort)
+        message = self._epoch_message(job, effect.epoch, effect.members, abort=effect.abort, departing=effect.departing)
         for node in dict.fromkeys(member.node for member in (*effect.previous, *effect.members)):
             self.agents.send(node, message)
 
-    def _epoch_message(self, job: JobState, epoch: int, members: tuple[Member, ...], *, abort: bool) -> messages.Epoch:
+    def _epoch_message(
+        self,
+        job: JobState,
+        epoch: int,
+        members: tuple[Member, ...],
+        *,
+        abort: bool,
+        departing: tuple[Member, ...] = (),
+    ) -> messages.Epoch:
         ranks = job.job.ranks_per_node
+
+        def named(these: tuple[Member, ...]) -> tuple[messages.EpochMember, ...]:
+            return tuple(
+                messages.EpochMember(node=member.node, incarnation=member.incarnation, ranks=ranks) for member in these
+            )
+
         return messages.Epoch(
             job=job.job.id,
             epoch=epoch,
-            members=tuple(
-                messages.EpochMember(node=member.node, incarnation=member.incarnation, ranks=ranks)
-                for member in members
-            ),
+            members=named(members),
+            departing=named(departing),
             store=self._meeting_point(job, members),
             abort=abort,
         )

@@ -15,6 +15,7 @@ from offcut.model import Sizes, events
 from offcut.service import explain, views
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
+from offcut.service.planned import check_sizes, with_plans
 from offcut.store.journal import Journal
 from offcut.wire.jobspec import JobSpec
 
@@ -42,7 +43,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     @routes.post("/v1/jobs")
     async def _submit(spec: JobSpec) -> dict[str, Any]:
         job_id = f"{spec.name}-{len(controller.state.jobs) + 1}"
-        job = spec.to_job(job_id)
+        job = with_plans(spec).to_job(job_id)
         paths.job(job_id).mkdir(parents=True, exist_ok=True)
         controller.handle(events.JobSubmitted(time_s=time.time(), job=job))
         return views.job(controller, controller.state.jobs[job_id])
@@ -55,6 +56,8 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     async def _change(job: str, change: JobChange) -> dict[str, Any]:
         job_id = find(job)
         sizes = Sizes.parse(change.sizes) if change.sizes is not None else None
+        if sizes is not None:
+            check_sizes(controller.state.jobs[job_id].job, sizes)
         curve = controller.state.jobs[job_id].job.curve
         if sizes is not None and curve is not None and sizes.largest > curve.max_nodes:
             raise InputError(

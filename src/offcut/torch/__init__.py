@@ -1,6 +1,6 @@
 """What a training script imports: `from offcut.torch import Session`.
 
-- `session`: the contract with the user's script
+- `session`: the contract with the user's script; `loop`: what sessions of every kind share
 - `link`, `group`: the line to the agent, and one epoch's process group that can be walked away from
 - `reducer`, `sampler`, `batch`: gradients, which samples, and fetching them
 - `state`, `transfer`, `checkpoint`: what a training is, how it moves, and how it is kept

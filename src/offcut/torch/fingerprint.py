@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 
-from offcut.torch.policy import BatchPolicy
 
+def fingerprint(model: torch.nn.Module, policy: object, data: Any) -> str:
+    """16 hexadecimal digits.
 
-def fingerprint(model: torch.nn.Module, policy: BatchPolicy, data: Any) -> str:
-    """16 hexadecimal digits; `data` is a collated batch, whose first dimension is left out."""
+    `policy` has a repr that says how the work is shared out: a batch policy, or plans. `data` is a collated batch,
+    whose first dimension is left out.
+    """
     told = [f"{name}:{type(module).__name__}" for name, module in model.named_modules()]
     told += [f"{name}:{tuple(p.shape)}:{p.dtype}:{p.requires_grad}" for name, p in model.named_parameters()]
     told.append(repr(policy))

@@ -8,9 +8,10 @@ group that is left behind with work pending is kept until that work ends, for it
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
@@ -25,6 +26,33 @@ _PENDING = timedelta(hours=12)
 _FORMING = timedelta(seconds=60)
 
 _left_behind: list[Group] = []
+
+
+class _Watchers:
+    """Threads that wait for sends and receives: as many as wait at a time, used again and again."""
+
+    def __init__(self) -> None:
+        self._waits: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def run(self, wait: Callable[[], None]) -> None:
+        with self._lock:
+            start = self._idle == 0
+            self._idle -= not start
+        if start:
+            # A daemon: what waits for a frozen peer must not hold up the end of the process.
+            threading.Thread(target=self._serve, name="offcut-watch", daemon=True).start()
+        self._waits.put(wait)
+
+    def _serve(self) -> None:
+        while True:
+            self._waits.get()()
+            with self._lock:
+                self._idle += 1
+
+
+_watchers = _Watchers()
 
 
 class Abandoned(ResizeError):
@@ -43,7 +71,7 @@ class Pending:
         if work is None:
             return
         if watched:  # gloo has no futures for sends and receives, and they end only for one that waits
-            threading.Thread(target=self._finish, args=(work.wait,), name="offcut-watch", daemon=True).start()
+            _watchers.run(lambda: self._finish(work.wait))
         else:
             work.get_future().add_done_callback(lambda future: self._finish(future.value))
 
@@ -125,6 +153,7 @@ class Group:
         #: Whether to stop waiting; whoever forms the group may change it afterwards.
         self.stale = stale
         self._pending: list[Pending] = []
+        self._within: list[Group] = []
         self._gloo: dist.ProcessGroupGloo | None = None
         if self.world > 1:
             self._gloo = (forming or Forming(membership, rank, changed)).wait(stale)
@@ -167,22 +196,45 @@ class Group:
         self.wait(self.start_all_reduce(table))
         return table.tolist()
 
-    def send(self, tensor: torch.Tensor, to: int) -> Pending:
+    def send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> Pending:
         """Start sending a contiguous tensor; `wait` for it before changing the tensor."""
         gloo = self._gloo
         if gloo is None:
             raise ResizeError("a group of one has nobody to send to")
-        return self._start(lambda: gloo.send([tensor], to, 0), watched=True)
+        return self._start(lambda: gloo.send([tensor], to, tag), watched=True)
 
-    def receive(self, tensor: torch.Tensor, source: int) -> None:
-        """Fill `tensor` with what `source` sends."""
+    def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> Pending:
+        """Start filling `tensor` with what `source` sends under the same tag."""
         gloo = self._gloo
         if gloo is None:
             raise ResizeError("a group of one has nobody to receive from")
-        self.wait(self._start(lambda: gloo.recv([tensor], source, 0), watched=True))
+        return self._start(lambda: gloo.recv([tensor], source, tag), watched=True)
+
+    def receive(self, tensor: torch.Tensor, source: int) -> None:
+        """Fill `tensor` with what `source` sends."""
+        self.wait(self.start_receive(tensor, source))
+
+    def among(self, ranks: Sequence[int], name: str) -> Group:
+        """A group of some of the members, this one included: all of `ranks` call it, with the same `name`.
+
+        It ends with this one.
+        """
+        mine = self.membership
+        part = MembershipEpoch(
+            mine.epoch, tuple(mine.workers[rank] for rank in ranks), mine.store, f"{mine.job}/{name}"
+        )
+
+        def stale() -> bool:
+            return self.stale()  # which changes once the epoch has formed
+
+        self._within.append(Group(part, list(ranks).index(self.rank), self._changed, stale))
+        return self._within[-1]
 
     def leave(self) -> None:
         """Done with this group: let it go now, or when its pending work has ended."""
+        for part in self._within:
+            part.leave()
+        self._within.clear()
         _left_behind.append(self)
         for group in list(_left_behind):
             group._pending = [pending for pending in group._pending if not pending.done]

@@ -25,6 +25,8 @@ class MembershipEpoch:
     workers: tuple[str, ...]
     store: str
     job: str
+    #: Members of the epoch before it live, are left out, and write down what only they have.
+    departing: bool = False
 
     @property
     def world(self) -> int:
@@ -132,6 +134,7 @@ class AgentLink:
                         ),
                         store=message["store"],
                         job=message["job"],
+                        departing=bool(message["departing"]),
                     )
                     if self.on_epoch is not None:
                         self.on_epoch(newest)

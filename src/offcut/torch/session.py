@@ -1,16 +1,9 @@
-"""The one object between a training script and offcut.
-
-A *boundary* is the moment when the loop asks for its next batch: the last step has been applied and the script has done
-whatever it does after a step. Membership changes, state moves and workers leave at boundaries only; a step that failed
-because a peer died was never applied, and its batch comes again.
-"""
+"""The one object between a training script and offcut; `loop` says what a boundary is."""
 
 from __future__ import annotations
 
 import os
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,28 +11,26 @@ from typing import Any
 import torch
 
 from offcut.errors import InputError
-from offcut.torch.batch import Batch, Fetcher
+from offcut.torch.batch import Fetcher
 from offcut.torch.checkpoint import Checkpoints
-from offcut.torch.faults import Faults
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
 from offcut.torch.loader import AheadLoader, Loader
-from offcut.torch.pace import Pace
+from offcut.torch.loop import Loop
 from offcut.torch.policy import BatchPolicy
 from offcut.torch.rate import RateRule
 from offcut.torch.reducer import Tally
-from offcut.torch.sampler import Cursor, Sampler
-from offcut.torch.seat import Alone, Left, Seat
-from offcut.torch.state import Stateful, TrainingState, check_plain
+from offcut.torch.sampler import Sampler
+from offcut.torch.seat import Left, Seat
+from offcut.torch.state import TrainingState
 from offcut.torch.work import Work, parameters_of
-from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
-from offcut.wire.records import StepRecords
+from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_JOB_DIR
 
 __all__ = ["Left", "Session"]
 
 
-class Session:
+class Session(Loop):
     """Trains `model` on `dataset`, alone or as one of a job's members.
 
     Every update uses the gradient of the mean loss over `global_batch` samples, whatever the number of members, so the
@@ -101,35 +92,9 @@ class Session:
             scaler=scaler,
             visit=self._at,
         )
-        #: Held from applying a step until the next boundary is passed: outside it the state is that of a boundary.
-        self._changing = threading.Lock()
-        self._records: StepRecords | None = None
         self._checkpoints: Checkpoints | None = None
-        self._goal_samples: int | None = None
-        self._faults = Faults.from_environment()
-        self._link = AgentLink.from_environment()
-        self._configure(self._link.worker if self._link else "alone")
-        self._seat: Seat | Alone = Alone() if self._link is None else self._take_seat(self._link)
         self._policy = policy
-        self._pace = Pace()
-        self._fingerprint = ""
-        #: The part at hand.
-        self._data: Any = None
-        #: Of the last applied step, and whether a boundary has followed it.
-        self._tally: Tally | None = None
-        self._applied = False
-        self._stable_step = 0
-        self._stable_samples = 0
-        self._stable_clock_s = 0.0
-        self._announced = -1
-        self._goal_reached = False
-
-    def _configure(self, worker: str) -> None:
-        """What the job asks for by environment; a script that runs alone may be asked the same, for comparison."""
-        goal = os.environ.get(ENV_GOAL)
-        self._goal_samples = int(goal) if goal else None
-        if os.environ.get(ENV_RECORDS):
-            self._records = StepRecords(Path(os.environ[ENV_JOB_DIR]) / "records", worker)
+        super().__init__(self._state, self._sampler)
 
     def _take_seat(self, link: AgentLink) -> Seat:
         self._checkpoints = Checkpoints(
@@ -146,64 +111,11 @@ class Session:
     def model(self) -> torch.nn.Module:
         return self._state.model
 
-    @property
-    def rank(self) -> int:
-        """This member's number in the current epoch; changes with it."""
-        return self._seat.group.rank if self._seat.group else 0
-
-    @property
-    def world(self) -> int:
-        """How many members (ranks) the current epoch has; changes with it."""
-        return self._seat.group.world if self._seat.group else 1
-
-    @property
-    def steps(self) -> int:
-        """How many steps have been applied since the job began, restarts and resizes included."""
-        return self._state.step
-
-    @property
-    def loss(self) -> float:
-        """Mean loss over the last applied step's global batch."""
-        return self._tally.loss if self._tally else float("nan")
-
-    def register(self, item: Stateful) -> None:
-        """Make anything with `state_dict` and `load_state_dict` (a scheduler, an average of weights) part of the state.
-
-        Register the same objects in the same order in every run, before the first batch.
-        """
-        if not (hasattr(item, "state_dict") and hasattr(item, "load_state_dict")):
-            raise InputError(
-                f"Session: register() was given an object of the type {type(item).__name__}, which has no state.",
-                next_step="It needs state_dict() and load_state_dict().",
-            )
-        self._state.registered.append(item)
-
-    def __enter__(self) -> Session:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._finish()
+        super().__exit__(kind, error, trace)
         self._loader.close()
-
-    def epochs(self, count: int) -> Iterator[Iterator[Batch]]:
-        """The data epochs that are left of `count`, each an iterator of this member's parts of its global batches.
-
-        A worker that joins a running job begins in the middle of the epoch that the others are in.
-        """
-        check_plain(self._state.tree(), "the state")
-        if not self._seat.taken:
-            self._seat.enter_next()
-        state = self._state
-        while state.cursor.epoch < count and not self._goal_reached:
-            epoch = state.cursor.epoch
-            yield self._batches(epoch)
-            self._work.drop()
-            # Leaving the inner loop early ends the epoch; a state that was received may be in the next one already.
-            if state.cursor.epoch == epoch and not self._goal_reached:
-                state.cursor = Cursor(epoch + 1, 0)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Accumulate the gradient of `loss`, the mean over (a portion of) this part.
@@ -269,44 +181,6 @@ class Session:
             work.update(group, [optimizer])
         return True
 
-    def once(self) -> bool:
-        """True on one member: for what must happen once, such as evaluating, logging or saving the model."""
-        return self.rank == 0
-
-    # -- a step ---------------------------------------------------------------------------------------------------
-
-    def _at(self, point: str) -> bool:
-        """A point at which tests let something go wrong."""
-        group = self._seat.group
-        epoch = group.membership.epoch if group is not None else 0
-        return self._faults.at(point, step=self._state.step, rank=self.rank, epoch=epoch)
-
-    def _script_runs(self, runs: bool) -> None:
-        """Whether the script has the word, or this session: the agent ends a script that keeps it for too long."""
-        if self._link is not None:
-            self._link.script_since_s = time.monotonic() if runs else None
-
-    def _group(self) -> Group:
-        assert self._seat.group is not None
-        return self._seat.group
-
-    def _batches(self, epoch: int) -> Iterator[Batch]:
-        state, work = self._state, self._work
-        while True:
-            self._script_runs(False)
-            if not work.more_parts:
-                self._boundary()
-                if state.cursor.epoch != epoch or self._sampler.done(state.cursor):
-                    return
-                if self._goal_samples is not None and state.samples >= self._goal_samples:
-                    self._goal_reached = True
-                    return
-                self._begin_step(self._group())
-            part = work.next_part(self._group())
-            self._data = part.data
-            self._script_runs(True)
-            yield part
-
     def _begin_step(self, group: Group) -> None:
         state = self._state
         mine = self._work.begin(group)
@@ -331,56 +205,8 @@ class Session:
         self._report(group)
         self._at("after-update")
 
-    def _note_stable(self) -> None:
-        self._stable_step, self._stable_samples = self._state.step, self._state.samples
-        self._stable_clock_s = time.monotonic()
-
-    def _report(self, group: Group) -> None:
-        link, epoch = self._link, group.membership.epoch
-        if link is None:
-            return
-        link.progress(
-            epoch=epoch,
-            step=self._stable_step,
-            samples=self._stable_samples,
-            clock_s=self._stable_clock_s,
-            own_s=self._pace.own_s,
-            loss=self.loss,
-            first=group.rank == 0,
-        )
-        if self._announced != epoch:
-            self._announced = epoch
-            if group.rank == 0:
-                self._fingerprint = self._fingerprint or fingerprint(self.model, self._policy, self._data)
-                link.send("formed", epoch=epoch, step=self._state.step, fingerprint=self._fingerprint)
-
-    # -- boundaries -----------------------------------------------------------------------------------------------
-
-    def _boundary(self) -> None:
-        """The state is whole here: switch epochs, leave, or begin a checkpoint as needed."""
-        self._at("boundary")
-        try:
-            self._work.settle(applied=self._applied)
-            self._move_on()
-        finally:
-            if self._changing.locked():
-                self._changing.release()
-
-    def _move_on(self) -> None:
-        seat, tally, applied = self._seat, self._tally, self._applied
-        self._applied = False
-        if applied and tally is not None and seat.group is not None and tally.save and not tally.leaving:
-            self._begin_checkpoint(seat.group)
-        if seat.group is None:
-            self._pace.interrupt()
-            seat.enter_next()
-        elif applied and tally is not None and (tally.switch or tally.leaving):
-            if isinstance(seat, Seat) and seat.group.rank in tally.leaving:
-                seat.leave(save=len(tally.leaving) == seat.group.world and seat.group.rank == 0)
-            self._pace.interrupt()
-            seat.enter_next(tally.leaving)
-        if self._checkpoints is not None:
-            self._checkpoints.publish(self._stable_step)
+    def _look_at(self) -> str:
+        return fingerprint(self.model, self._policy, self._data)
 
     def _begin_checkpoint(self, group: Group) -> None:
         if self._checkpoints is not None:
@@ -389,29 +215,11 @@ class Session:
                 self._state.step, membership.epoch, membership.workers, group.rank, self._state.tree
             )
 
-    def _finish(self) -> None:
-        """The final barrier: every member has applied the last step, and the state is kept for the script's end."""
-        if not self._seat.taken:
-            self._seat.enter_next()
-        seat, link = self._seat, self._link
-        while True:
-            self._boundary()
-            assert seat.group is not None
-            try:
-                if self._at("finishing"):
-                    raise Abandoned("injected at the end")
-                newer = any(row[0] for row in seat.group.gather([int(seat.newer)]))
-            except Abandoned as reason:
-                seat.abandon(str(reason))
-                continue
-            if not newer:
-                break
-            seat.enter_next()
-        self._note_stable()
-        if link is None or self._checkpoints is None:
-            return
-        if self.rank == 0:
+    def _keep(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.publish(self._stable_step)
+
+    def _keep_last(self, group: Group) -> None:
+        assert self._checkpoints is not None
+        if group.rank == 0:
             self._checkpoints.save_now(self._state.step, self._state.tree())
-        self._report(seat.group)
-        link.beat_now()
-        link.send("finished", epoch=seat.group.membership.epoch, step=self._state.step, first=self.rank == 0)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from offcut.errors import InputError
 from offcut.model import Job, ScalingCurve, Sizes
+from offcut.wire.local import ENV_PLANS
 
 #: Programs that start a script's ranks, as mode `restart` does.
 _LAUNCHERS = ("torchrun", "accelerate", "mpirun", "srun")
@@ -41,6 +42,10 @@ class JobSpec(BaseModel):
     weight: Annotated[float, Field(gt=0, description="How much its throughput counts against other jobs'.")] = 1.0
     priority: int = Field(0, description="Jobs of a higher priority are served first.")
     curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known; else it is learnt.")
+    plans: str | None = Field(
+        None,
+        description="Of a pipeline job: its plans (offcut plan --save). Sizes and curve are theirs unless given.",
+    )
     family: str | None = Field(
         None,
         min_length=1,
@@ -100,19 +105,20 @@ class JobSpec(BaseModel):
 
     def to_job(self, job_id: str) -> Job:
         curve = ScalingCurve(tuple(self.curve.nodes), tuple(self.curve.rate)) if self.curve else None
-        same = self.model_dump(exclude={"command", "sizes", "env", "curve"})
+        same = self.model_dump(exclude={"command", "sizes", "env", "curve", "plans"})
+        env = self.env if self.plans is None else {**self.env, ENV_PLANS: self.plans}
         return Job(
             id=job_id,
             command=tuple(self.command),
             sizes=Sizes.parse(self.sizes),
-            env=tuple(sorted(self.env.items())),
+            env=tuple(sorted(env.items())),
             curve=curve,
             **same,
         )
 
 
 def read_job_file(path: Path) -> JobSpec:
-    """A job from a TOML file; its `workdir` and script are taken relative to the file. Raises InputError."""
+    """A job from a TOML file; its `workdir`, script and `plans` are taken relative to the file. Raises InputError."""
     try:
         data = tomllib.loads(path.read_text())
     except OSError as error:
@@ -121,7 +127,10 @@ def read_job_file(path: Path) -> JobSpec:
         raise InputError(f"{path}: is not TOML: {error}.", next_step="See the job file reference.") from None
     spec = parse_job(data, where=str(path))
     workdir = (path.parent / spec.workdir).resolve()
-    return check_files(spec.model_copy(update={"workdir": str(workdir)}), where=str(path))
+    places = {"workdir": str(workdir)}
+    if spec.plans is not None:
+        places["plans"] = str((path.parent / spec.plans).resolve())
+    return check_files(spec.model_copy(update=places), where=str(path))
 
 
 def parse_job(data: dict[str, Any], *, where: str) -> JobSpec:

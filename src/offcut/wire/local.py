@@ -4,7 +4,7 @@ Worker to agent: `hello` (worker, pid), `ready`, `beat` (epoch, step, samples, l
 clock at the end of that step; own_s: for how long it has worked, waiting for others left out; script_s: for how long
 the script has not come back to its session), `formed` (epoch, step, fingerprint),
 `broken` (epoch, detail), `left` (step), `finished` (step), `note` (text).
-Agent to worker: `epoch` (epoch, members, store, abort), `leave` (limit_s).
+Agent to worker: `epoch` (epoch, members, departing, store, abort), `leave` (limit_s).
 Agent to launcher: one `run` per connection. Launcher to agent: `started` (pid), then `exited` (code); the worker is
 killed when the agent's end of the connection closes, so that no worker outlives its agent.
 
@@ -36,6 +36,8 @@ ENV_CREW = "OFFCUT_CREW"
 ENV_GOAL = "OFFCUT_GOAL_SAMPLES"
 ENV_CHECKPOINT_AGE = "OFFCUT_CHECKPOINT_AGE_S"
 ENV_RECORDS = "OFFCUT_STEP_RECORDS"
+#: The plan file of a pipeline job.
+ENV_PLANS = "OFFCUT_PLANS"
 
 
 def worker_name(node: str, incarnation: int, local_rank: int) -> str:

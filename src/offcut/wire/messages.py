@@ -174,12 +174,14 @@ class Epoch(Message):
     """The job's newest membership. Ranks count through `members` in order.
 
     They find each other at `store`: the rendezvous store, or in mode `restart` what the first member's `Ready` said.
+    `departing` live and are left out: what only they have they write down before they leave.
     """
 
     kind: Literal["epoch"] = "epoch"
     job: str
     epoch: int
     members: tuple[EpochMember, ...]
+    departing: tuple[EpochMember, ...] = ()
     store: str
     abort: bool
 

@@ -32,6 +32,8 @@ def test_every_schedule_has_the_gradients_of_a_single_process() -> None:
     }
     cases |= {
         "zero bubble": ("sequential", make_plan("zb-h1", UNEVEN, FOUR), "native"),
+        "zero bubble, own": ("sequential", make_plan("zb-h1", UNEVEN, FOUR), "own"),
+        "zero bubble, own, skips": ("skips", make_plan("zb-h1", UNEVEN, FOUR), "own"),
         "meeting 1f1b": ("sequential", make_plan("1f1b-sno", UNEVEN, FOUR, overlap=False), "native"),
         "meeting gpipe": ("sequential", make_plan("gpipe", UNEVEN, FOUR, overlap=False), "native"),
         "interleaved": ("sequential", make_plan("interleaved", EACH, FOUR), "native"),

@@ -36,6 +36,10 @@ class LayerChain:
         """The parameters of those layers, by the model's own names."""
         raise NotImplementedError
 
+    def buffers_of(self, first: int, end: int) -> dict[str, torch.Tensor]:
+        """The buffers of those layers, by the model's own names."""
+        raise NotImplementedError
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -64,6 +68,9 @@ class _SequentialChain(LayerChain):
 
     def parameters_of(self, first: int, end: int) -> dict[str, nn.Parameter]:
         return dict(self.stage(first, end).named_parameters())
+
+    def buffers_of(self, first: int, end: int) -> dict[str, torch.Tensor]:
+        return dict(self.stage(first, end).named_buffers())
 
 
 class _TracedChain(LayerChain):
@@ -147,6 +154,15 @@ class _TracedChain(LayerChain):
     def parameters_of(self, first: int, end: int) -> dict[str, nn.Parameter]:
         self._check(first, end)
         return {name: parameter for i in range(first, end) for name, parameter in self._named(i).items()}
+
+    def buffers_of(self, first: int, end: int) -> dict[str, torch.Tensor]:
+        self._check(first, end)
+        targets = [str(node.target) for i in range(first, end) for node in self._groups[i] if node.op == "call_module"]
+        return {
+            f"{target}.{name}": buffer
+            for target in targets
+            for name, buffer in self._traced.get_submodule(target).named_buffers()
+        }
 
 
 def _attribute(module: nn.Module, target: str) -> object:

@@ -15,6 +15,7 @@ from offcut.pipeline.plan import Plan
 from offcut.torch.pipeline.layers import LayerChain, layer_chain
 from offcut.torch.pipeline.native import LossFn, NativeEngine, can_run, new_group
 from offcut.torch.pipeline.own import OwnEngine
+from offcut.torch.pipeline.wire import DefaultWire
 
 
 class PlanRunner:
@@ -73,7 +74,7 @@ class PlanRunner:
             self.micro_batches = self._native.micro_batches
         else:
             self._own = own_engine(
-                program, self.modules, loss_fn, rank=self.rank, device=self.device, timeout_s=timeout_s
+                program, self.modules, loss_fn, rank=self.rank, device=self.device, wire=DefaultWire(timeout_s)
             )
             self.micro_batches = self._own.micro_batches
 

@@ -1,0 +1,46 @@
+"""What the plans of a pipeline job say of it: which sizes it may have, and its scaling curve before it has run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from offcut.errors import InputError
+from offcut.model import Job, Sizes
+from offcut.pipeline.plan_set import read_plans
+from offcut.wire.jobspec import CurveSpec, JobSpec
+from offcut.wire.local import ENV_PLANS
+
+
+def check_sizes(job: Job, sizes: Sizes) -> None:
+    """InputError where a pipeline job has no plan for one of `sizes`; other jobs may have any."""
+    path = dict(job.env).get(ENV_PLANS)
+    if path is not None:
+        _check(sizes, read_plans(Path(path)).sizes(job.ranks_per_node), path)
+
+
+def _check(sizes: Sizes, planned: Sizes, path: str) -> None:
+    without = [n for n in sizes.allowed if n not in planned]
+    if without:
+        raise InputError(
+            f"sizes: {path} has no plan for {', '.join(map(str, without))} nodes.",
+            next_step=f"Choose among {planned}.",
+        )
+
+
+def with_plans(spec: JobSpec) -> JobSpec:
+    """The job with the sizes and the curve of its plans, where it names none itself; others as they are.
+
+    Raises InputError where the file cannot be used, or a size has no plan.
+    """
+    path = spec.plans
+    if path is None:
+        return spec
+    plans = read_plans(Path(path))
+    planned, curve = plans.sizes(spec.ranks_per_node), plans.curve(spec.ranks_per_node)
+    if "sizes" not in spec.model_fields_set:
+        spec = spec.model_copy(update={"sizes": str(planned)})
+    _check(Sizes.parse(spec.sizes), planned, path)
+    if spec.curve is None:
+        rates = [rate for n, rate in zip(curve.nodes, curve.rate, strict=True) if n]
+        spec = spec.model_copy(update={"curve": CurveSpec(nodes=[n for n in curve.nodes if n], rate=rates)})
+    return spec

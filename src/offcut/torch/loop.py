@@ -1,0 +1,286 @@
+"""The loop of a training script over data epochs and boundaries, whatever its steps are made of.
+
+A *boundary* is the moment when the loop asks for its next batch: the last step has been applied and the script has done
+whatever it does after a step. Membership changes, state moves and workers leave at boundaries only; a step that failed
+because a peer died was never applied, and its batch comes again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from offcut.errors import InputError
+from offcut.torch.faults import Faults
+from offcut.torch.group import Abandoned, Group
+from offcut.torch.link import AgentLink
+from offcut.torch.pace import Pace
+from offcut.torch.reducer import Tally
+from offcut.torch.sampler import Cursor, Sampler
+from offcut.torch.seat import Alone, Left, Seat
+from offcut.torch.state import Stateful, TrainingState, check_plain
+from offcut.wire.local import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
+from offcut.wire.records import StepRecords
+
+__all__ = ["Left", "Loop"]
+
+
+class Steps(Protocol):
+    """The step under way."""
+
+    @property
+    def more_parts(self) -> bool:
+        """Whether parts of this step have still to begin."""
+
+    def next_part(self, group: Group) -> Any:
+        """What the script's loop gets next."""
+
+    def drop(self) -> None:
+        """The loop was left: the parts that wait will not be worked on."""
+
+    def settle(self, *, applied: bool) -> None:
+        """At the boundary after a step: the state is that of the step, or of the one before if it failed."""
+
+
+class Loop(ABC):
+    """What sessions of every kind share: data epochs, boundaries, the membership, reports, the end.
+
+    Make it after everything that forks: it opens the line to the agent.
+    """
+
+    _work: Steps
+
+    def __init__(self, state: TrainingState, sampler: Sampler) -> None:
+        self._state = state
+        self._sampler = sampler
+        #: Held from applying a step until the next boundary is passed: outside it the state is that of a boundary.
+        self._changing = threading.Lock()
+        self._records: StepRecords | None = None
+        self._goal_samples: int | None = None
+        self._faults = Faults.from_environment()
+        self._link = AgentLink.from_environment()
+        self._configure(self._link.worker if self._link else "alone")
+        #: Of the last applied step, and whether a boundary has followed it.
+        self._tally: Tally | None = None
+        self._applied = False
+        self._stable_step = 0
+        self._stable_samples = 0
+        self._stable_clock_s = 0.0
+        self._pace = Pace()
+        self._fingerprint = ""
+        #: The part at hand.
+        self._data: Any = None
+        self._announced = -1
+        self._goal_reached = False
+        self._seat: Seat | Alone = Alone() if self._link is None else self._take_seat(self._link)
+
+    def _configure(self, worker: str) -> None:
+        """What the job asks for by environment; a script that runs alone may be asked the same, for comparison."""
+        goal = os.environ.get(ENV_GOAL)
+        self._goal_samples = int(goal) if goal else None
+        if os.environ.get(ENV_RECORDS):
+            self._records = StepRecords(Path(os.environ[ENV_JOB_DIR]) / "records", worker)
+
+    @abstractmethod
+    def _take_seat(self, link: AgentLink) -> Seat:
+        """This worker's seat among the members."""
+
+    @abstractmethod
+    def _begin_step(self, group: Group) -> None:
+        """The next step begins, on the global batch at the cursor."""
+
+    @abstractmethod
+    def _look_at(self) -> str:
+        """The training's fingerprint, once a step has been done."""
+
+    @abstractmethod
+    def _begin_checkpoint(self, group: Group) -> None:
+        """Begin a checkpoint at this boundary, as all members of `group` do."""
+
+    @abstractmethod
+    def _keep(self) -> None:
+        """Publish the checkpoint that has been written, if its step is stable."""
+
+    @abstractmethod
+    def _keep_last(self, group: Group) -> None:
+        """The training has come to its end, and all members know: keep its state. Raises Abandoned."""
+
+    # -- what a script uses ---------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This member's number in the current epoch; changes with it."""
+        return self._seat.group.rank if self._seat.group else 0
+
+    @property
+    def world(self) -> int:
+        """How many members (ranks) the current epoch has; changes with it."""
+        return self._seat.group.world if self._seat.group else 1
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been applied since the job began, restarts and resizes included."""
+        return self._state.step
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over the last applied step's global batch."""
+        return self._tally.loss if self._tally else float("nan")
+
+    def register(self, item: Stateful) -> None:
+        """Make anything with `state_dict` and `load_state_dict` (a scheduler, an average of weights) part of the state.
+
+        Register the same objects in the same order in every run, before the first batch.
+        """
+        if not (hasattr(item, "state_dict") and hasattr(item, "load_state_dict")):
+            raise InputError(
+                f"Session: register() was given an object of the type {type(item).__name__}, which has no state.",
+                next_step="It needs state_dict() and load_state_dict().",
+            )
+        self._state.registered.append(item)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._finish()
+
+    def epochs(self, count: int) -> Iterator[Iterator[Any]]:
+        """The data epochs that are left of `count`, each an iterator of this member's parts of its global batches.
+
+        A worker that joins a running job begins in the middle of the epoch that the others are in.
+        """
+        check_plain(self._state.tree(), "the state")
+        if not self._seat.taken:
+            self._seat.enter_next()
+        state = self._state
+        while state.cursor.epoch < count and not self._goal_reached:
+            epoch = state.cursor.epoch
+            yield self._batches(epoch)
+            self._work.drop()
+            # Leaving the inner loop early ends the epoch; a state that was received may be in the next one already.
+            if state.cursor.epoch == epoch and not self._goal_reached:
+                state.cursor = Cursor(epoch + 1, 0)
+
+    def once(self) -> bool:
+        """True on one member: for what must happen once, such as evaluating, logging or saving the model."""
+        return self.rank == 0
+
+    # -- a step ---------------------------------------------------------------------------------------------------
+
+    def _at(self, point: str) -> bool:
+        """A point at which tests let something go wrong."""
+        group = self._seat.group
+        epoch = group.membership.epoch if group is not None else 0
+        return self._faults.at(point, step=self._state.step, rank=self.rank, epoch=epoch)
+
+    def _script_runs(self, runs: bool) -> None:
+        """Whether the script has the word, or this session: the agent ends a script that keeps it for too long."""
+        if self._link is not None:
+            self._link.script_since_s = time.monotonic() if runs else None
+
+    def _group(self) -> Group:
+        assert self._seat.group is not None
+        return self._seat.group
+
+    def _batches(self, epoch: int) -> Iterator[Any]:
+        state, work = self._state, self._work
+        while True:
+            self._script_runs(False)
+            if not work.more_parts:
+                self._boundary()
+                if state.cursor.epoch != epoch or self._sampler.done(state.cursor):
+                    return
+                if self._goal_samples is not None and state.samples >= self._goal_samples:
+                    self._goal_reached = True
+                    return
+                self._begin_step(self._group())
+            part = work.next_part(self._group())
+            self._data = part.data
+            self._script_runs(True)
+            yield part
+
+    def _note_stable(self) -> None:
+        self._stable_step, self._stable_samples = self._state.step, self._state.samples
+        self._stable_clock_s = time.monotonic()
+
+    def _report(self, group: Group) -> None:
+        link, epoch = self._link, group.membership.epoch
+        if link is None:
+            return
+        link.progress(
+            epoch=epoch,
+            step=self._stable_step,
+            samples=self._stable_samples,
+            clock_s=self._stable_clock_s,
+            own_s=self._pace.own_s,
+            loss=self.loss,
+            first=group.rank == 0,
+        )
+        if self._announced != epoch:
+            self._announced = epoch
+            if group.rank == 0:
+                self._fingerprint = self._fingerprint or self._look_at()
+                link.send("formed", epoch=epoch, step=self._state.step, fingerprint=self._fingerprint)
+
+    # -- boundaries -----------------------------------------------------------------------------------------------
+
+    def _boundary(self) -> None:
+        """The state is whole here: switch epochs, leave, or begin a checkpoint as needed."""
+        self._at("boundary")
+        try:
+            self._work.settle(applied=self._applied)
+            self._move_on()
+        finally:
+            if self._changing.locked():
+                self._changing.release()
+
+    def _move_on(self) -> None:
+        seat, tally, applied = self._seat, self._tally, self._applied
+        self._applied = False
+        if applied and tally is not None and seat.group is not None and tally.save and not tally.leaving:
+            self._begin_checkpoint(seat.group)
+        if seat.group is None:
+            self._pace.interrupt()
+            seat.enter_next()
+        elif applied and tally is not None and (tally.switch or tally.leaving):
+            self._pace.interrupt()
+            seat.switch(tally.leaving)
+        if self._link is not None:
+            self._keep()
+
+    def _finish(self) -> None:
+        """The final barrier: every member has applied the last step, and the state is kept for the script's end."""
+        if not self._seat.taken:
+            self._seat.enter_next()
+        seat, link = self._seat, self._link
+        while True:
+            self._boundary()
+            assert seat.group is not None
+            try:
+                if self._at("finishing"):
+                    raise Abandoned("injected at the end")
+                newer = any(row[0] for row in seat.group.gather([int(seat.newer)]))
+                if not newer and link is not None:
+                    self._keep_last(seat.group)
+            except Abandoned as reason:
+                seat.abandon(str(reason))
+                continue
+            if not newer:
+                break
+            seat.switch(())
+        self._note_stable()
+        if link is None:
+            return
+        self._report(seat.group)
+        link.beat_now()
+        link.send("finished", epoch=seat.group.membership.epoch, step=self._state.step, first=self.rank == 0)

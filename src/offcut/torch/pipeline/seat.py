@@ -1,0 +1,238 @@
+"""A worker's seat in a pipeline job: bringing survivors to one step, moving layers, handing them on before it goes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from offcut.errors import OffcutError
+from offcut.pipeline import moves
+from offcut.pipeline.plan_set import PlanSet
+from offcut.torch.faults import Faults
+from offcut.torch.group import Abandoned, Group
+from offcut.torch.link import AgentLink, MembershipEpoch
+from offcut.torch.pipeline.parts import Parts
+from offcut.torch.pipeline.placed import PlacedState, flags, layers_of
+from offcut.torch.pipeline.stage_work import StageWork
+from offcut.torch.seat import Seat
+from offcut.torch.transfer import give, receive, rounds
+
+#: How long before it must be gone a worker stops waiting for its step boundary and saves the last one instead.
+_SAVING_S = 0.6
+#: How long members wait for what departing ones write down, and how often they look.
+_RESCUE_S, _LOOK_S = 10.0, 0.02
+#: What a member says of itself when an epoch forms, before the flags of its layers.
+_STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _LAYERS = range(5)
+
+
+class PipelineSeat(Seat):
+    """`work` computes what `state` holds; `plans` say what that is for each number of members."""
+
+    def __init__(
+        self,
+        link: AgentLink,
+        state: PlacedState,
+        work: StageWork,
+        plans: PlanSet,
+        parts: Parts,
+        changing: threading.Lock,
+        faults: Faults,
+    ) -> None:
+        super().__init__(link, state, parts, changing, faults)
+        self._placed = state
+        self._work = work
+        self._plans = plans
+        self._parts = parts
+
+    # -- an epoch forms -----------------------------------------------------------------------------------------------
+
+    def _synchronise(self, group: Group) -> None:
+        """All at one step, every layer where the plan for this size wants it, and nothing moved that was there."""
+        state, mine = self._placed, group.rank
+        plan = self._plans.at(group.world)
+        need = moves.placement(plan)
+        rows = group.gather(
+            [
+                state.step if self._has_state else -1,
+                state.layer_step,
+                int(self._work.prepared),
+                self._parts.newest(),
+                *flags(state.held, self._plans.layers),
+            ]
+        )
+        top = max(row[_STEP] for row in rows)
+        if top < 0:
+            self._begin(rows[0][_CHECKPOINT], need[mine])
+        else:
+            have = self._common_step(group, rows, top)
+            missing = moves.lost(have, self._plans.layers)
+            if not missing or self._rescued(group, top, missing):
+                for i in sorted(missing & need[mine]):
+                    state.take(i, self._parts.layer(top, i))
+                have = [layers | (missing & need[rank]) for rank, layers in enumerate(have)]
+                self._move(group, have, need)
+            else:
+                self._roll_back(rows[0][_CHECKPOINT], need[mine], missing)
+        # Every layer is at its place: whoever has one too many may let it go.
+        group.gather([0])
+        self._work.place(group, plan)
+        state.release(state.held - need[mine])
+
+    def _begin(self, saved: int, need: moves.Layers) -> None:
+        """Nobody has a state: from the newest checkpoint, or from the values that the script has made."""
+        state = self._placed
+        if saved >= 0:
+            self._read(saved, need)
+        state.release(state.held - need)
+        self._has_state = True
+
+    def _read(self, step: int, need: moves.Layers) -> None:
+        state = self._placed
+        for i in sorted(need):
+            state.take(i, self._parts.layer(step, i))
+        state.load_common(self._parts.common(step))
+        state.layer_step = step
+
+    def _common_step(self, group: Group, rows: list[list[int]], top: int) -> list[frozenset[int]]:
+        """Bring every member to step `top`; the layers that each has at it.
+
+        Where a vote broke between members, some have applied its step and the others are ready to: they do now. What a
+        member has of an older step is of no use.
+        """
+        state = self._placed
+
+        def late(row: list[int]) -> bool:
+            return row[_LAYER_STEP] == top - 1 and bool(row[_PREPARED])
+
+        def useful(row: list[int]) -> bool:
+            return row[_STEP] >= 0 and (row[_LAYER_STEP] == top or late(row))
+
+        mine = rows[group.rank]
+        if not useful(mine):
+            state.release(state.held)
+        for giver, receiver in (pair for turn in rounds([row[_STEP] for row in rows]) for pair in turn):
+            if group.rank == giver:
+                give(group, state.common(), receiver, self._visit("giving", group, top))
+            elif group.rank == receiver:
+                common = receive(group, giver, self._visit("receiving", group, top))
+                if late(mine):
+                    # With the settings that the step began with: only then come those after it.
+                    self._work.apply_late(common["progress"]["norm_squared"])
+                state.load_common(common)
+                state.layer_step = top
+                self._has_state = True
+        return [layers_of(row[_LAYERS:]) if useful(row) else frozenset() for row in rows]
+
+    def _visit(self, point: str, group: Group, step: int) -> Any:
+        here = {"step": step, "rank": group.rank, "epoch": group.membership.epoch}
+        return lambda: self._faults.at(point, **here)
+
+    def _move(self, group: Group, have: Sequence[moves.Layers], need: Sequence[moves.Layers]) -> None:
+        """Everybody gets what it needs and lacks, directly from a member that has it."""
+        state = self._placed
+        for move in (move for turn in moves.rounds(have, need, state.layer_bytes) for move in turn):
+            if group.rank == move.giver:
+                tree = {str(i): state.layer(i) for i in move.layers}
+                give(group, tree, move.receiver, self._visit("giving", group, state.step))
+            elif group.rank == move.receiver:
+                tree = receive(group, move.giver, self._visit("receiving", group, state.step))
+                for i in move.layers:
+                    state.take(i, tree[str(i)])
+
+    def _rescued(self, group: Group, step: int, missing: moves.Layers) -> bool:
+        """Whether those who left without handing `missing` on have written it down, and all members can read it."""
+        epoch = group.membership
+        give_up_s = time.monotonic() + (_RESCUE_S if epoch.departing else 0.0)
+        while not self._parts.has(step, missing) and time.monotonic() < give_up_s:
+            if self._link.newer_than(epoch.epoch):
+                raise Abandoned("a newer epoch came while layers were being written")
+            time.sleep(_LOOK_S)
+        return all(row[0] for row in group.gather([int(self._parts.has(step, missing))]))
+
+    def _roll_back(self, saved: int, need: moves.Layers, missing: moves.Layers) -> None:
+        if saved < 0:
+            raise OffcutError(
+                f"Layers {', '.join(map(str, sorted(missing)))} were lost before the first checkpoint was there.",
+                next_step="The job starts anew.",
+            )
+        self._link.send("note", text=f"a stage was lost: all members go back to the checkpoint of step {saved}")
+        self._placed.release(self._placed.held)
+        self._read(saved, need)
+
+    # -- leaving ------------------------------------------------------------------------------------------------------
+
+    def switch(self, leaving: Sequence[int]) -> None:
+        """Whoever leaves at this boundary hands on what nobody else has; the others go to the next epoch."""
+        group = self.group
+        assert group is not None
+        newest = None
+        if group.rank not in leaving:
+            newest = self._link.await_newer(group.membership.epoch) if not leaving else self._link.newest()
+        out = self._link.leaving or (newest is not None and self._is_out(newest, group))
+        try:
+            going = [rank for rank, row in enumerate(group.gather([int(out)])) if row[0]]
+            stay = [rank for rank in range(group.world) if rank not in going]
+            if going and stay:
+                self._hand_over(group, stay)
+        except Abandoned as reason:
+            self.abandon(str(reason))
+            self.enter_next(leaving)
+            return
+        if group.rank in going:
+            self.leave(save=not stay)
+        self.enter_next(going)
+
+    def _is_out(self, newest: MembershipEpoch, group: Group) -> bool:
+        return newest.epoch > group.membership.epoch and self._link.worker not in newest.workers
+
+    def _hand_over(self, group: Group, stay: list[int]) -> None:
+        """Those who stay take what only the others have: what the next plan is likely to put on them, at once.
+
+        Where no plan is for all who stay, the controller will soon leave out the last of them: they count as going.
+        """
+        have = moves.placement(self._plans.at(group.world))
+        wish: list[moves.Layers] = [frozenset() for _ in have]
+        fitting = [n for n in self._plans.devices if n <= len(stay)]
+        if fitting:
+            stay = stay[: fitting[-1]]
+            for rank, layers in zip(stay, moves.placement(self._plans.at(len(stay))), strict=True):
+                wish[rank] = layers
+        going = [rank for rank in range(group.world) if rank not in stay]
+        takes = moves.heirs(have, going, wish, self._placed.layer_bytes)
+        self._move(group, have, [held | takes[rank] for rank, held in enumerate(have)])
+
+    def _must_save(self, newest: MembershipEpoch | None, gone: Sequence[int], *, known: bool) -> bool:
+        """Whoever leaves without having handed its layers on writes them down."""
+        return self._formed is not None
+
+    def leave(self, *, save: bool) -> None:
+        """End this worker's part at a boundary. Raises Left."""
+        if save:
+            self._write(self._placed.held)
+        super().leave(save=False)
+
+    def _write(self, layers: moves.Layers) -> None:
+        state = self._placed
+        self._parts.save_now(state.layer_step, state.common(), {i: state.layer(i) for i in layers})
+
+    def _leave_in_time(self, leave_by: float) -> None:
+        """In a thread of its own: if no boundary comes in time, write down what only this member has.
+
+        Nothing of it changes between a boundary and the vote, before which the step waits for `changing`.
+        """
+        time.sleep(max(0.0, leave_by - _SAVING_S - time.monotonic()))
+        group = self.group
+        if group is None or not self._changing.acquire(timeout=max(0.0, leave_by - time.monotonic())):
+            return
+        held = moves.placement(self._plans.at(group.world))
+        others = frozenset().union(*(layers for rank, layers in enumerate(held) if rank != group.rank))
+        only = self._placed.held - others
+        if not only:
+            self._changing.release()
+            return
+        self._write(only)
+        self._link.send("left", step=self._placed.step)
+        os._exit(0)

@@ -1,0 +1,135 @@
+"""A pipeline session without a controller, and the pieces that keep its state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from pipeline_job import plan
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from offcut.errors import InputError
+from offcut.pipeline.plan_set import PlanSet
+from offcut.torch.pipeline.parts import Parts
+from offcut.torch.pipeline.placed import PlacedState
+from offcut.torch.pipeline.session import PipelineSession
+from offcut.torch.sampler import Cursor, Sampler
+
+LAYERS, SAMPLES = 6, 100
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(5, 5), nn.Tanh()) for _ in range(LAYERS - 1)), nn.Linear(5, 1))
+
+
+def data() -> TensorDataset:
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(SAMPLES, 5, generator=generator)
+    return TensorDataset(x, x.square().sum(1, keepdim=True))
+
+
+def train(state: PlacedState, steps: int) -> None:
+    inputs, targets = data().tensors
+    for _ in range(steps):
+        for item in state.optimizers:
+            item.zero_grad()
+        nn.functional.mse_loss(state.model(inputs), targets).backward()
+        state.update(None, 0.0)
+
+
+def test_alone_it_is_a_plain_training_loop_with_short_last_batches():
+    """100 samples in batches of 48: the last has 4, one in each of its micro-batches."""
+    trained, seen = model(), []
+    optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-2)
+    session = PipelineSession(
+        trained, optimizer, data(), loss_fn=nn.functional.mse_loss, plans=PlanSet((plan("1"),)), clip_norm=0.5, seed=7
+    )
+    with session:
+        for epoch in session.epochs(3):
+            for batch in epoch:
+                assert session.step()
+                seen.append((len(batch.indices), session.loss))
+    plain, sampler, cursor = model(), Sampler(SAMPLES, 7), Cursor()
+    optimizer, (inputs, targets) = torch.optim.AdamW(plain.parameters(), lr=1e-2), data().tensors
+    for count, loss in seen:
+        batch = sampler.batch(cursor, 48)
+        cursor = sampler.after(cursor, 48)
+        if sampler.done(cursor):
+            cursor = Cursor(cursor.epoch + 1, 0)
+        optimizer.zero_grad()
+        expected = nn.functional.mse_loss(plain(inputs[batch]), targets[batch])
+        expected.backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+        optimizer.step()
+        assert count == len(batch)
+        assert loss == pytest.approx(float(expected.detach()), abs=1e-12)
+    assert [count for count, _ in seen] == [48, 48, 4] * 3
+
+
+@pytest.mark.parametrize("make", [lambda p: torch.optim.AdamW(p, lr=0.1), lambda p: torch.optim.SGD(p, 0.1, 0.9)])
+def test_a_layer_that_went_and_came_back_trains_on_as_if_nothing_had_been(make):
+    first, second = (PlacedState(network, [make(network.parameters())]) for network in (model(), model()))
+    train(first, 3)
+    train(second, 5)
+    tree = {i: first.layer(i) for i in range(LAYERS)}
+    second.release(range(LAYERS))
+    assert sum(p.numel() for p in second.model.parameters()) == 0
+    assert not second.optimizers[0].state
+    for i, layer in tree.items():
+        second.take(i, torch.utils._pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, layer))
+    train(first, 2)
+    train(second, 2)
+    for mine, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_a_checkpoint_gets_its_name_when_its_last_layer_is_there(tmp_path: Path):
+    problems: list[str] = []
+    state = PlacedState(model(), [])
+    stages = [Parts(tmp_path, LAYERS, 30.0, problems.append) for _ in range(2)]
+    stages[0].save_now(12, state.common(), {i: state.layer(i) for i in range(4)})
+    assert stages[0].newest() == -1
+    assert stages[1].has(12, range(4)), "but what is there can be read"
+    assert not stages[1].has(12, [4])
+    stages[1].save_now(12, state.common(), {i: state.layer(i) for i in (4, 5)})
+    assert stages[0].newest() == 12
+    assert torch.equal(stages[0].layer(12, 5)["parameters"]["5.weight"], state.layer(5)["parameters"]["5.weight"])
+    for step in (13, 14):
+        stages[0].save_now(step, state.common(), {i: state.layer(i) for i in range(LAYERS)})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000013", "step-0000000014"]
+    assert not problems
+
+
+def test_what_is_not_stable_is_not_published(tmp_path: Path):
+    state = PlacedState(model(), [])
+    parts = Parts(tmp_path, LAYERS, 30.0, lambda text: None)
+    parts.write(5, state.common(), {i: state.layer(i) for i in range(LAYERS)})
+    assert not parts.publish(4)
+    assert parts.publish(5)
+
+
+def test_what_cannot_be_a_pipeline_job_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv("OFFCUT_PLANS", raising=False)
+    network = model()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    mse = nn.functional.mse_loss
+    with pytest.raises(InputError, match="no plans"):
+        PipelineSession(network, optimizer, data(), loss_fn=mse)
+    with pytest.raises(InputError, match="cannot be read"):
+        PipelineSession(network, optimizer, data(), loss_fn=mse, plans=tmp_path / "none.json")
+    longer = nn.Sequential(network, nn.Linear(1, 1))
+    with pytest.raises(InputError, match="the plans cover 6 layers, the model has 2"):
+        PipelineSession(longer, optimizer, data(), loss_fn=mse, plans=PlanSet((plan("1"),)))
+    other = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with pytest.raises(InputError, match="belong to no layer"):
+        PipelineSession(network, other, data(), loss_fn=mse, plans=PlanSet((plan("1"),)))
