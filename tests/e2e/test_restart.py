@@ -50,7 +50,7 @@ def until_steps_at(running, job: str, world: int) -> int:
     def begun() -> int | None:
         for path in directory.glob("trail/*.jsonl"):
             entries = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-            if entries and entries[0]["world"] == world and len(entries) > 5:
+            if entries and entries[0]["world"] == world and len(entries) > 15:
                 return int(entries[0]["launched_at"])
         return None
 

@@ -17,7 +17,8 @@ def configure(*, json_lines: bool) -> None:
             structlog.processors.TimeStamper(fmt="iso"),
             renderer,
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Standard error as it is when something is logged: a command may run within another program.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger("info"),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,
     )
