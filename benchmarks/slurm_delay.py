@@ -43,10 +43,11 @@ LOG = "logs/alcf-theta_2022.swf.gz"
 TRAIN = Path(__file__).with_name("slurm_delay_train.py")
 #: Windows shorter than this are not counted in `trained_share`.
 LONG_WINDOW_S = 60.0
-#: Workers are forked from one process, for the nodes share this machine.
+#: Workers are forked from one process, for the nodes share this machine; so measured scaling would be its load.
 SITE = """
 [settings]
 horizon_s = 20.0
+profiler = "oracle"
 [slurm]
 partition = "idle"
 interval_s = 1.0

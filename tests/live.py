@@ -33,7 +33,11 @@ def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S
 
 
 class Running:
-    """A controller of `nodes` virtual nodes, started as `offcut up`."""
+    """A controller of `nodes` virtual nodes, started as `offcut up`.
+
+    Jobs are taken to scale as they say (or by Amdahl's law) unless `options` say otherwise: nodes that share a
+    machine's cores scale as its load allows, and a test's job would grow or not by chance.
+    """
 
     def __init__(self, root: Path, nodes: int, *options: str) -> None:
         self.paths = StatePaths(root)
@@ -49,6 +53,8 @@ class Running:
     def launch(self, *program: str) -> None:
         """Start the controller by `program` instead."""
         options = ("--nodes", str(self._nodes), "--state", str(self.paths.root), "--log-json", *self._options)
+        if "--profiler" not in options:
+            options += ("--profiler", "oracle")
         with (self.paths.root / "controller.log").open("ab") as log:
             self.process = subprocess.Popen([*program, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._connect()

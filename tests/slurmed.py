@@ -83,7 +83,7 @@ class Harvesting(Running):
 
     def launch(self, *program: str) -> None:
         command = [*program, "--cluster", "slurm", "--config", str(self._site)]
-        command += ["--state", str(self.paths.root), "--log-json"]
+        command += ["--state", str(self.paths.root), "--log-json", "--profiler", "oracle"]
         with (self.paths.root / "controller.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, env=self.slurm.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -19,7 +19,7 @@ LIMITED = ("--rate", "240", "--knee", "2", "--width", "8")
 
 
 def test_a_job_is_learnt_its_like_begins_with_that_and_a_crash_forgets_nothing(up: Callable, tmp_path: Path) -> None:
-    running = up(4)
+    running = up(4, "--profiler", "gp")
     first = running.submit(SCRIPT, *LIMITED, "--seconds", "600", name="first", sizes="1:4", step_records=False)
 
     def curve(job: str) -> dict:

@@ -34,6 +34,10 @@ def up(
     policy: Annotated[
         str | None, typer.Option(help="A baseline's name or file.py:function; default: the exact optimum.")
     ] = None,
+    profiler: Annotated[
+        str | None,
+        typer.Option(help="How scaling is learnt (default: gp); amdahl, oracle, ... or file.py:f."),
+    ] = None,
     horizon: Annotated[
         float | None, typer.Option(help="How long an allocation is expected to last, seconds (default: 120).")
     ] = None,
@@ -82,7 +86,7 @@ def up(
         policies.load(policy)
     service = ServiceConfig(
         state_dir=root,
-        settings=read_settings(config, horizon_s=horizon),
+        settings=read_settings(config, horizon_s=horizon, profiler=profiler),
         site=site,
         policy=policy,
         listen=listen,
