@@ -11,14 +11,15 @@ demo: .venv/.ready
 	$(if $(filter slurm,$(CLUSTER)),CI=true scripts/install-slurm)
 	$(BIN)/offcut demo --cluster $(CLUSTER)
 
-# Two workers; what starts real agents and trainings runs in one of them, one test after another.
+# Three workers: what starts real agents and trainings runs in one of them, one test after another; what starts a real
+# Slurm in another.
 test: .venv/.ready
 	scripts/install-slurm
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not slow"
 
 test-full: .venv/.ready
 	scripts/install-slurm
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

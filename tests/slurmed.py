@@ -18,7 +18,7 @@ from live import Running, command_of, wait_for
 from offcut.cluster.slurm.private import PrivateConfig, PrivateSlurm, missing
 
 #: For modules of tests that need one: one such module at a time.
-MARKS = [pytest.mark.slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
+MARKS = [pytest.mark.slurm, pytest.mark.live, pytest.mark.xdist_group("slurm")]
 
 #: Everything as quick as one machine allows.
 QUICK = {
