@@ -2,7 +2,7 @@
 
 The packages, from left to right of the layer rule (a package imports only from those before it):
 
-- `errors`, `model`: what can go wrong, and the nouns
+- `errors`, `model`: what can go wrong, and the nouns; `userfile`: a user's own function in place of one of ours
 - `wire`, `allocate`, `advisor`, `pipeline`, `traces`: messages, and the pure decisions and formats
 - `control`: the brain, one pure function `step(state, event)`
 - `cluster`, `store`, `agent`, `simulate`: the edges where effects happen

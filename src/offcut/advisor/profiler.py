@@ -12,17 +12,16 @@ will need no probe: a job whose family has been seen at two sizes tries nothing.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Protocol
 
 from offcut.advisor.posterior import FIRST_SHAPE, Point, Posterior, Shape, fit, merged, points_of
 from offcut.errors import InputError
 from offcut.model import ScalingCurve, Sizes, amdahl
+from offcut.userfile import load_function
 
 #: At most this share of a job's expected node-seconds is spent on its probes.
 BUDGET = 0.05
@@ -156,30 +155,8 @@ def load(name: str) -> Profiler:
         module, kind = BUILT_IN[name]
         built_in: Profiler = getattr(importlib.import_module(module), kind)()
         return built_in
-    path, _, function = name.partition(":")
-    if not path.endswith(".py"):
-        raise InputError(
-            f"there is no profiler '{name}'.", next_step=f"Choose {', '.join(BUILT_IN)}, or FILE.py:FUNCTION."
-        )
-    if not Path(path).is_file():
-        raise InputError(f"profiler file {path}: not found.", next_step="Check the path.")
-    spec = importlib.util.spec_from_file_location("offcut_user_profiler", path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"profiler file {path}: cannot be loaded.", next_step="Give a Python file.")
-    module_ = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module_)
-    except Exception as error:
-        raise InputError(
-            f"profiler file {path}: {type(error).__name__}: {error}.", next_step="Correct the file."
-        ) from error
-    found = getattr(module_, function or "curve", None)
-    if not callable(found):
-        raise InputError(
-            f"profiler file {path}: it has no function '{function or 'curve'}'.",
-            next_step="Define it: def curve(known): return {size: samples_per_s, ...}.",
-        )
-    return FromFile(found, name)
+    example = "def curve(known): return {size: samples_per_s, ...}."
+    return FromFile(load_function(name, what="profiler", default="curve", example=example, built_in=BUILT_IN), name)
 
 
 class FromFile:

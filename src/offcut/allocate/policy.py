@@ -7,15 +7,14 @@ returns is checked before anybody acts on it.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
 from offcut.allocate import value
 from offcut.errors import InputError
 from offcut.model import Allocation, AllocationProblem
+from offcut.userfile import load_function
 
 
 class Policy(Protocol):
@@ -45,30 +44,8 @@ def load(name: str) -> Policy:
         module, function = BUILT_IN[name]
         built_in: Policy = getattr(importlib.import_module(module), function)
         return built_in
-    path, _, function = name.partition(":")
-    if not path.endswith(".py"):
-        raise InputError(
-            f"there is no policy '{name}'.", next_step=f"Choose {', '.join(BUILT_IN)}, or FILE.py:FUNCTION."
-        )
-    if not Path(path).is_file():
-        raise InputError(f"policy file {path}: not found.", next_step="Check the path.")
-    spec = importlib.util.spec_from_file_location("offcut_user_policy", path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"policy file {path}: cannot be loaded.", next_step="Give a Python file.")
-    module_ = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module_)
-    except Exception as error:
-        raise InputError(
-            f"policy file {path}: {type(error).__name__}: {error}.", next_step="Correct the file."
-        ) from error
-    found = getattr(module_, function or "allocate", None)
-    if not callable(found):
-        raise InputError(
-            f"policy file {path}: it has no function '{function or 'allocate'}'.",
-            next_step="Define it: def allocate(problem): return {job.id: nodes, ...}.",
-        )
-    policy: Policy = found
+    example = "def allocate(problem): return {job.id: nodes, ...}."
+    policy: Policy = load_function(name, what="policy", default="allocate", example=example, built_in=BUILT_IN)
     return policy
 
 
