@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from offcut.agent.agent import FREEZE_LIMIT_S, LEAVE_LIMIT_S, Agent, AgentConfig
+from offcut.agent.agent import LEAVE_LIMIT_S, Agent, AgentConfig
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,7 +20,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--socket", type=Path, required=True, help="where to listen for workers")
     parser.add_argument("--template", type=Path, help="socket of the process that workers are forked from")
     parser.add_argument("--leave-limit-s", type=float, default=LEAVE_LIMIT_S)
-    parser.add_argument("--freeze-limit-s", type=float, default=FREEZE_LIMIT_S)
     parser.add_argument("--worker-env", action="append", default=[], metavar="NAME=VALUE")
     given = parser.parse_args(argv)
     config = AgentConfig(
@@ -31,7 +30,6 @@ def main(argv: list[str] | None = None) -> int:
         socket=given.socket,
         template=given.template,
         leave_limit_s=given.leave_limit_s,
-        freeze_limit_s=given.freeze_limit_s,
         worker_env=tuple((name, value) for name, _, value in (item.partition("=") for item in given.worker_env)),
     )
     asyncio.run(Agent(config).run())

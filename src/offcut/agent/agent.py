@@ -10,7 +10,7 @@ import asyncio
 import json
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -19,13 +19,13 @@ from offcut.agent.controller import ControllerLine
 from offcut.agent.crew import Crew
 from offcut.agent.launch import Launcher
 from offcut.agent.restart import RestartCrew
+from offcut.agent.silence import SilenceLimits
 from offcut.wire import local, messages
 
 _log = structlog.get_logger()
 
 #: A wanted node's workers are killed after this; with the rest it stays below a second.
 LEAVE_LIMIT_S = 0.8
-FREEZE_LIMIT_S = 5.0
 #: How long the last reports may take when the agent exits.
 _LAST_WORDS_S = 0.1
 
@@ -41,8 +41,7 @@ class AgentConfig:
     socket: Path
     template: Path | None
     leave_limit_s: float = LEAVE_LIMIT_S
-    #: A worker that has been silent for this long is frozen.
-    freeze_limit_s: float = FREEZE_LIMIT_S
+    silence: SilenceLimits = field(default_factory=SilenceLimits)
     #: Added to the environment of every worker.
     worker_env: tuple[tuple[str, str], ...] = ()
 
@@ -148,7 +147,7 @@ class Agent:
             for crew in list(self._crews.values()):
                 rank = crew.rank(hello["worker"])
                 if rank is not None:
-                    crew.connected(rank, writer)
+                    crew.connected(rank, writer, local.peer_pid(writer.get_extra_info("socket")))
                     while line := await reader.readline():
                         crew.take(rank, json.loads(line))
                     return
@@ -159,11 +158,12 @@ class Agent:
 
     async def _watch(self) -> None:
         """Find frozen workers."""
-        period_s = self._config.freeze_limit_s / 10
+        limits = self._config.silence
+        period_s = limits.stopped_s / 10
         while True:
             before_s = asyncio.get_running_loop().time()
             await asyncio.sleep(period_s)
             # If this process itself did not get to run, its workers' silence proves nothing.
             if asyncio.get_running_loop().time() - before_s < 3 * period_s:
                 for crew in self._crews.values():
-                    crew.kill_frozen(self._config.freeze_limit_s)
+                    crew.kill_frozen(limits)

@@ -11,9 +11,10 @@ from typing import Any
 
 from offcut.agent import devices, leftovers
 from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
+from offcut.agent.silence import SilenceLimits
 from offcut.errors import ClusterError
 from offcut.wire import local, messages
-from offcut.wire.local import worker_name
+from offcut.wire.local import HUGE_PAGES, worker_name
 
 #: How much of a failed worker's log its report carries.
 _TAIL_BYTES = 4000
@@ -30,6 +31,8 @@ class Rank:
         self.log = log
         self.running: Running | None = None
         self.line: asyncio.StreamWriter | None = None
+        #: The process behind the line: where the command is a shell's, not the one that was started.
+        self.pid = 0
         self.last_beat_s = 0.0
         self.ready = False
         self.left = False
@@ -81,6 +84,7 @@ class Crew:
             **extra_env,
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "PYTHONUNBUFFERED": "1",
+            HUGE_PAGES[0]: os.environ.get(*HUGE_PAGES),
             **self.launch.env,
             local.ENV_CREW: self._mark,
             local.ENV_JOB: self.launch.job,
@@ -226,8 +230,9 @@ class Crew:
 
     # -- from the workers -------------------------------------------------------------------------------------------
 
-    def connected(self, rank: Rank, line: asyncio.StreamWriter) -> None:
+    def connected(self, rank: Rank, line: asyncio.StreamWriter, pid: int) -> None:
         rank.line = line
+        rank.pid = pid
         rank.last_beat_s = time.monotonic()
         if self._newest is not None:
             rank.tell(self._newest)
@@ -302,12 +307,13 @@ class Crew:
                 messages.Pace(job=self.launch.job, incarnation=self.incarnation, epoch=here[0], own_step_s=slowest)
             )
 
-    def kill_frozen(self, limit_s: float) -> None:
-        """End ranks from which nothing has been heard for `limit_s`."""
+    def kill_frozen(self, limits: SilenceLimits) -> None:
+        """End ranks from which nothing has been heard for too long."""
         now_s = time.monotonic()
         for rank in self.ranks:
-            silent = rank.line is not None and rank.running is not None and now_s - rank.last_beat_s > limit_s
-            if silent and rank.running is not None and not (rank.finished or rank.left):
+            if rank.line is None or rank.running is None or rank.finished or rank.left:
+                continue
+            if limits.frozen(now_s - rank.last_beat_s, rank.pid):
                 rank.frozen = True
                 rank.running.kill()
 

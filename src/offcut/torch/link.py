@@ -54,7 +54,7 @@ class AgentLink:
         self._beat: dict[str, Any] = {}
         #: Since when the script has not come back to its session; None while the session has the word.
         self.script_since_s: float | None = None
-        self.send("hello", worker=worker, pid=os.getpid())
+        self.send("hello", worker=worker)
         threading.Thread(target=self._read, name="offcut-link", daemon=True).start()
         threading.Thread(target=self._beat_forever, name="offcut-beat", daemon=True).start()
 
