@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,55 @@ def test_sums_every_kind_of_gradient_and_tells_who_leaves(members: Callable) -> 
 
     for result in members(3, task):
         assert result == ([6.0], [30.0, 30.0], 0.0, None, (0.75, True, True, (2,), [3.0, 3.0]))
+
+
+NO_CHANGES = torch.zeros(0, dtype=torch.float64)
+
+
+def messages_and_tally(group: Any, kind: torch.dtype, losses: list[float]) -> tuple[int, Any]:
+    """How many messages a reduce of gradients of one kind is, and what each member knows after it."""
+    weight = torch.nn.Parameter(torch.zeros(4, dtype=kind))
+    reducer = Reducer([weight])
+    reducer.zero()
+    weight.grad += 1
+    rider = Rider(group, loss=losses[group.rank], switch=False, save=True, leaving=group.rank == 1, changes=NO_CHANGES)
+    under_way = reducer.start(group, rider)
+    if not rider.seated:
+        under_way.append(rider.start(group))
+    for work in under_way:
+        group.wait(work)
+    assert weight.grad.tolist() == [group.world] * 4
+    return len(under_way), rider.tally()
+
+
+@pytest.mark.parametrize(
+    ("kind", "messages"), [(torch.float32, 1), (torch.float64, 1), (torch.bfloat16, 2)], ids=["f32", "f64", "bf16"]
+)
+def test_what_rides_along_is_exact_whatever_the_gradients_are(
+    members: Callable, kind: torch.dtype, messages: int
+) -> None:
+    losses = [1 / 3, 1e-9 / 7, 12345678.9]
+
+    def task(group: Any, _: Any) -> tuple[Any, ...]:
+        count, tally = messages_and_tally(group, kind, losses)
+        return count, tally.loss, tally.switch, tally.save, tally.leaving, tally.changes.tolist()
+
+    for result in members(3, task):
+        assert result == (messages, sum(losses), False, True, (1,), [])
+
+
+@pytest.mark.parametrize("loss", [math.inf, -math.inf, math.nan])
+def test_a_loss_that_is_not_finite_is_told(members: Callable, loss: float) -> None:
+    for told in members(2, lambda group, _: messages_and_tally(group, torch.float32, [1.0, loss])[1].loss):
+        assert told == pytest.approx(loss, nan_ok=True)
+
+
+def test_who_finds_no_room_goes_alone(members: Callable) -> None:
+    def task(group: Any, _: Any) -> tuple[int, bool]:
+        rider = Rider(group, loss=1.0, switch=False, save=False, leaving=False, changes=NO_CHANGES)
+        return rider.take_seat(torch.zeros(2 + 4 * group.world - 1)), rider.seated
+
+    assert members(1, task) == [(0, False)]
 
 
 def test_an_abandoned_reduce_writes_into_no_later_gradient(members: Callable) -> None:

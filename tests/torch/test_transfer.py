@@ -36,7 +36,7 @@ def test_one_giver_serves_seven_in_three_rounds() -> None:
 def a_tree() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(1)
     return {
-        "large": torch.randn(3 << 20, generator=generator),
+        "large": torch.randn(9 << 20, generator=generator),
         "small": [torch.arange(5), torch.tensor(3.5), torch.zeros(0, 4), torch.ones(2, 3).t()],
         "half": torch.full((7,), 1.5, dtype=torch.bfloat16),
         "flags": torch.tensor([True, False]),
@@ -73,6 +73,22 @@ def test_a_state_arrives_whole_at_two_receivers(members: Callable) -> None:
         return True
 
     assert members(3, task) == [True, True, True]
+
+
+def test_a_state_is_received_where_there_is_room_that_fits(members: Callable) -> None:
+    def task(group: Any, _: Any) -> list[bool]:
+        fits, too_long, other_kind = torch.zeros(1000), torch.zeros(1001), torch.zeros(1000, dtype=torch.float64)
+        across = torch.zeros(1000, 2).t()
+        room = {"m/a": fits, "m/b": too_long, "m/c": other_kind, "m/d": across}
+        tree = {"m": {name: torch.full((1000,), 2.0) for name in "abc"} | {"d": torch.full((2, 1000), 2.0)}}
+        if group.rank == 0:
+            transfer.give(group, tree, 1)
+            return []
+        got = transfer.receive(group, 0, room=room)
+        assert_same(got, tree)
+        return [bool((there == 2.0).all()) for there in room.values()]
+
+    assert members(2, task) == [[], [True, False, False, False]]
 
 
 def test_a_joiner_trains_on_as_the_giver_does(members: Callable) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
+_CPU = torch.device("cpu")
+
 
 class Batch:
     """Collated samples. `x` and `y` are the first and second field; iterating or indexing reaches them all."""
@@ -50,7 +52,7 @@ class Fetcher:
         """The samples at `indices`; whatever is drawn at random on the way depends on step and stream alone."""
         if self._whole:
             return self._dataset[indices]
-        seed_everything(self._seed, step, stream)
+        seed_everything(self._seed, step, stream, _CPU)
         return self._collate([self._dataset[i] for i in indices.tolist()])
 
 
@@ -69,9 +71,16 @@ def to_device(data: Any, device: torch.device) -> Any:
     return data
 
 
-def seed_everything(seed: int, step: int, stream: int) -> None:
-    """Random numbers as a function of where the training is, not of what this process did before."""
+def seed_everything(seed: int, step: int, stream: int, device: torch.device) -> None:
+    """Random numbers as a function of where the training is, not of what this process did before.
+
+    `device` is where the training draws some besides the CPU.
+    """
     number = ((seed * 1_000_003 + step) * 65_537 + stream) % 2**63
-    torch.manual_seed(number)
+    if device.type == "cpu":
+        # torch.manual_seed looks at every kind of device as well, which takes as long as a small layer does.
+        torch.default_generator.manual_seed(number)
+    else:
+        torch.manual_seed(number)
     random.seed(number)
     np.random.seed(number % 2**32)

@@ -22,15 +22,14 @@ import json
 import os
 import signal
 import socket
-import stat
-import struct
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from offcut.errors import InputError
-from offcut.wire.local import ENV_JOB_DIR
+from offcut.torch.sockets import own_sockets
+from offcut.wire.local import ENV_JOB_DIR, peer_pid
 
 ENV_FAULTS = "OFFCUT_FAULTS"
 
@@ -148,17 +147,8 @@ def _freeze(pids: list[int], thaw_s: float | None) -> None:
         os.kill(pid, signal.SIGSTOP)
 
 
-def _sockets() -> list[socket.socket]:
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                found.append(socket.socket(fileno=os.dup(int(name))))
-    return found
-
-
 def _cut() -> None:
-    for connection in _sockets():
+    for connection in own_sockets():
         if connection.family in (socket.AF_INET, socket.AF_INET6):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -167,10 +157,8 @@ def _cut() -> None:
 
 def _agent() -> int:
     """The process that serves this worker's line."""
-    for connection in _sockets():
+    for connection in own_sockets():
         with suppress(OSError):
             if connection.family == socket.AF_UNIX and connection.getpeername():
-                peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-                pid: int = struct.unpack("3i", peer)[0]
-                return pid
+                return peer_pid(connection)
     raise OSError("this worker has no agent")

@@ -2,8 +2,9 @@
 
 Gloo notices a closed socket within some 30 ms, but a frozen peer only by its own time-out, and neither `abort()` nor
 `shutdown()` wakes work that is pending. So nothing here blocks inside gloo: a group is built in a thread of its own,
-beside the training under the epoch before; work is waited for on a condition that a newer epoch notifies too, and a
-group that is left behind with work pending is kept until that work ends, for its destructor would block until then.
+beside the training under the epoch before; work is waited for on a condition that a newer epoch notifies too; that a
+peer's network drops everything the kernel is told to notice. A group that is left behind with work pending is kept
+until that work ends, for its destructor would block until then.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from offcut.errors import ResizeError
+from offcut.torch import sockets
 from offcut.torch.link import MembershipEpoch
 
 #: Gloo's own time-out: long, for newer epochs end a wait, and a member may evaluate for long between two steps.
@@ -117,7 +119,11 @@ class Forming:
             socket.create_connection((host, int(port)), _FORMING.total_seconds()).close()
             client = dist.TCPStore(host, int(port), is_master=False, timeout=_FORMING, wait_for_workers=False)
             store = dist.PrefixStore(f"{membership.job}/{membership.epoch}", client)
-            self._outcome = dist.ProcessGroupGloo(store, self._rank, membership.world, _PENDING)
+            known = sockets.inodes()
+            gloo = dist.ProcessGroupGloo(store, self._rank, membership.world, _FORMING)
+            gloo._set_default_timeout(_PENDING)
+            sockets.break_when_silent(known)
+            self._outcome = gloo
         except Exception as error:  # whatever the store or gloo raise ends this attempt, nothing else
             self._outcome = error
         with self._changed:

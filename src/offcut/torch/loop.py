@@ -247,6 +247,9 @@ class Loop(ABC):
     def _move_on(self) -> None:
         seat, tally, applied = self._seat, self._tally, self._applied
         self._applied = False
+        if seat.group is not None and seat.group.stale():
+            # Somebody died after the last reduce: there will be no other one in this epoch.
+            seat.abandon("a newer epoch came")
         if applied and tally is not None and seat.group is not None and tally.save and not tally.leaving:
             self._begin_checkpoint(seat.group)
         if seat.group is None:
@@ -255,6 +258,7 @@ class Loop(ABC):
         elif applied and tally is not None and (tally.switch or tally.leaving):
             self._pace.interrupt()
             seat.switch(tally.leaving)
+        self._pace.boundary()
         if self._link is not None:
             self._keep()
 

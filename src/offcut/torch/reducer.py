@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,13 +27,17 @@ class Tally:
     changes: torch.Tensor
 
 
+#: Behind a buffer's gradients there is room for so many numbers that ride along: those of 255 members.
+_ROOM = 1024
+
 #: A flat buffer, and the parameters with their views of it.
 _Flat = tuple[torch.Tensor, list[tuple[torch.nn.Parameter, torch.Tensor]]]
 
 
 def _flatten(parameters: list[torch.nn.Parameter], dtype: torch.dtype, device: torch.device) -> _Flat:
-    flat = torch.zeros(sum(p.numel() for p in parameters), dtype=dtype, device=device)
-    parts = flat.split([p.numel() for p in parameters])
+    # Touched here, not in the first step: a joiner makes it before the others wait for it.
+    flat = torch.empty(sum(p.numel() for p in parameters) + _ROOM, dtype=dtype, device=device).zero_()
+    *parts, _ = flat.split([*(p.numel() for p in parameters), _ROOM])
     return flat, [(p, part.view_as(p)) for p, part in zip(parameters, parts, strict=True)]
 
 
@@ -64,8 +69,11 @@ class Reducer:
             for parameter, view in views:
                 parameter.grad = view
 
-    def start(self, group: Group) -> list[Pending]:
-        """Start summing the gradients over the members; they are already weighted by each one's share."""
+    def start(self, group: Group, rider: Rider | None = None) -> list[Pending]:
+        """Start summing the gradients over the members; they are already weighted by each one's share.
+
+        A `rider` that has no seat yet gets one if there is room for it.
+        """
         for _, views in self._groups:
             for parameter, view in views:
                 grad = parameter.grad
@@ -74,34 +82,83 @@ class Reducer:
                 elif grad.data_ptr() != view.data_ptr():
                     view.copy_(grad)
                 parameter.grad = view
-        return [group.start_all_reduce(flat) for flat, _ in self._groups]
+        under_way = []
+        for flat, _ in self._groups:
+            end = flat.numel() - _ROOM
+            if rider is not None and not rider.seated:
+                end += rider.take_seat(flat[end:])
+            under_way.append(group.start_all_reduce(flat[:end]))
+        return under_way
 
 
 class Rider:
-    """The few numbers that ride on every step's reduce, and the changes of the model's buffers."""
+    """The few numbers that ride on every step's reduce, and the changes of the model's buffers.
+
+    A message of its own would cost every step a second latency, so it takes a seat at the end of a gradient buffer
+    where it can. Each member writes its loss into places of its own, in as many parts as it takes to be exact there:
+    adding the others' zeros changes no bit of it, and the sum over the members is the same on all of them.
+    """
 
     def __init__(
         self, group: Group, *, loss: float, switch: bool, save: bool, leaving: bool, changes: torch.Tensor
     ) -> None:
+        self._rank = group.rank
         self._world = group.world
-        self._numbers = torch.zeros(3 + group.world + changes.numel(), dtype=torch.float64)
-        self._numbers[0] = loss
-        self._numbers[1] = float(switch)
-        self._numbers[2] = float(save)
-        self._numbers[3 + group.rank] = float(leaving)
-        self._numbers[3 + group.world :] = changes
+        self._loss = loss
+        self._flags = float(switch), float(save), float(leaving)
+        self._changes = changes
+        #: Where it is summed up, once it is on its way.
+        self._seat: torch.Tensor | None = None
+
+    @property
+    def seated(self) -> bool:
+        """Whether it is on its way."""
+        return self._seat is not None
+
+    def take_seat(self, room: torch.Tensor) -> int:
+        """Ride in `room`, which is summed over the members: how many of its numbers are taken, 0 if it cannot."""
+        votes = 2 + 4 * self._world
+        if self._changes.numel() or votes > room.numel() or room.dtype not in (torch.float32, torch.float64):
+            return 0
+        self._seat = room[:votes]
+        self._write(self._seat)
+        return votes
 
     def start(self, group: Group) -> Pending:
-        return group.start_all_reduce(self._numbers)
+        """Go alone."""
+        votes = 2 + 4 * self._world
+        self._seat = torch.zeros(votes + self._changes.numel(), dtype=torch.float64)
+        self._write(self._seat[:votes])
+        self._seat[votes:] = self._changes
+        return group.start_all_reduce(self._seat)
+
+    def _write(self, votes: torch.Tensor) -> None:
+        """Switch and save; by rank who leaves; by rank three parts of the loss."""
+        numbers = [0.0] * votes.numel()
+        numbers[0], numbers[1], numbers[2 + self._rank] = self._flags
+        at = 2 + self._world + 3 * self._rank
+        numbers[at : at + 3] = _in_parts(self._loss, votes.dtype)
+        votes.copy_(torch.tensor(numbers, dtype=votes.dtype))
 
     def tally(self) -> Tally:
         """What it says once the sum is there."""
-        end = 3 + self._world
-        numbers = self._numbers[:end].tolist()
+        assert self._seat is not None
+        world, votes = self._world, 2 + 4 * self._world
+        numbers = self._seat[:votes].tolist()
         return Tally(
-            loss=numbers[0],
-            switch=numbers[1] > 0,
-            save=numbers[2] > 0,
-            leaving=tuple(rank for rank in range(self._world) if numbers[3 + rank] > 0),
-            changes=self._numbers[end:],
+            loss=sum(sum(numbers[at : at + 3]) for at in range(2 + world, votes, 3)),
+            switch=numbers[0] > 0,
+            save=numbers[1] > 0,
+            leaving=tuple(rank for rank in range(world) if numbers[2 + rank] > 0),
+            changes=self._seat[votes:],
         )
+
+
+def _in_parts(value: float, dtype: torch.dtype) -> list[float]:
+    """Three numbers that `dtype` (float32 or float64) holds exactly, and whose sum is `value`."""
+    parts = []
+    for _ in range(3):
+        parts.append(torch.tensor(value, dtype=dtype).item())
+        # Nothing is left of what is not finite.
+        value = value - parts[-1] if math.isfinite(parts[-1]) else 0.0
+    return parts

@@ -12,6 +12,7 @@ from offcut.torch.checkpoint import Checkpoints
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Forming, Group
 from offcut.torch.link import AgentLink, MembershipEpoch
+from offcut.torch.pace import Pace
 from offcut.torch.state import TrainingState
 from offcut.torch.transfer import give, receive, rounds
 
@@ -62,6 +63,7 @@ class Seat:
         checkpoints: Checkpoints,
         changing: threading.Lock,
         faults: Faults,
+        pace: Pace,
     ) -> None:
         self.group: Group | None = None
         self._link = link
@@ -69,6 +71,7 @@ class Seat:
         self._checkpoints = checkpoints
         self._changing = changing
         self._faults = faults
+        self._pace = pace
         self._tried = -1
         self._has_state = False
         #: The last epoch that held: its members have the state.
@@ -178,7 +181,9 @@ class Seat:
             if group.rank == giver:
                 give(group, state.tree(), receiver, lambda here=here: self._faults.at("giving", **here))
             elif group.rank == receiver:
-                state.load(receive(group, giver, lambda here=here: self._faults.at("receiving", **here)))
+                # Who has a state keeps it until the better one is there whole.
+                room = None if self._has_state else state.room()
+                state.load(receive(group, giver, lambda here=here: self._faults.at("receiving", **here), room))
                 # At once: the givers may be gone before this epoch holds.
                 self._has_state = True
         self._has_state = True
@@ -202,11 +207,31 @@ class Seat:
         exit_quickly()
         raise Left
 
+    def _leave_to_others(self, leave_by: float) -> None:
+        """No boundary comes in time: go now, as soon as others are known to go on with the state that they have.
+
+        They do this step again, as they would have to when this worker is ended, and its node is free at once.
+        """
+        link, group = self._link, self.group
+        if group is None:
+            return
+        mine = group.membership
+        with link.changed:
+            link.changed.wait_for(lambda: link.newer_than(mine.epoch), leave_by - _SAVING_S - time.monotonic())
+        newest = link.newest()
+        if newest is None or newest.epoch == mine.epoch or link.worker in newest.workers:
+            return
+        if set(mine.workers) & set(newest.workers):
+            link.send("left", step=self._state.step)
+            os._exit(0)
+
     def _leave_in_time(self, leave_by: float) -> None:
         """In a thread of its own: if no boundary comes in time and nobody else has the state, save the last boundary's.
 
         A step changes no parameter before its update, so the state of the last boundary is still there.
         """
+        if self._pace.next_boundary_s > leave_by:
+            self._leave_to_others(leave_by)
         time.sleep(max(0.0, leave_by - _SAVING_S - time.monotonic()))
         group, newest = self.group, self._link.newest()
         if group is None or not self._changing.acquire(timeout=max(0.0, leave_by - time.monotonic())):

@@ -90,6 +90,7 @@ class Session(Loop):
             seed=seed,
             clip_norm=clip_norm,
             scaler=scaler,
+            device=device,
             visit=self._at,
         )
         self._checkpoints: Checkpoints | None = None
@@ -103,7 +104,7 @@ class Session(Loop):
             lambda text: link.send("note", text=text),
             self._faults,
         )
-        return Seat(link, self._state, self._checkpoints, self._changing, self._faults)
+        return Seat(link, self._state, self._checkpoints, self._changing, self._faults, self._pace)
 
     # -- what a script uses ---------------------------------------------------------------------------------------
 
@@ -131,12 +132,13 @@ class Session(Loop):
         script does after a step that did not count (advancing a scheduler, say) is undone for registered objects and
         for the settings of the optimizers' groups; for anything else, look at what step() returns.
         """
-        if loss is not None:
+        work, seat = self._work, self._seat
+        # Where a member has died meanwhile the step cannot count: no need to work on it any longer.
+        if loss is not None and seat.group is not None and not seat.group.stale():
             self.backward(loss)
-        work = self._work
         if not work.end_part() or work.failed:
             return False
-        seat, group = self._seat, self._group()
+        group = self._group()
         self._script_runs(False)
         try:
             save = self._checkpoints is not None and group.rank == 0 and self._checkpoints.due

@@ -123,7 +123,7 @@ def read(directory: Path) -> dict[str, Any]:
     in_order = iter(
         tensors[name] for name in sorted(tensors.keys() - {_SKELETON}, key=lambda name: int(name.partition(":")[0]))
     )
-    return put_together(tensors[_SKELETON], lambda shape, dtype: next(in_order))
+    return put_together(tensors[_SKELETON], lambda path, shape, dtype: next(in_order))
 
 
 def _planner(tensors: dict[str, torch.Tensor]) -> dcp.DefaultSavePlanner:

@@ -43,15 +43,15 @@ def take_apart(tree: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
 
 
 def put_together(
-    skeleton: torch.Tensor, supply: Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+    skeleton: torch.Tensor, supply: Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 ) -> dict[str, Any]:
-    """The tree again, on the CPU; `supply` is asked for each tensor in order."""
+    """The tree again, on the CPU; `supply` is asked for each tensor in order, by its path in the tree."""
     saved = torch.load(io.BytesIO(skeleton.numpy().tobytes()), weights_only=True, map_location="cpu")
-    shapes = iter(saved["shapes"])
+    paths, shapes = _paths(saved["tree"], ""), iter(saved["shapes"])
 
     def fill(tensor: torch.Tensor) -> torch.Tensor:
-        shape = next(shapes)
-        return tensor if shape is None else supply(shape, tensor.dtype)
+        path, shape = next(paths), next(shapes)
+        return tensor if shape is None else supply(path, shape, tensor.dtype)
 
     return map_tensors(saved["tree"], fill)
 

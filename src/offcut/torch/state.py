@@ -55,6 +55,10 @@ class TrainingState:
             },
         }
 
+    def room(self) -> dict[str, torch.Tensor]:
+        """The model's living tensors by their paths in the tree, for a state to be received into."""
+        return {f"model/{name}": tensor for name, tensor in self.model.state_dict().items() if torch.is_tensor(tensor)}
+
     def boundary_tree(self) -> dict[str, Any]:
         """The tree as of the last boundary, in the middle of a step that has not been applied."""
         if self._undo is not None:

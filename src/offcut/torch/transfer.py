@@ -5,7 +5,7 @@ The state goes as a skeleton and then its tensors' bytes in chunks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from offcut.torch.group import Group
 from offcut.torch.skeleton import put_together, take_apart
 
 #: Bytes per message: large enough for bandwidth, small enough to have the next one under way.
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 32 << 20
 
 
 def rounds(steps: list[int]) -> list[list[tuple[int, int]]]:
@@ -54,17 +54,29 @@ def give(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object
         group.wait(under_way)
 
 
-def receive(group: Group, source: int, visit: Callable[[], object] = lambda: None) -> dict[str, Any]:
-    """The tree that `source` gives, on the CPU; `visit` is called before every chunk. Raises Abandoned."""
+def receive(
+    group: Group,
+    source: int,
+    visit: Callable[[], object] = lambda: None,
+    room: Mapping[str, torch.Tensor] | None = None,
+) -> dict[str, Any]:
+    """The tree that `source` gives, on the CPU; `visit` is called before every chunk. Raises Abandoned.
+
+    Tensors at the paths in `room` are written over those there, where they are alike: memory that is used for the first
+    time takes longer than the transfer.
+    """
     size = torch.zeros(1, dtype=torch.int64)
     group.receive(size, source)
     head = torch.empty(int(size), dtype=torch.uint8)
     group.receive(head, source)
     tensors: list[torch.Tensor] = []
 
-    def make_room(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        tensors.append(torch.empty(shape, dtype=dtype))
-        return tensors[-1]
+    def make_room(path: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        there = room.get(path) if room else None
+        if there is None or not _can_hold(there, shape, dtype):
+            there = torch.empty(shape, dtype=dtype)
+        tensors.append(there)
+        return there
 
     tree = put_together(head, make_room)
     views = [_bytes(tensor) for tensor in tensors]
@@ -79,6 +91,10 @@ def receive(group: Group, source: int, visit: Callable[[], object] = lambda: Non
         for (i, start, stop), part in zip(plan, chunk.split([b - a for _, a, b in plan]), strict=True):
             views[i][start:stop] = part
     return tree
+
+
+def _can_hold(there: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    return there.device.type == "cpu" and there.is_contiguous() and there.shape == shape and there.dtype == dtype
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

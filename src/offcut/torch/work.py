@@ -31,6 +31,7 @@ class Work:
         seed: int,
         clip_norm: float | None,
         scaler: Any,
+        device: torch.device,
         visit: Callable[[str], bool],
     ) -> None:
         self._state = state
@@ -40,6 +41,7 @@ class Work:
         self._seed = seed
         self._clip_norm = clip_norm
         self._scaler = scaler
+        self._device = device
         self._visit = visit
         self._parameters = {id(item): parameters_of(item) for item in state.optimizers}
         self._reducers = {id(item): Reducer(self._parameters[id(item)]) for item in state.optimizers}
@@ -83,7 +85,7 @@ class Work:
         part = self._part = self._waiting.popleft()
         batch = self._loader.load(part, state.step)
         self._loader.expect(lambda: self._upcoming(group))
-        seed_everything(self._seed, state.step, part.stream)
+        seed_everything(self._seed, state.step, part.stream, self._device)
         self._visit("loaded")
         return batch
 
@@ -163,6 +165,9 @@ class Work:
         self, group: Group, optimizers: list[torch.optim.Optimizer], *, switch: bool, save: bool, leaving: bool
     ) -> Tally:
         """Sum gradients and what rides along over the members. Raises Abandoned when the epoch cannot go on."""
+        if group.stale():
+            self._fail()
+            raise Abandoned("a newer epoch came")
         try:
             if self._visit("before-reduce"):
                 raise Abandoned("injected before the reduce")
@@ -174,8 +179,9 @@ class Work:
                 leaving=leaving,
                 changes=self._state.buffers.changes,
             )
-            under_way = [work for item in optimizers for work in self._reducers[id(item)].start(group)]
-            under_way.append(rider.start(group))
+            under_way = [work for item in optimizers for work in self._reducers[id(item)].start(group, rider)]
+            if not rider.seated:
+                under_way.append(rider.start(group))
             if self._visit("inside-reduce"):
                 raise Abandoned("injected inside the reduce")
             for work in under_way:
@@ -183,13 +189,17 @@ class Work:
             if self._visit("after-reduce"):
                 raise Abandoned("injected after the reduce")
         except Abandoned:
-            self.failed = True
-            self._state.keep_outside()
+            self._fail()
             # A reduce that was walked away from may still write into the buffers when it ends.
             for reducer in self._reducers.values():
                 reducer.abandon_buffers()
             raise
         return rider.tally()
+
+    def _fail(self) -> None:
+        """The step will come again."""
+        self.failed = True
+        self._state.keep_outside()
 
     def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
         """Clip, and let `optimizers` change their parameters."""

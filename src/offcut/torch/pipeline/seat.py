@@ -14,6 +14,7 @@ from offcut.pipeline.plan_set import PlanSet
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink, MembershipEpoch
+from offcut.torch.pace import Pace
 from offcut.torch.pipeline.parts import Parts
 from offcut.torch.pipeline.placed import PlacedState, flags, layers_of
 from offcut.torch.pipeline.stage_work import StageWork
@@ -40,8 +41,9 @@ class PipelineSeat(Seat):
         parts: Parts,
         changing: threading.Lock,
         faults: Faults,
+        pace: Pace,
     ) -> None:
-        super().__init__(link, state, parts, changing, faults)
+        super().__init__(link, state, parts, changing, faults, pace)
         self._placed = state
         self._work = work
         self._plans = plans

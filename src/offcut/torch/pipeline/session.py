@@ -94,7 +94,9 @@ class PipelineSession(Loop):
             lambda text: link.send("note", text=text),
             self._faults,
         )
-        return PipelineSeat(link, self._placed, self._stages, self._plans, self._parts, self._changing, self._faults)
+        return PipelineSeat(
+            link, self._placed, self._stages, self._plans, self._parts, self._changing, self._faults, self._pace
+        )
 
     # -- what a script uses -------------------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class StageWork:
         self._plan, self.prepared = plan, False
 
     def _seed_for(self, first_layer: int, i: int) -> None:
-        seed_everything(self._seed, self._state.step, (first_layer * 1009 + i) % 65_537)
+        seed_everything(self._seed, self._state.step, (first_layer * 1009 + i) % 65_537, self._device)
 
     def _span(self, stage: int) -> range:
         assert self._plan is not None

@@ -1,0 +1,48 @@
+"""This process's network connections: gloo keeps its own to itself, but the kernel knows them.
+
+A peer behind a network that drops everything closes no connection. Without being told, the kernel sends to it again for
+a quarter of an hour, and waits for its word for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import suppress
+
+#: A connection breaks when the other end's kernel has not answered for this long, however busy or stopped its process.
+SILENCE_S = 20
+
+
+def own_sockets() -> list[socket.socket]:
+    """All sockets of this process, as duplicates to be closed."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                found.append(socket.socket(fileno=os.dup(int(name))))
+    return found
+
+
+def inodes() -> frozenset[int]:
+    """Which sockets this process has."""
+    found = set()
+    for connection in own_sockets():
+        with connection:
+            found.add(os.fstat(connection.fileno()).st_ino)
+    return frozenset(found)
+
+
+def break_when_silent(known: frozenset[int]) -> None:
+    """Let the TCP connections that are not among `known` break after SILENCE_S without an answer (tcp(7))."""
+    for connection in own_sockets():
+        with connection, suppress(OSError):
+            tcp = connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM
+            if not tcp or os.fstat(connection.fileno()).st_ino in known:
+                continue
+            # While it waits to hear something it asks, from half of the time on.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, SILENCE_S // 2))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, SILENCE_S // 10))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENCE_S)
