@@ -112,6 +112,19 @@ class TestStragglers:
         assert [name for name in named if name] == ["n3"]
         assert found.slow["n3"] == pytest.approx(1.8)
 
+    def test_a_node_that_is_as_quick_as_the_others_again_is_slow_no_more(self):
+        found = Stragglers()
+
+        def report(own_s):
+            return [name for node in ("n1", "n2", "n3") if (name := found.take(node, own_s if node == "n3" else 0.05))]
+
+        assert [name for _ in range(3) for name in report(0.09)] == ["n3"]
+        assert [name for _ in range(2) for name in report(0.05)] == []
+        assert set(found.slow) == {"n3"}
+        report(0.05)
+        assert not found.slow
+        assert [name for _ in range(3) for name in report(0.09)] == ["n3"], "and may be named again"
+
     def test_a_slow_job_has_no_slow_node(self):
         found = Stragglers()
         paces = [0.05] * 4 + [0.2] * 4

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "profiling_live_job.py"
+UNEVEN = Path(__file__).with_name("uneven_train.py")
 #: Two nodes are as good as more.
 LIMITED = ("--rate", "240", "--knee", "2", "--width", "8")
 
@@ -50,3 +52,30 @@ def test_a_job_is_learnt_its_like_begins_with_that_and_a_crash_forgets_nothing(u
     assert any("its like has been seen" in line for line in running.story(second))
     for job in (first, second):
         running.client.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_a_slow_node_is_named_and_a_slow_job_is_measured_anew(up: Callable, tmp_path: Path) -> None:
+    running = up(3, "--profiler", "gp")
+    slow = tmp_path / "slow"
+    slow.write_text("")
+    job = running.submit(UNEVEN, str(slow), name="uneven", sizes="3", step_records=False)
+
+    def rate() -> float:
+        (point,) = running.client.get(f"/v1/jobs/{job}/curve")["own"]
+        measured: float = point["rate"]
+        return measured
+
+    def story_has(*words: str) -> Callable[[Any], bool]:
+        return lambda _: any(all(word in line for word in words) for line in running.story(job))
+
+    running.until(job, "its own throughput", lambda _: running.client.get(f"/v1/jobs/{job}/curve")["own"])
+    before = rate()
+    slow.write_text("n02")
+    running.until(job, "the slow node's name", story_has("n02 is slow"))
+    running.until(job, "what was left aside", story_has("held up by n02: left aside"))
+    assert rate() == before, "a slow node says nothing of the job"
+    assert any("n02 is slow" in line for line in running.story("n02"))
+    slow.write_text("*")
+    running.until(job, "the alarm", story_has("its speed has changed by -"))
+    assert rate() < 0.6 * before
+    running.client.post(f"/v1/jobs/{job}/cancel")

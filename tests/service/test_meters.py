@@ -83,3 +83,25 @@ def test_a_slow_node_is_named_and_what_is_measured_meanwhile_says_so():
     assert "n3 is slow: it works 1.8 times as long" in told[0].text
     (measured,) = report(meters, 40)
     assert measured.slow_node == "n3"
+
+
+def halved(meters: Meters, *, slow_node: str = "") -> list[ev.JobMeasured]:
+    """After 40 s at 160 samples/s the job goes on at 80; some seconds later `slow_node` is found to be why."""
+    found: list[ev.Event] = []
+    clock_s, samples = 0.0, 0
+    for i in range(400):
+        clock_s += 0.2 if i < 200 else 0.4
+        samples += 32
+        told = messages.Progress(job="a", epoch=1, step=i, samples=samples, clock_s=clock_s)
+        found += meters.progress(clock_s, told)
+        for node in ("n1", "n2", "n3") if i > 200 and i % 5 == 0 else ():
+            own_s = 0.3 if node == slow_node else 0.1
+            found += meters.pace(clock_s, node, messages.Pace(job="a", incarnation=1, epoch=1, own_step_s=own_s))
+    return [event for event in found if isinstance(event, ev.JobMeasured)]
+
+
+def test_a_change_of_speed_is_the_jobs_unless_a_node_is_found_slow():
+    (change,) = (event for event in halved(Meters(training())) if event.changed)
+    assert (round(change.rate), change.slow_node) == (80, "")
+    (change,) = (event for event in halved(Meters(training()), slow_node="n2") if event.changed)
+    assert change.slow_node == "n2", "it was named after the alarm"

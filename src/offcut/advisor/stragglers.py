@@ -2,12 +2,13 @@
 
 All members of an epoch take a step in the same time, for they wait for each other; what differs is how long each works
 before it waits. Every node says that now and then. A node that takes far longer than the middle of the others, several
-times in a row, slows the whole job down.
+times in a row, slows the whole job down; until it is as quick as they are as many times in a row.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Mapping
 from statistics import median
 
 #: A node is slow that works so many times as long as the others, in each of its newest reports.
@@ -16,7 +17,7 @@ _REPORTS = 3
 
 
 class Stragglers:
-    """Of one job's epoch: `take` what the nodes report; `slow` are those named so far."""
+    """Of one job's epoch: `take` what the nodes report; `slow` are those that are, and by what factor."""
 
     __slots__ = ("_own_s", "slow")
 
@@ -27,13 +28,21 @@ class Stragglers:
     def take(self, node: str, own_step_s: float) -> str | None:
         """`node` worked `own_step_s` for each step of late. The name of a node that turns out to be slow."""
         self._own_s.setdefault(node, deque(maxlen=_REPORTS)).append(own_step_s)
-        full = {name: min(seen) for name, seen in self._own_s.items() if len(seen) == _REPORTS}
+        full = {name: seen for name, seen in self._own_s.items() if len(seen) == _REPORTS}
         if len(full) < 2:
             return None
-        name = max(full, key=full.__getitem__)
-        others = median([median(self._own_s[other]) for other in full if other != name])
-        if others <= 0 or full[name] < _SLOW * others:
+        for name in [name for name in self.slow if name in full]:
+            if max(full[name]) < _SLOW * _others(full, name):
+                del self.slow[name]
+        name = max(full, key=lambda name: min(full[name]))
+        least, others = min(full[name]), _others(full, name)
+        if others <= 0 or least < _SLOW * others:
             return None
         new = name not in self.slow
-        self.slow[name] = full[name] / others
+        self.slow[name] = least / others
         return name if new else None
+
+
+def _others(seen: Mapping[str, Collection[float]], name: str) -> float:
+    """How long the others work: the middle of them."""
+    return median([median(reports) for other, reports in seen.items() if other != name])

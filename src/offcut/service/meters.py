@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from offcut.advisor.meter import Meter
+from offcut.advisor.meter import Meter, Segment
 from offcut.advisor.stragglers import Stragglers
 from offcut.control import JobState, State, profiling
 from offcut.model import events
@@ -16,6 +16,9 @@ from offcut.wire import messages
 
 #: A job that runs and has not said anything of its steps for so long is mentioned.
 _SILENT_S = 60.0
+#: So long after a job's speed has changed it is known whether one of its nodes is slow: nodes report every 2 s, and one
+#: is named after three reports.
+_VERDICT_S = 8.0
 
 
 @dataclass(slots=True)
@@ -25,6 +28,8 @@ class _Epoch:
     meter: Meter = field(default_factory=Meter)
     stragglers: Stragglers = field(default_factory=Stragglers)
     reported: bool = False
+    #: A change of speed, and since when it waits for the verdict on the nodes.
+    change: tuple[float, Segment] | None = None
 
 
 class Meters:
@@ -42,6 +47,10 @@ class Meters:
         job, epoch = found
         epoch.reported = True
         segment = epoch.meter.take(message.clock_s, message.step, message.samples)
+        if segment is not None and segment.changed:
+            epoch.change, segment = (now_s, segment), None
+        elif epoch.change is not None and now_s - epoch.change[0] >= _VERDICT_S:
+            segment, epoch.change = epoch.change[1], None
         if segment is not None:
             slow = max(epoch.stragglers.slow, key=epoch.stragglers.slow.__getitem__, default="")
             yield events.JobMeasured(
