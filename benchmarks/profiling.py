@@ -1,6 +1,6 @@
 """Jobs whose scaling nobody knows: how near do the profilers come to an oracle that knows every curve?
 
-    python benchmarks/profiling.py [--quick] [--json] [--data DIR] [--seeds N] [--families F ...]
+    python benchmarks/profiling.py [--quick] [--json] [--data DIR] [--seeds N] [--first-seed S] [--families F ...]
 
 Each seed draws 512 nodes of the Summit trace (DIR, default $OFFCUT_SHARED/data/summit; without it a generated trace
 like it), a stretch of it, and the order of the jobs. Six jobs run at once and the queue never runs dry. A job is as
@@ -138,12 +138,16 @@ def busy_start(windows: Windows, hours: float, draw: random.Random) -> float:
     return first_s
 
 
+def seeds(given: argparse.Namespace) -> list[int]:
+    return list(range(given.first_seed, given.first_seed + given.seeds))
+
+
 def rows(given: argparse.Namespace, data: Path) -> list[dict[str, Any]]:
     real = real_curves(data)
     found: list[dict[str, Any]] = []
     lengths = {"30 min": LENGTHS["30 min"]} if given.quick else LENGTHS
     costs = ("measured",) if given.quick else COSTS
-    traces = {seed: trace(data, seed) for seed in range(1, given.seeds + 1)}
+    traces = {seed: trace(data, seed) for seed in seeds(given)}
     for family in given.families:
         for length, (run_s, hours) in lengths.items():
             for cost in costs:
@@ -237,6 +241,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the directory of the Summit files")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES, help="only these")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=1, help="the others follow it")
     parser.add_argument("--processes", type=int, default=1, help="replays at a time")
     given = parser.parse_args()
     shared = os.environ.get("OFFCUT_SHARED", str(Path(__file__).resolve().parents[1].parent / "shared"))
@@ -252,7 +257,7 @@ def main() -> None:
         "python": platform.python_version(),
         "offcut": __version__,
         "numpy": np.__version__,
-        "seeds": list(range(1, given.seeds + 1)),
+        "seeds": seeds(given),
         "quick": given.quick,
         "wall_s": round(time.perf_counter() - began, 1),
         "processor_s": round(time.process_time(), 1),

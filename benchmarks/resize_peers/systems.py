@@ -32,10 +32,13 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A membership change that was asked for: since when, of what size, and which processes cannot be in it."""
+    """A membership change that was asked for: since when, to which size, and which processes cannot be in it.
+
+    There is more than one size where who joins may do so in the same change.
+    """
 
     at_s: float
-    world: int
+    worlds: tuple[int, ...]
     without: frozenset[int]
 
 
@@ -118,7 +121,7 @@ class System(ABC):
 
         def look() -> tuple[float, frozenset[int]] | None:
             self.record.refresh()
-            return self.record.complete(asked.at_s, asked.world, asked.without)
+            return self.record.complete(asked.at_s, asked.worlds, asked.without)
 
         end_s, self.members = wait_for("step of the new membership", look, limit_s)
         done = {s.step for s in self.record.steps if s.step > 0 and asked.at_s < s.time_s <= end_s}
@@ -181,7 +184,7 @@ class Offcut(System):
             "checkpoint_age_s": 3600.0,
         }
         self._client.post("/v1/jobs", job)
-        self.await_new(Asked(time.monotonic(), MEMBERS, frozenset()))
+        self.await_new(Asked(time.monotonic(), (MEMBERS,), frozenset()))
 
     def _answers(self) -> bool:
         try:
@@ -192,14 +195,14 @@ class Offcut(System):
     def join(self) -> Asked:
         asked_s = time.monotonic()
         self._client.post("/v1/nodes/offer", {"nodes": [self._away]})
-        return Asked(self.ready(asked_s).time_s, MEMBERS, frozenset())
+        return Asked(self.ready(asked_s).time_s, (MEMBERS,), frozenset())
 
     def leave(self, turn: int) -> Asked:
         node = self._away = f"n{turn % MEMBERS + 1:02d}"
         pid = next(pid for pid in self.members if self._name(pid).startswith(node))
         at_s = time.monotonic()
         self._client.post("/v1/nodes/want", {"nodes": [node]})
-        return Asked(at_s, MEMBERS - 1, frozenset({pid}))
+        return Asked(at_s, (MEMBERS - 1,), frozenset({pid}))
 
     def kill(self, turn: int) -> Asked:
         return self._strike(turn, signal.SIGKILL)
@@ -211,10 +214,11 @@ class Offcut(System):
         pid = sorted(self.members)[turn % MEMBERS]
         self._struck_s = time.monotonic()
         os.kill(pid, number)
-        return Asked(self._struck_s, MEMBERS - 1, frozenset({pid}))
+        # Its successor may be there before the others have found each other.
+        return Asked(self._struck_s, (MEMBERS - 1, MEMBERS), frozenset({pid}))
 
     def recover(self) -> None:
-        self.await_new(Asked(self._struck_s, MEMBERS, frozenset()))
+        self.await_new(Asked(self._struck_s, (MEMBERS,), frozenset()))
 
     def _name(self, pid: int) -> str:
         return next(step.name for step in reversed(self.record.steps) if step.pid == pid)
@@ -240,7 +244,7 @@ class Torchrun(System):
         began_s = time.monotonic()
         for _ in range(MEMBERS):
             self._start_agent()
-        self.await_new(Asked(began_s, MEMBERS, frozenset()))
+        self.await_new(Asked(began_s, (MEMBERS,), frozenset()))
 
     def _start_agent(self) -> str:
         self._started += 1
@@ -258,13 +262,13 @@ class Torchrun(System):
 
     def join(self) -> Asked:
         began_s = time.monotonic()
-        return Asked(self.ready(began_s, self._start_agent()).time_s, MEMBERS, self.members)
+        return Asked(self.ready(began_s, self._start_agent()).time_s, (MEMBERS,), self.members)
 
     def leave(self, turn: int) -> Asked:
         agent = self._agents.pop(list(self._agents)[-1])
         at_s = time.monotonic()
         agent.terminate()
-        return Asked(at_s, MEMBERS - 1, self.members)
+        return Asked(at_s, (MEMBERS - 1,), self.members)
 
     def kill(self, turn: int) -> Asked:
         return self._strike(signal.SIGKILL)
@@ -278,7 +282,7 @@ class Torchrun(System):
         at_s = time.monotonic()
         os.kill(self._victim, number)
         # The agent starts the worker again: the size stays, the workers are all new.
-        return Asked(at_s, MEMBERS, self.members)
+        return Asked(at_s, (MEMBERS,), self.members)
 
     def recover(self) -> None:
         """Nothing to do: it went back to three members by itself."""
@@ -312,7 +316,7 @@ class Torchft(System):
         began_s = time.monotonic()
         for _ in range(MEMBERS):
             self._start_replica()
-        self.await_new(Asked(began_s, MEMBERS, frozenset()))
+        self.await_new(Asked(began_s, (MEMBERS,), frozenset()))
 
     def _start_replica(self) -> str:
         self._started += 1
@@ -325,7 +329,7 @@ class Torchft(System):
 
     def join(self) -> Asked:
         began_s = time.monotonic()
-        return Asked(self.ready(began_s, self._start_replica()).time_s, MEMBERS, frozenset())
+        return Asked(self.ready(began_s, self._start_replica()).time_s, (MEMBERS,), frozenset())
 
     def leave(self, turn: int) -> Asked:
         return self._strike(turn, signal.SIGTERM)
@@ -340,7 +344,7 @@ class Torchft(System):
         victim = self._victim = self._replicas.pop(list(self._replicas)[turn % MEMBERS])
         at_s = time.monotonic()
         victim.send_signal(number)
-        return Asked(at_s, MEMBERS - 1, frozenset({victim.pid}))
+        return Asked(at_s, (MEMBERS - 1,), frozenset({victim.pid}))
 
     def recover(self) -> None:
         self._victim.kill()

@@ -98,14 +98,19 @@ class Record:
                 time_s, step, world = line.split()
                 self.steps.append(Step(float(time_s), name, int(pid), int(step), int(world)))
 
-    def complete(self, after_s: float, world: int, without: frozenset[int]) -> tuple[float, frozenset[int]] | None:
-        """When a step after `after_s` was first done on all `world` members, none in `without`; their pids."""
-        by_step: dict[int, dict[int, float]] = {}
+    def complete(
+        self, after_s: float, worlds: tuple[int, ...], without: frozenset[int]
+    ) -> tuple[float, frozenset[int]] | None:
+        """When a step after `after_s` was first done on all members, as many as `worlds` allows; their pids.
+
+        None of them is in `without`.
+        """
+        by_step: dict[tuple[int, int], dict[int, float]] = {}
         for step in self.steps:
-            if step.time_s > after_s and step.world == world and step.pid not in without:
-                done = by_step.setdefault(step.step, {})
+            if step.time_s > after_s and step.world in worlds and step.pid not in without:
+                done = by_step.setdefault((step.step, step.world), {})
                 done.setdefault(step.pid, step.time_s)
-        whole = [(max(done.values()), frozenset(done)) for done in by_step.values() if len(done) == world]
+        whole = [(max(done.values()), frozenset(done)) for (_, world), done in by_step.items() if len(done) == world]
         return min(whole, key=lambda entry: entry[0]) if whole else None
 
     def ready(self, after_s: float, name: str) -> Step | None:

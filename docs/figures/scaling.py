@@ -26,7 +26,7 @@ NODES, AT_ONCE = 96, 4
 KINDS = {
     "serial work of 2 %": [90.0 * n / (1 + 0.02 * (n - 1)) for n in SIZES],
     "limited by its input": [90.0 * n / (1 + (n / 12) ** 5) ** 0.2 for n in SIZES],
-    "slower beyond a rack of 18": [90.0 * n / (1 + 0.01 * (n - 1)) * (0.7 if n > 18 else 1.0) for n in SIZES],
+    "slower beyond 18 nodes": [90.0 * n / (1 + 0.01 * (n - 1)) * (0.7 if n > 18 else 1.0) for n in SIZES],
 }
 
 
