@@ -54,7 +54,8 @@ def test_a_job_is_learnt_its_like_begins_with_that_and_a_crash_forgets_nothing(u
         running.client.post(f"/v1/jobs/{job}/cancel")
 
 
-def test_a_slow_node_is_named_and_a_slow_job_is_measured_anew(up: Callable, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_slow_job_is_measured_anew_and_a_slow_node_is_named(up: Callable, tmp_path: Path) -> None:
     running = up(3, "--profiler", "gp")
     slow = tmp_path / "slow"
     slow.write_text("")
@@ -69,13 +70,14 @@ def test_a_slow_node_is_named_and_a_slow_job_is_measured_anew(up: Callable, tmp_
         return lambda _: any(all(word in line for word in words) for line in running.story(job))
 
     running.until(job, "its own throughput", lambda _: running.client.get(f"/v1/jobs/{job}/curve")["own"])
+    # A change is told from what three blocks of 20 reports showed, five reports a second.
+    running.until(job, "a level to compare with", lambda shown: shown["steps"] > 900)
     before = rate()
-    slow.write_text("n02")
-    running.until(job, "the slow node's name", story_has("n02 is slow"))
-    running.until(job, "what was left aside", story_has("held up by n02: left aside"))
-    assert rate() == before, "a slow node says nothing of the job"
-    assert any("n02 is slow" in line for line in running.story("n02"))
     slow.write_text("*")
     running.until(job, "the alarm", story_has("its speed has changed by -"))
     assert rate() < 0.6 * before
+    # The job is as slow as it was, but now only one of its nodes is why.
+    slow.write_text("n02")
+    running.until(job, "the slow node's name", story_has("n02 is slow"))
+    assert any("n02 is slow" in line for line in running.story("n02"))
     running.client.post(f"/v1/jobs/{job}/cancel")

@@ -1,0 +1,105 @@
+"""Steps that take longer than a node's grace: whoever must go goes at once, and the others do the step again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.utils.data import TensorDataset
+
+from offcut.torch import Session
+from offcut.wire import local
+
+WORKERS = [local.worker_name(f"n{rank}", 1, 0) for rank in range(2)]
+#: What the second member's steps take, s: the last one never ends.
+STEPS_S = (1.6, 1.6, 600.0)
+#: Less than a step.
+GRACE_S = 0.9
+
+
+class Agents:
+    """Both members' agents: when a step is surely done the second one has to leave, and the first is told to go on."""
+
+    def __init__(self, path: Path, store: str) -> None:
+        self.heard: dict[str, list[str]] = {worker: [] for worker in WORKERS}
+        self._store = store
+        self._lines: dict[str, local.Line] = {}
+        self._told = False
+        self._lock = threading.Lock()
+        self._listener = local.listen(path)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        for _ in WORKERS:
+            connection, _ = self._listener.accept()
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        line = local.Line(connection)
+        worker = ""
+        for message in line.messages():
+            worker = message.get("worker", worker)
+            self.heard[worker].append(message["kind"])
+            self._lines[worker] = line
+            if message["kind"] == "ready":
+                self._set_epoch(line, 1, (0, 1))
+            if message["kind"] == "beat" and message.get("step", 0) >= 1:
+                self._take_second_away()
+
+    def _take_second_away(self) -> None:
+        with self._lock:
+            if self._told:
+                return
+            self._told = True
+        self._lines[WORKERS[1]].send(kind="leave", limit_s=GRACE_S)
+        for line in self._lines.values():
+            self._set_epoch(line, 2, (0,))
+
+    def _set_epoch(self, line: local.Line, epoch: int, ranks: tuple[int, ...]) -> None:
+        members = [{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in ranks]
+        line.send(
+            kind="epoch", job="job", epoch=epoch, members=members, store=self._store, abort=False, departing=False
+        )
+
+
+def member(rank: int, agent: str, results: Any) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {local.ENV_AGENT: agent, local.ENV_WORKER: WORKERS[rank], local.ENV_JOB_DIR: os.path.dirname(agent)}
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    data = TensorDataset(torch.randn(20, 3), torch.randn(20, 1))
+    worlds = []
+    with Session(model, torch.optim.SGD(model.parameters(), 0.1), data, global_batch=4) as session:
+        for epoch in session.epochs(1):
+            for batch in epoch:
+                if rank == 1:
+                    time.sleep(STEPS_S[session.steps])
+                if session.step(((session.model(batch.x) - batch.y) ** 2).mean()):
+                    worlds.append(session.world)
+    results.put(worlds)
+    results.close()
+    results.join_thread()
+
+
+def test_who_cannot_reach_its_boundary_in_time_does_not_wait_to_be_killed(tmp_path: Path) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    context = torch.multiprocessing.get_context("fork")
+    results = context.Queue()
+    path = tmp_path / "agent"
+    agents = Agents(path, f"127.0.0.1:{store.port}")
+    members = [context.Process(target=member, args=(rank, str(path), results), daemon=True) for rank in range(2)]
+    for process in members:
+        process.start()
+    members[1].join(30)
+    assert members[1].exitcode == 0, "it was left to itself in a step that never ends"
+    assert agents.heard[WORKERS[1]][-1] == "left"
+    assert results.get(timeout=30) == [2, 2, 1, 1, 1], "no step was lost"
+    members[0].join(10)
+    assert "broken" in agents.heard[WORKERS[0]]
