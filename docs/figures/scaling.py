@@ -26,7 +26,7 @@ NODES, AT_ONCE = 96, 4
 KINDS = {
     "serial work of 2 %": [90.0 * n / (1 + 0.02 * (n - 1)) for n in SIZES],
     "limited by its input": [90.0 * n / (1 + (n / 12) ** 5) ** 0.2 for n in SIZES],
-    "slower beyond 18 nodes": [90.0 * n / (1 + 0.01 * (n - 1)) * (0.7 if n > 18 else 1.0) for n in SIZES],
+    "a rack of 18": [90.0 * n / (1 + 0.01 * (n - 1)) * (0.7 if n > 18 else 1.0) for n in SIZES],
 }
 
 
@@ -63,7 +63,7 @@ def main() -> None:
         late = learnt.describe(world.state, world.state.jobs[name])
         for row, (told, when) in enumerate(((early[name], "two sizes measured"), (late, "at its end"))):
             draw_curve(axes[row][column], told, truth)
-            axes[row][column].set_title(f"{name}: {when}", fontsize=10)
+            axes[row][column].set_title(f"{name}: {when}", fontsize=9)
     axes[0][0].legend(frameon=False, fontsize=8)
     figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)
 
