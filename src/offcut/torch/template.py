@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from offcut.wire.forkserver import ForkServer, die_with_parent
-from offcut.wire.local import ENV_AGENT, HUGE_PAGES
+from offcut.wire.local import ENV_AGENT
 
 
 def run_script(argv: list[str]) -> int:
@@ -54,7 +54,6 @@ def main() -> None:
     arguments = parser.parse_args()
     die_with_parent(os.getppid(), signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault(*HUGE_PAGES)
     # One thread per worker, before a library starts more: forks must be of a single-threaded process.
     importlib.import_module("torch").set_num_threads(1)
     importlib.import_module("offcut.torch")

@@ -37,8 +37,8 @@ ENV_CREW = "OFFCUT_CREW"
 ENV_GOAL = "OFFCUT_GOAL_SAMPLES"
 ENV_CHECKPOINT_AGE = "OFFCUT_CHECKPOINT_AGE_S"
 ENV_RECORDS = "OFFCUT_STEP_RECORDS"
-#: Where the kernel gives huge pages on request, torch asks for them: a joiner's state is some 4 times as quickly there,
-#: for most of the time went into touching its memory for the first time.
+#: torch asks for huge pages where the kernel gives them on request: a joiner has its state some 4 times as quickly, for
+#: most of the time goes into touching memory for the first time. Read at a process's first large allocation.
 HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
 #: The plan file of a pipeline job.
 ENV_PLANS = "OFFCUT_PLANS"
