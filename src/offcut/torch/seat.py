@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Sequence
 
+from offcut.errors import OffcutError
 from offcut.torch.checkpoint import Checkpoints
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Forming, Group
@@ -74,6 +75,8 @@ class Seat:
         self._pace = pace
         self._tried = -1
         self._has_state = False
+        #: The values that the script began with are gone.
+        self._overwritten = False
         #: The last epoch that held: its members have the state.
         self._formed: MembershipEpoch | None = None
         #: The members of the newest epoch find each other while the one before is still trained under.
@@ -175,6 +178,11 @@ class Seat:
                 saved = self._checkpoints.newest()
                 if saved is not None:
                     state.load(saved)
+                elif self._overwritten:
+                    raise OffcutError(
+                        "A state was received in part, its givers are gone, and there is no checkpoint.",
+                        next_step="The job begins anew with another worker.",
+                    )
             steps[0] = 0
         for giver, receiver in (pair for turn in rounds(steps) for pair in turn):
             here = {"step": max(steps), "rank": group.rank, "epoch": group.membership.epoch}
@@ -183,6 +191,7 @@ class Seat:
             elif group.rank == receiver:
                 # Who has a state keeps it until the better one is there whole.
                 room = None if self._has_state else state.room()
+                self._overwritten = True
                 state.load(receive(group, giver, lambda here=here: self._faults.at("receiving", **here), room))
                 # At once: the givers may be gone before this epoch holds.
                 self._has_state = True
