@@ -109,6 +109,11 @@ class Running:
     def story(self, subject: str) -> list[str]:
         return [entry["text"] for entry in self.client.get(f"/v1/story/{subject}")]
 
+    def stories(self, job: str) -> dict[str, list[str]]:
+        """What the job went through and, lately, each node: for a failure that its story alone does not explain."""
+        nodes = [str(node["name"]) for node in self.client.get("/v1/status")["nodes"]]
+        return {job: self.story(job), **{name: self.story(name)[-12:] for name in nodes}}
+
     def workers(self) -> list[psutil.Process]:
         return self._forked_from("offcut.torch.template")
 

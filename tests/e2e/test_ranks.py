@@ -27,9 +27,12 @@ def members_by_epoch(running, job: str) -> dict[int, dict[str, int]]:
 
 
 def until_trained_at(running, job: str, size: int) -> dict[str, Any]:
-    """Wait until some steps have been done at this size."""
-    shown = running.until(job, f"size {size}", lambda shown: shown["size"] == size)
-    return running.until(job, f"steps at {size}", lambda later: later["steps"] > shown["steps"] + 10)
+    """Wait until steps have been done at this size: one is shown before its members have formed."""
+
+    def trained(shown: dict[str, Any]) -> bool:
+        return shown["size"] == size == len(members_by_epoch(running, job).get(shown["epoch"], {}))
+
+    return running.until(job, f"steps at {size}", trained)
 
 
 @pytest.mark.timeout(300)

@@ -75,7 +75,7 @@ def test_fault(cluster: Running, reference: dict[int, StepHistory], case: Case) 
     job = begin(cluster, case.plans)
     check(cluster, job, reference, case.redone)
     struck = {path.name.split("-")[1] for path in cluster.paths.job(job).glob("fault-*")}
-    assert struck == {str(number) for number in range(len(case.plans))}, ("a fault did not strike", cluster.story(job))
+    assert struck == {str(number) for number in range(len(case.plans))}, ("a fault did not strike", cluster.stories(job))
 
 
 @pytest.mark.slow
