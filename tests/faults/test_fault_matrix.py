@@ -43,8 +43,9 @@ def begin(cluster: Running, plans: tuple[dict[str, Any], ...] = (), **fields: An
     """Two members train; the third node is offered at step JOIN_AT."""
     cluster.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02"]})
     cluster.client.post("/v1/nodes/want", {"nodes": ["n03"]})
-    # What the last case froze or killed has to be gone first.
+    # What the last case froze or killed has to be gone first; a worker that stayed would keep its node from this case.
     wait_for("two nodes that nobody has", lambda: _free(cluster) == {"n01", "n02"})
+    wait_for("the last case's workers to be gone", lambda: not cluster.workers(), 20.0)
     fields = {"sizes": "1:3", "checkpoint_age_s": 1.0, "max_failures": 3, **fields}
     env = {"OFFCUT_FAULTS": json.dumps(plans)}
     job = cluster.submit(SCRIPT, "--epochs", str(EPOCHS), "--pace", str(PACE_S), env=env, **fields)
@@ -75,7 +76,8 @@ def test_fault(cluster: Running, reference: dict[int, StepHistory], case: Case) 
     job = begin(cluster, case.plans)
     check(cluster, job, reference, case.redone)
     struck = {path.name.split("-")[1] for path in cluster.paths.job(job).glob("fault-*")}
-    assert struck == {str(number) for number in range(len(case.plans))}, ("a fault did not strike", cluster.stories(job))
+    planned = {str(number) for number in range(len(case.plans))}
+    assert struck == planned, ("a fault did not strike", cluster.stories(job))
 
 
 @pytest.mark.slow

@@ -98,6 +98,11 @@ class Seat:
     def leaving(self) -> bool:
         return self._link.leaving
 
+    @property
+    def _nothing_to_keep(self) -> bool:
+        """Told to leave before it has any state: whoever it still waits for may never come, and its node is wanted."""
+        return self._link.leaving and not self._has_state
+
     def abandon(self, reason: str) -> None:
         """The current epoch cannot go on."""
         group, self.group = self.group, None
@@ -136,6 +141,8 @@ class Seat:
             try:
                 group = self._form(newest)
             except Abandoned as reason:
+                if self._nothing_to_keep:
+                    self.leave(save=False)
                 link.send("broken", epoch=newest.epoch, detail=str(reason))
                 continue
             if old is not None:
@@ -157,7 +164,9 @@ class Seat:
         forming = self._forming
         if newest.world > 1 and (forming is None or forming.membership is not newest):
             raise Abandoned("a newer epoch came before this one was formed")
-        group = Group(newest, rank, link.changed, lambda: link.newer_than(newest.epoch), forming)
+        group = Group(
+            newest, rank, link.changed, lambda: link.newer_than(newest.epoch) or self._nothing_to_keep, forming
+        )
         try:
             self._synchronise(group)
             if self._faults.at("formed", **here):

@@ -1,0 +1,52 @@
+"""A worker that is told to leave before it has the state goes at once: it has nothing to keep."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.utils.data import TensorDataset
+
+from offcut.torch import Session
+from offcut.wire import local
+
+JOINER = local.worker_name("n1", 1, 0)
+#: Longer than this test may take.
+GRACE_S = 600.0
+
+
+def join(agent: str) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {local.ENV_AGENT: agent, local.ENV_WORKER: JOINER, local.ENV_JOB_DIR: os.path.dirname(agent)}
+    model = torch.nn.Linear(3, 1)
+    data = TensorDataset(torch.randn(20, 3), torch.randn(20, 1))
+    with Session(model, torch.optim.SGD(model.parameters(), 0.1), data, global_batch=4) as session:
+        for _ in session.epochs(1):
+            raise AssertionError("nobody else was there to train with")
+
+
+def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> None:
+    """They may have come to the end of the training, say, when the epoch that it was to join in was set."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    path = tmp_path / "agent"
+    listener = local.listen(path)
+    process = torch.multiprocessing.get_context("fork").Process(target=join, args=(str(path),), daemon=True)
+    process.start()
+    heard = []
+    line = local.Line(listener.accept()[0])
+    for message in line.messages():
+        heard.append(message["kind"])
+        if message["kind"] == "ready":
+            members = [{"node": node, "incarnation": 1, "ranks": 1} for node in ("n0", "n1")]
+            address = f"127.0.0.1:{store.port}"
+            line.send(kind="epoch", job="job", epoch=1, members=members, store=address, abort=False, departing=False)
+            line.send(kind="leave", limit_s=GRACE_S)
+        if message["kind"] == "left":
+            break
+    process.join(30)
+    assert process.exitcode == 0, "it waits for members that never come"
+    assert heard[-1] == "left"
+    assert "broken" not in heard
