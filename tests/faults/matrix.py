@@ -102,6 +102,8 @@ def cases() -> list[Case]:
     found.append(_case("loaded", "freeze-agent", 1, fenced, step=LATE, thaw_s=6.0))
     found.append(_case("inside-reduce", "cut", 1, "the same members re-form", step=LATE, default=True))
     found.append(_case("before-reduce", "cut", 0, "the same members re-form", step=LATE))
+    silent = "connections break after 20 s; the same members re-form"
+    found.append(_case("inside-reduce", "silence", 1, silent, step=LATE))
     # The agent.
     found.append(_case("before-reduce", "kill-agent", 0, _GOES_ON, step=LATE, default=True))
     found.append(_case("receiving", "kill-agent", 2, _NOT_IN, epoch=2))

@@ -11,6 +11,7 @@ file in the job's directory is created for each strike.
 - `kill-agent`, `freeze-agent`: the agent of its node
 - `freeze-node`: worker and agent
 - `cut`: all its network connections close; it goes on
+- `silence`: nothing arrives any more over the network connections that it has, and nobody is told
 - `break`: it takes the epoch for broken while others may not; only where an epoch can break
 
 Nothing here runs unless the variable is set.
@@ -18,10 +19,12 @@ Nothing here runs unless the variable is set.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,7 +52,11 @@ POINTS = (
     "publishing",
     "finishing",
 )
-HOWS = ("kill", "freeze", "kill-agent", "freeze-agent", "freeze-node", "cut", "break")
+HOWS = ("kill", "freeze", "kill-agent", "freeze-agent", "freeze-node", "cut", "silence", "break")
+
+#: <linux/filter.h> and <asm-generic/socket.h>, which Python does not know.
+_BPF_RETURN = 0x06
+_SO_ATTACH_FILTER = 26
 
 
 @dataclass(slots=True)
@@ -129,6 +136,8 @@ def _strike(plan: Fault) -> bool:
             _freeze([_agent(), me], plan.thaw_s)
         case "cut":
             _cut()
+        case "silence":
+            _silence()
         case "break":
             return True
     return False
@@ -148,11 +157,28 @@ def _freeze(pids: list[int], thaw_s: float | None) -> None:
 
 
 def _cut() -> None:
+    for connection in _network():
+        with connection, suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _silence() -> None:
+    """The kernel drops what arrives before it is acknowledged, by a packet filter that keeps nothing (socket(7))."""
+    keep_nothing = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
+    program = struct.pack("HP", 1, ctypes.addressof(keep_nothing))
+    for connection in _network():
+        with connection, suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+def _network() -> list[socket.socket]:
+    found = []
     for connection in own_sockets():
         if connection.family in (socket.AF_INET, socket.AF_INET6):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        connection.close()
+            found.append(connection)
+        else:
+            connection.close()
+    return found
 
 
 def _agent() -> int:
