@@ -61,6 +61,7 @@ class Loop(ABC):
         self._sampler = sampler
         #: Held from applying a step until the next boundary is passed: outside it the state is that of a boundary.
         self._changing = threading.Lock()
+        self._changes = False
         self._records: StepRecords | None = None
         self._goal_samples: int | None = None
         self._faults = Faults.from_environment()
@@ -241,8 +242,18 @@ class Loop(ABC):
             self._work.settle(applied=self._applied)
             self._move_on()
         finally:
-            if self._changing.locked():
-                self._changing.release()
+            self._end_change()
+
+    def _begin_change(self) -> None:
+        """Until the next boundary the state is not the last one's, or may not be: nobody else may save it."""
+        self._changing.acquire()
+        self._changes = True
+
+    def _end_change(self) -> None:
+        # The lock may be the leaving thread's, which is saving.
+        if self._changes:
+            self._changes = False
+            self._changing.release()
 
     def _move_on(self) -> None:
         seat, tally, applied = self._seat, self._tally, self._applied

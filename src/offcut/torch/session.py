@@ -197,7 +197,7 @@ class Session(Loop):
     def _apply(self, group: Group, tally: Tally) -> None:
         """Update: from here on the step is part of this member's state."""
         state = self._state
-        self._changing.acquire()
+        self._begin_change()
         self._work.apply(group, tally)
         self._tally, self._applied = tally, True
         if group.world == 1:

@@ -120,8 +120,7 @@ class PipelineSession(Loop):
         self._script_runs(False)
         try:
             work.compute(group)
-            # From here until the next boundary the state is not the last boundary's, or may not be.
-            self._changing.acquire()
+            self._begin_change()
             with self._pace:
                 tally = work.vote(
                     group,
@@ -132,8 +131,7 @@ class PipelineSession(Loop):
         except Abandoned as reason:
             self._pace.interrupt()
             work.fail()
-            if self._changing.locked():
-                self._changing.release()
+            self._end_change()
             seat.abandon(str(reason))
             return False
         finally:
