@@ -28,6 +28,11 @@ class Case:
     redone: int = 1
 
     @property
+    def waits(self) -> bool:
+        """Whether somebody has to be found silent, or to come back: the training goes on for longer then."""
+        return any(p["how"].startswith(("freeze", "silence")) for p in self.plans)
+
+    @property
     def name(self) -> str:
         return "+".join(
             f"{p['how']}@{p['point']}:{ROLES.get(p.get('rank'), 'any')}".replace(" ", "-") for p in self.plans
@@ -49,7 +54,8 @@ def cases() -> list[Case]:
     for point in ("loaded", "before-reduce", "inside-reduce", "after-reduce", "after-update", "boundary"):
         for rank in (0, 1):
             default = (point, rank) in {
-                ("before-reduce", 0), ("inside-reduce", 1), ("after-reduce", 0), ("after-update", 1),
+                ("loaded", 1), ("before-reduce", 0), ("inside-reduce", 1), ("after-reduce", 0), ("after-update", 1),
+                ("boundary", 0),
             }  # fmt: skip
             found.append(_case(point, "kill", rank, _GOES_ON, default=default, step=LATE if rank else EARLY))
     # Between reduce and update on some members: survivors are at different steps.
@@ -77,18 +83,20 @@ def cases() -> list[Case]:
         )
     )
     # Joining and re-forming.
-    found.append(_case("before-ready", "kill", 0, _NOT_IN, **{"pass": 0}, times=2, step=1))
+    found.append(_case("before-ready", "kill", 0, _NOT_IN, default=True, times=2, step=1))
     for rank in (0, 1, 2):
         found.append(
             _case("forming", "kill", rank, "the others re-form under the next epoch", epoch=2, default=rank == 2)
         )
-        found.append(_case("formed", "kill", rank, "the others re-form under the next epoch", epoch=2))
+        found.append(
+            _case("formed", "kill", rank, "the others re-form under the next epoch", epoch=2, default=rank == 1)
+        )
     found.append(_case("giving", "kill", 0, "another giver, or the next epoch's", epoch=2, default=True))
     found.append(_case("receiving", "kill", 2, _NOT_IN, epoch=2, default=True))
     found.append(_case("forming", "break", 1, "the same members re-form", epoch=2))
     # Checkpoints and the end.
     found.append(_case("writing", "kill", None, "half a checkpoint is never published", default=True))
-    found.append(_case("publishing", "kill", None, "the checkpoint of before stays", step=2))
+    found.append(_case("publishing", "kill", None, "the checkpoint of before stays", default=True, step=2))
     found += [_case("finishing", "kill", rank, "the others end the training", default=rank == 0) for rank in (0, 1)]
     # Frozen: for a moment, and for so long that it is given up.
     found.append(_case("inside-reduce", "freeze", 1, "nothing: all wait", step=LATE, thaw_s=1.0))
