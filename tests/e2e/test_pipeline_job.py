@@ -120,6 +120,28 @@ def test_a_frozen_stage_is_given_up_and_its_replica_goes_on(up: Callable, tmp_pa
 
 
 @pytest.mark.slow
+def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Callable, tmp_path: Path) -> None:
+    """The joiner has let go of the script's first values: the job begins anew with them, not without."""
+    epochs = 20
+    faults = [{**fault("giving", "kill", 0, 1), "epoch": 2}]
+    running = up(2)
+    running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
+    nowhere = running.paths.job(f"{SCRIPT.stem}-1") / "checkpoints"
+    nowhere.parent.mkdir(parents=True)
+    nowhere.write_text("a file where checkpoints would go")
+    job = running.submit(
+        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", plans=write_plans(tmp_path, "1", "2"),
+        max_failures=3, env={"OFFCUT_FAULTS": json.dumps(faults)},
+    )  # fmt: skip
+    running.until(job, "some steps", lambda shown: shown["steps"] > 20)
+    running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
+    running.until(job, "beginning anew", lambda _: any("The job starts anew" in text for text in running.story(job)))
+    nowhere.unlink()
+    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    assert all(len(steps[step].applied_in) == 2 for step in range(1, 21)), running.story(job)
+
+
+@pytest.mark.slow
 def test_all_nodes_go_with_warning_and_nothing_is_done_again(up: Callable, tmp_path: Path) -> None:
     """The size afterwards is another: a checkpoint is of layers, not of members."""
     epochs = 30

@@ -30,6 +30,14 @@ def exit_quickly() -> None:
             finalizer.atexit = False
 
 
+def no_first_values() -> OffcutError:
+    """The training has to begin, and what the script made is gone."""
+    return OffcutError(
+        "A state was received in part, its givers are gone, and there is no checkpoint.",
+        next_step="The job begins anew with another worker.",
+    )
+
+
 class Left(SystemExit):
     """This worker leaves its job: the script ends here, its work so far is safe with the other members or on disk."""
 
@@ -188,10 +196,7 @@ class Seat:
                 if saved is not None:
                     state.load(saved)
                 elif self._overwritten:
-                    raise OffcutError(
-                        "A state was received in part, its givers are gone, and there is no checkpoint.",
-                        next_step="The job begins anew with another worker.",
-                    )
+                    raise no_first_values()
             steps[0] = 0
         for giver, receiver in (pair for turn in rounds(steps) for pair in turn):
             here = {"step": max(steps), "rank": group.rank, "epoch": group.membership.epoch}

@@ -18,7 +18,7 @@ from offcut.torch.pace import Pace
 from offcut.torch.pipeline.parts import Parts
 from offcut.torch.pipeline.placed import PlacedState, flags, layers_of
 from offcut.torch.pipeline.stage_work import StageWork
-from offcut.torch.seat import Seat
+from offcut.torch.seat import Seat, no_first_values
 from offcut.torch.transfer import give, receive, rounds
 
 #: How long before it must be gone a worker stops waiting for its step boundary and saves the last one instead.
@@ -88,6 +88,9 @@ class PipelineSeat(Seat):
         state = self._placed
         if saved >= 0:
             self._read(saved, need)
+        elif not need <= state.held:
+            # It was about to receive another's, and that one is gone.
+            raise no_first_values()
         state.release(state.held - need)
         self._has_state = True
 
