@@ -1,6 +1,7 @@
 """Jobs whose scaling nobody knows: how near do the profilers come to an oracle that knows every curve?
 
     python benchmarks/profiling.py [--quick] [--json] [--data DIR] [--seeds N] [--first-seed S] [--families F ...]
+                                   [--profilers P ...]
 
 Each seed draws 512 nodes of the Summit trace (DIR, default $OFFCUT_SHARED/data/summit; without it a generated trace
 like it), a stretch of it, and the order of the jobs. Six jobs run at once and the queue never runs dry. A job is as
@@ -151,7 +152,8 @@ def rows(given: argparse.Namespace, data: Path) -> list[dict[str, Any]]:
     for family in given.families:
         for length, (run_s, hours) in lengths.items():
             for cost in costs:
-                profilers = LEAN_PROFILERS if cost == LEAN_COST else PROFILERS
+                lean = LEAN_PROFILERS if cost == LEAN_COST else PROFILERS
+                profilers = [name for name in lean if name in given.profilers]
                 runs: dict[str, list[tuple[ReplayMetrics, ReplayMetrics]]] = {name: [] for name in profilers}
                 for seed, windows in traces.items():
                     draw = random.Random(f"{seed} {family} {length}")
@@ -240,6 +242,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     parser.add_argument("--data", type=Path, help="the directory of the Summit files")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES, help="only these")
+    parser.add_argument("--profilers", nargs="+", choices=PROFILERS, default=PROFILERS, help="only these")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=1, help="the others follow it")
     parser.add_argument("--processes", type=int, default=1, help="replays at a time")

@@ -30,8 +30,8 @@ def plateau(n: float) -> float:
 
 
 def test_points_are_two_for_each_doubling_and_reach_both_ends():
-    assert points_of(1, 64) == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-    assert points_of(3, 10) == (3, 4, 6, 8, 10)
+    assert points_of(1, 64) == (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64)
+    assert points_of(3, 10) == (3, 4, 5, 6, 7, 8, 9, 10)
     assert points_of(5, 5) == (5,)
 
 
@@ -55,6 +55,19 @@ def test_a_ladder_of_sizes_tells_the_rest(curve, typical):
     errors = sorted(abs(found[n] / curve(n) - 1) for n in SIZES)
     assert errors[len(errors) // 2] < typical
     assert errors[-1] < 0.2
+
+
+def test_sizes_that_are_no_powers_of_two_may_be_worse_and_their_neighbours_know():
+    found = rates(fit(points(lambda n: amdahl(n) * (1.0 if n in (4, 8, 16, 32) else 0.8), 4, 8, 12, 24), SIZES))
+    for n in (9, 15, 17):
+        assert found[n] == pytest.approx(0.8 * amdahl(n), rel=0.05)
+    assert found[16] / 16 > 1.1 * found[17] / 17
+
+
+def test_they_are_never_better():
+    """A plateau that was measured at powers of two and, near its knee, at other sizes looks like that."""
+    found = rates(fit(points(plateau, 64, 21, 7, 2, 1), SIZES))
+    assert found[16] == pytest.approx((found[15] + found[17]) / 2, rel=0.02)
 
 
 def test_measuring_one_size_often_makes_it_certain():
