@@ -3,7 +3,7 @@
     python docs/figures/scaling.py
 
 Three kinds of jobs that differ in how they scale run on a generated trace, four at a time; nobody tells their curves.
-Shown is what is believed of the first of each kind when it has been measured three times, and at the end.
+Shown is what is believed of the first of each kind when it has been measured at two sizes, and at the end.
 """
 
 from __future__ import annotations
@@ -42,12 +42,16 @@ def main() -> None:
     world = World(Supply(jobs, repeat=True), exact.solve, options, 0.0)
     world.instant(0.0, [(f"n{i}", None) for i in range(NODES)])
     early: dict[str, dict] = {}
+    late: dict[str, dict] = {}
     # Nodes come and go, eight at a time, so that the jobs are resized for other reasons than to learn.
     for minute in range(1, 61):
         while world.next_s() < 60.0 * minute:
             world.instant(world.next_s())
             for name in curves:
-                told = learnt.describe(world.state, world.state.jobs[name])
+                job = world.state.jobs[name]
+                if job.phase != "running":
+                    continue
+                late[name] = told = learnt.describe(world.state, job)
                 if len(told["own"]) >= 2:
                     early.setdefault(name, told)
         block = [f"n{i}" for i in range(88 - 8 * (minute % 5), 96 - 8 * (minute % 5))]
@@ -60,8 +64,7 @@ def main() -> None:
     axes = figure.subplots(2, 3, sharex=True, sharey="col")
     for column, (name, curve) in enumerate(curves.items()):
         truth = {"nodes": curve.nodes, "rate": curve.rate}
-        late = learnt.describe(world.state, world.state.jobs[name])
-        for row, (told, when) in enumerate(((early[name], "two sizes measured"), (late, "at its end"))):
+        for row, (told, when) in enumerate(((early[name], "two sizes measured"), (late[name], "at its end"))):
             draw_curve(axes[row][column], told, truth)
             axes[row][column].set_title(f"{name}: {when}", fontsize=9)
     axes[0][0].legend(frameon=False, fontsize=8)
