@@ -15,7 +15,6 @@ import json
 import math
 import multiprocessing
 import os
-import platform
 import random
 import statistics
 import subprocess
@@ -24,7 +23,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -33,6 +31,7 @@ from offcut.allocate.pieces import build
 from offcut.model import AllocationProblem, JobRequest, ScalingCurve
 
 sys.path.insert(0, str(Path(__file__).parent))
+import setting
 from allocate_peers import cbc_nodes, highs_counts, highs_nodes
 
 SEED = 20210210
@@ -200,27 +199,6 @@ def plan(quick: bool) -> list[tuple[int, int, int, dict[str, int]]]:
     ]
 
 
-def versions() -> dict[str, str]:
-    """What the figures were made with."""
-    found = {"python": platform.python_version()}
-    for package in ("numpy", "numba", "highspy", "mip"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
-
-
-def machine() -> str:
-    """The processor, as far as the system says."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        return f"{names[0]}, {len(names)} cores"
-    except (OSError, IndexError):
-        return platform.processor() or platform.machine()
-
-
 def main() -> None:
     """Run, print a table, or JSON with `rows` and `summary`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -230,7 +208,7 @@ def main() -> None:
     options = parser.parse_args()
     limit_s = options.limit if options.limit is not None else (15.0 if options.quick else 60.0)
     say = partial(print, file=sys.stderr if options.json else sys.stdout)
-    head = {"machine": machine(), "versions": versions(), "seed": SEED, "peer_limit_s": limit_s}
+    head = setting.made_with("numpy", "numba", "highspy", "mip", seed=SEED, peer_limit_s=limit_s)
     say("\n".join(f"{key}: {value}" for key, value in head.items()))
     cold = cold_start_s(5 if options.quick else 9)
     say(

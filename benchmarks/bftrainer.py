@@ -13,16 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import sys
 import time
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from offcut import __version__
+import setting
+
 from offcut.errors import OffcutError
 from offcut.simulate.metrics import ReplayMetrics
 from offcut.simulate.options import ReplayOptions, parse_cost
@@ -179,11 +178,10 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="replays at a time")
     parser.add_argument("--report", type=Path, help="write table and figures to this HTML file")
     given = parser.parse_args()
-    shared = os.environ.get("OFFCUT_SHARED", str(Path(__file__).resolve().parents[1].parent / "shared"))
     began = time.perf_counter()
     try:
         runs = run(
-            given.data or Path(shared) / "data" / "summit",
+            given.data or setting.shared() / "data" / "summit",
             quick=given.quick,
             width=given.width,
             processes=given.processes,
@@ -191,20 +189,16 @@ def main() -> None:
     except OffcutError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    machine = {
-        "machine": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "offcut": __version__,
-        "numpy": metadata.version("numpy"),
-        "numba": metadata.version("numba"),
-        "seed": SEED,
-        "quick": given.quick,
-        "wall_s": round(time.perf_counter() - began, 1),
-        "peak_process_mib": max(
+    machine = setting.made_with(
+        "numpy",
+        "numba",
+        seed=SEED,
+        quick=given.quick,
+        wall_s=round(time.perf_counter() - began, 1),
+        peak_process_mib=max(
             resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         ),
-    }
+    )
     if given.report is not None:
         from offcut.report.replay_page import replay_page
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -26,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import setting
 
 from offcut.pipeline.bapipe import bapipe_plan
 from offcut.pipeline.baselines import data_parallel_step_s, pipedream_hybrid
@@ -301,8 +300,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repeats, shorter sleeps; under 4 minutes")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     options = parser.parse_args()
-    shared = Path(os.environ.get("OFFCUT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
-    folder = shared / "data" / "pipedream-profiles"
+    folder = setting.shared() / "data" / "pipedream-profiles"
     if not folder.is_dir():
         sys.exit(f"the profiles are not here ({folder}); set OFFCUT_SHARED")
     profiles = {model: read_profile(folder / f"{model}.txt") for model in MODELS}
@@ -331,8 +329,7 @@ def main() -> None:
         "worst_gap_to_bound": max(row["gap"] for row in plans),
         "median_gap_to_bound": statistics.median(row["gap"] for row in plans),
     }
-    machine = {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "seeds": [0, 1]}
-    machine |= {"python": platform.python_version(), "numpy": np.__version__}
+    machine = setting.made_with("numpy", seeds=[0, 1])
     if options.json:
         rows = {"plans": plans, "speeds": quickness, "predictions": real}
         print(json.dumps({"rows": rows, "summary": summary, **machine}))

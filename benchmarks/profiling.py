@@ -18,8 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import platform
 import random
 import statistics
 import sys
@@ -28,9 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import setting
 
-from offcut import __version__
 from offcut.errors import OffcutError
 from offcut.model import ScalingCurve
 from offcut.simulate.metrics import ReplayMetrics
@@ -247,24 +244,19 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=1, help="the others follow it")
     parser.add_argument("--processes", type=int, default=1, help="replays at a time")
     given = parser.parse_args()
-    shared = os.environ.get("OFFCUT_SHARED", str(Path(__file__).resolve().parents[1].parent / "shared"))
     began = time.perf_counter()
     try:
-        found = rows(given, given.data or Path(shared) / "data" / "summit")
+        found = rows(given, given.data or setting.shared() / "data" / "summit")
     except OffcutError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    machine = {
-        "machine": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "offcut": __version__,
-        "numpy": np.__version__,
-        "seeds": seeds(given),
-        "quick": given.quick,
-        "wall_s": round(time.perf_counter() - began, 1),
-        "processor_s": round(time.process_time(), 1),
-    }
+    machine = setting.made_with(
+        "numpy",
+        seeds=seeds(given),
+        quick=given.quick,
+        wall_s=round(time.perf_counter() - began, 1),
+        processor_s=round(time.process_time(), 1),
+    )
     told = summary(found)
     if given.json:
         json.dump({"machine": machine, "rows": found, "summary": told}, sys.stdout, indent=1)

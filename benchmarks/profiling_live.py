@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import setting
 from profiling_live_job import curve
 
-from offcut import __version__
 from offcut.service.paths import StatePaths
 from offcut.wire.client import Client
 
@@ -128,17 +125,9 @@ def main() -> None:
         rows.append(run(profiler, order, given.nodes, seconds))
         print(rows[-1], file=sys.stderr, flush=True)
     by_name = {row["profiler"]: row for row in rows}
-    machine = {
-        "machine": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "offcut": __version__,
-        "torch": metadata.version("torch"),
-        "jobs": len(order),
-        "nodes": given.nodes,
-        "seconds_on_one_node": seconds,
-        "quick": given.quick,
-    }
+    machine = setting.made_with(
+        "torch", jobs=len(order), nodes=given.nodes, seconds_on_one_node=seconds, quick=given.quick
+    )
     summary = {
         "of_oracle": by_name["gp"]["work_per_s"] / by_name["oracle"]["work_per_s"],
         "gain_over_linear": by_name["gp"]["work_per_s"] / by_name["linear"]["work_per_s"] - 1,

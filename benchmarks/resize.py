@@ -16,19 +16,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import metadata, util
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).parent))
+import setting
 from resize_peers import broadcast, training
 from resize_peers.systems import MEMBERS, Failed, Offcut, System, Taken, Torchft, Torchrun
 
@@ -174,14 +170,7 @@ def main() -> None:
     models, systems = arguments.models.split(","), arguments.systems.split(",")
     turns, peer_turns = (QUICK_TURNS, QUICK_PEER_TURNS) if arguments.quick else (TURNS, PEER_TURNS)
     cap_s = QUICK_FREEZE_CAP_S if arguments.quick else FREEZE_CAP_S
-    machine = {
-        "cpus": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torchft": metadata.version("torchft") if util.find_spec("torchft") else None,
-        "seed": 0,
-    }
+    machine = setting.made_with("torch", "torchft", seed=0)
     print(f"{machine}\n| system | model | event | turns | median ms | p95 ms | stall ms | step ms |", file=sys.stderr)
     rows: list[Row] = []
     broadcasts: dict[str, float] = {}

@@ -17,7 +17,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import random
 import shutil
 import signal
@@ -31,6 +30,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import setting
 
 from offcut.cluster.slurm.private import PrivateConfig, PrivateSlurm
 from offcut.report.timeline import timeline
@@ -241,7 +242,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--log", type=Path, default=Path(os.environ.get("OFFCUT_SHARED", "../shared"), "data", LOG))
+    parser.add_argument("--log", type=Path, default=setting.shared() / "data" / LOG)
     parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--jobs", type=int, default=110)
     parser.add_argument("--length-s", type=float, default=200.0)
@@ -252,7 +253,7 @@ def main() -> None:
     jobs = workload(given.log, given.nodes, given.jobs, given.length_s)
     order = ["A", "A'", "B"]
     random.Random(given.seed).shuffle(order)
-    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    machine = setting.made_with()
     print(
         f"{machine}; {given.log.name}, {len(jobs)} jobs in {given.length_s:g} s on {given.nodes} nodes", file=sys.stderr
     )
@@ -277,7 +278,7 @@ def report(
     delays: dict[str, list[float]],
     told: dict[str, Any],
     order: Sequence[str],
-    machine: str,
+    machine: dict[str, Any],
     given: argparse.Namespace,
 ) -> dict[str, Any]:
     pairs = list(zip(delays["A"], delays["A'"], delays["B"], strict=True))

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
-import platform
 import random
 import statistics
 import sys
@@ -21,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import setting
 
 from offcut.cluster.slurm import hole, schema, text
 from offcut.cluster.slurm.records import PartitionRow, ReservationRow, View
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=5_000)
     given = parser.parse_args()
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    machine = setting.made_with()
     print(f"{machine}; {given.nodes} nodes, {given.jobs} jobs, seed {SEED}", file=sys.stderr)
     rows = []
     fresh = multiprocessing.get_context("spawn")

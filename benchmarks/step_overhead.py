@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import socket
 import statistics
 import tempfile
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import setting
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -190,12 +190,7 @@ def main() -> None:
             }
         )
     summary = {"tiny_overhead_ms": rows[0]["overhead_ms"], "percent_at_50_ms": rows[1]["overhead_percent"]}
-    machine = {
-        "cpus": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
+    machine = setting.made_with("torch")
     if arguments.json:
         print(json.dumps({"machine": machine, "rows": rows, "summary": summary}))
         return
