@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from golden import SCRIPT
 
 from live import wait_for
+from offcut.cluster.slurm.private import PrivateSlurm
 from slurmed import MARKS, Harvesting
 
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -30,6 +32,14 @@ def goes_on(running: Harvesting, job: str, steps: int = 30) -> None:
     running.until(job, "progress", lambda shown: shown["steps"] > before + steps)
 
 
+def until_jobs_are_saved(slurm: PrivateSlurm) -> None:
+    """A slurmctld that crashes before forgets them, gives their numbers out again, and drains nodes for that."""
+    now_s = time.time()
+    slurm.run("scancel", str(slurm.submit("true", "--hold")))  # what changes jobs lets it save them all, soon
+    saved = slurm.directory / "state" / "job_state"
+    wait_for("Slurm to save its jobs", lambda: saved.is_file() and saved.stat().st_mtime > now_s)
+
+
 def trouble(running: Harvesting) -> str:
     return str(running.client.get("/v1/status")["cluster"]["trouble"])
 
@@ -38,7 +48,7 @@ def trouble(running: Harvesting) -> str:
 def test_slurmctld_is_away(private_slurm: Callable, harvest: Callable, crash: bool) -> None:
     running, job = begin(private_slurm, harvest, lines={"MessageTimeout": "2"})
     slurm = running.slurm
-    slurm.run("scontrol", "reconfigure")  # it saves what it knows
+    until_jobs_are_saved(slurm)
     slurm.stop_controller(crash=crash)
     wait_for("the trouble to show", lambda: trouble(running))
     assert "Slurm does not answer" in running.cli("status").stdout
