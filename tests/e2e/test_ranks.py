@@ -27,12 +27,13 @@ def members_by_epoch(running, job: str) -> dict[int, dict[str, int]]:
 
 
 def until_trained_at(running, job: str, size: int) -> dict[str, Any]:
-    """Wait until steps have been done at this size: one is shown before its members have formed."""
+    """Wait until all ranks have done some steps at this size: one is shown before its members have formed."""
 
-    def trained(shown: dict[str, Any]) -> bool:
+    def begun(shown: dict[str, Any]) -> bool:
         return shown["size"] == size == len(members_by_epoch(running, job).get(shown["epoch"], {}))
 
-    return running.until(job, f"steps at {size}", trained)
+    shown = running.until(job, f"a step at {size}", begun)
+    return running.until(job, f"steps at {size}", lambda later: later["steps"] > shown["steps"] + 10)
 
 
 @pytest.mark.timeout(300)
