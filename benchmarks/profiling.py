@@ -149,8 +149,10 @@ def rows(given: argparse.Namespace, data: Path) -> list[dict[str, Any]]:
     for family in given.families:
         for length, (run_s, hours) in lengths.items():
             for cost in costs:
-                lean = LEAN_PROFILERS if cost == LEAN_COST else PROFILERS
-                profilers = [name for name in lean if name in given.profilers]
+                all_of_them = LEAN_PROFILERS if cost == LEAN_COST else PROFILERS
+                profilers = [name for name in all_of_them if name in given.profilers]
+                if not profilers:
+                    continue
                 runs: dict[str, list[tuple[ReplayMetrics, ReplayMetrics]]] = {name: [] for name in profilers}
                 for seed, windows in traces.items():
                     draw = random.Random(f"{seed} {family} {length}")

@@ -5,36 +5,27 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
+from golden import SAMPLES, SCRIPT, STEPS_PER_EPOCH, undisturbed
 
 from faults.matrix import EARLY, JOIN_AT, Case, cases
 from live import Running, wait_for
-from offcut.wire import local
 from offcut.wire.records import StepHistory, history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
-SCRIPT = Path(__file__).parents[1] / "e2e" / "train.py"
 #: Of the data, in a case that waits for something to be found out, and in the others.
 EPOCHS, QUICK_EPOCHS = 7, 5
-STEPS_PER_EPOCH, SAMPLES = 11, 500
 PACE_S = 0.05
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[int, StepHistory]:
     """The same script by plain Python, undisturbed; the shorter training is the beginning of the longer one."""
-    directory = tmp_path_factory.mktemp("reference")
-    environment = {**os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), "--epochs", str(EPOCHS)]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    return history(directory / "records")
+    return undisturbed(tmp_path_factory.mktemp("matrix") / "reference", EPOCHS)
 
 
 def _free(cluster: Running) -> set[str]:

@@ -61,6 +61,7 @@ class Loop(ABC):
         self._sampler = sampler
         #: Held from applying a step until the next boundary is passed: outside it the state is that of a boundary.
         self._changing = threading.Lock()
+        #: Whether it is held by this thread.
         self._changes = False
         self._records: StepRecords | None = None
         self._goal_samples: int | None = None
