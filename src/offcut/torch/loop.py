@@ -133,7 +133,7 @@ class Loop(ABC):
     @property
     def loss(self) -> float:
         """Mean loss over the last applied step's global batch."""
-        return self._tally.loss if self._tally else float("nan")
+        return self._state.loss
 
     def register(self, item: Stateful) -> None:
         """Make anything with `state_dict` and `load_state_dict` (a scheduler, an average of weights) part of the state.

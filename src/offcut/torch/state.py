@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -34,6 +35,8 @@ class TrainingState:
         self.cursor = Cursor()
         self.step = 0
         self.samples = 0
+        #: Mean loss over the last applied step's global batch. Scripts decide by it, so joiners have it too.
+        self.loss = math.nan
         self.buffers = Buffers(model)
         #: The state at the last boundary, where parts of a step have been applied since.
         self._undo: dict[str, Any] | None = None
@@ -52,6 +55,7 @@ class TrainingState:
                 "samples": self.samples,
                 "epoch": self.cursor.epoch,
                 "offset": self.cursor.offset,
+                "loss": self.loss,
             },
         }
 
@@ -129,7 +133,7 @@ class TrainingState:
             item.load_state_dict(saved)
         self.rate.load_state_dict(tree["rate"])
         progress = tree["progress"]
-        self.step, self.samples = progress["step"], progress["samples"]
+        self.step, self.samples, self.loss = progress["step"], progress["samples"], progress["loss"]
         self.cursor = Cursor(progress["epoch"], progress["offset"])
         self.buffers.keep()
 

@@ -226,6 +226,7 @@ class Work:
         state.forget_copy()
         state.rate.applied(state.step, group.world)
         state.step += 1
+        state.loss = tally.loss
         state.samples += len(self.batch)
         state.cursor = self._sampler.after(state.cursor, self._policy.size(group.world))
 

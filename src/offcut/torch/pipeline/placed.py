@@ -110,6 +110,7 @@ class PlacedState(TrainingState):
                 "samples": self.samples,
                 "epoch": self.cursor.epoch,
                 "offset": self.cursor.offset,
+                "loss": self.loss,
                 "norm_squared": self.norm_squared,
             },
         }
@@ -128,7 +129,7 @@ class PlacedState(TrainingState):
         for item, saved in zip(self.registered, tree["registered"], strict=True):
             item.load_state_dict(saved)
         progress = tree["progress"]
-        self.step, self.samples = progress["step"], progress["samples"]
+        self.step, self.samples, self.loss = progress["step"], progress["samples"], progress["loss"]
         self.cursor = Cursor(progress["epoch"], progress["offset"])
         self.norm_squared = progress["norm_squared"]
 

@@ -138,7 +138,7 @@ class PipelineSession(Loop):
             self._script_runs(True)
         # Every member has applied the step before this one, or it could not have taken part in this vote.
         self._note_stable()
-        work.apply(float(tally.changes[0]))
+        work.apply(tally)
         self._tally, self._applied = tally, True
         if group.world == 1:
             self._note_stable()

@@ -200,13 +200,14 @@ class StageWork:
             raise Abandoned("injected after the vote")
         return rider.tally()
 
-    def apply(self, norm_squared: float) -> None:
+    def apply(self, tally: Tally) -> None:
         """The update, and all that makes the step part of the state."""
         state = self._state
         assert self._plan is not None
-        state.update(self._clip_norm, norm_squared)
+        state.update(self._clip_norm, float(tally.changes[0]))
         self.prepared = False
         state.step += 1
+        state.loss = tally.loss
         state.layer_step = state.step
         state.samples += len(self.batch)
         state.cursor = self._sampler.after(state.cursor, self._plan.batch)

@@ -1,0 +1,385 @@
+"""Real sessions over real gloo in processes of their own, while the test plays their agents and their controller.
+
+A `Cluster` starts workers, forms epochs of them, has them leave or be killed, and waits: everything on the test's side
+happens in the test's own thread. A worker runs a *script*: a function of a module on pytest's `pythonpath`, called as
+`script(stage, **options)`. At `stage.at(point, session)` a worker can be stopped from the test, so that events strike
+at a chosen place in the script; inside a session they strike through `faults` (see `offcut.torch.faults`).
+
+Workers are forked from a server that has imported torch and has no threads, and so is the rendezvous store. All of
+them end with the server, and the server ends with the test process, however that ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import multiprocessing
+import os
+import selectors
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any, Self
+
+import torch
+
+from offcut.torch import store
+from offcut.torch.faults import ENV_FAULTS
+from offcut.wire import local
+from offcut.wire.forkserver import die_with_parent
+
+#: For anything to happen that must happen; a loaded machine is slow.
+LIMIT_S = 60.0
+#: How long the controller waits before it renews an epoch that one member has found broken: the others may get on.
+RENEW_S = 0.2
+
+
+def _context() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "offcut.torch", "offcut.torch.store", "torch.distributed.checkpoint"])
+    return context
+
+
+# -- in a worker ------------------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """What a script has from the test."""
+
+    def __init__(self, pipe: Connection, name: str) -> None:
+        self._pipe = pipe
+        self.name = name
+
+    def at(self, point: str, session: Any) -> None:
+        """Stand here if the test wants it, until what it has told this worker meanwhile has arrived."""
+        self._pipe.send(("at", point, session.steps))
+        epoch, leaving = self._pipe.recv()
+        link = session._link
+        if link is not None:
+            with link.changed:
+                link.changed.wait_for(lambda: link.newer_than(epoch - 1) and (link.leaving or not leaving))
+
+    def note(self, *what: Any) -> None:
+        """Tell the test."""
+        self._pipe.send(("note", what))
+
+
+def _work(
+    script: Callable[..., Any], options: dict[str, Any], name: str, env: dict[str, str], pipe: Connection
+) -> None:
+    die_with_parent(os.getppid())
+    torch.set_num_threads(1)
+    os.environ |= env
+    try:
+        outcome = Outcome("returned", script(Stage(pipe, name), **options))
+    except SystemExit as end:
+        outcome = Outcome("left" if end.code == 0 else "exited", end.code)
+    except BaseException as error:
+        outcome = Outcome("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
+    pipe.send(("end", outcome))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _keep_store(address_file: str, lock_file: str) -> None:
+    die_with_parent(os.getppid())
+    sys.argv = ["store", address_file, lock_file]
+    store.main()
+
+
+# -- in the test ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a worker ended: `returned`, `left`, `raised`, `exited`, or `died` without a word."""
+
+    how: str
+    value: Any = None
+    traceback: str = ""
+
+
+@dataclass(slots=True)
+class _Worker:
+    name: str
+    process: Any
+    pipe: Connection
+    agent: socket.socket | None = None
+    unread: bytes = b""
+    #: Kinds of messages that it has sent.
+    said: set[str] = field(default_factory=set)
+    #: The point at which it stands, and the step.
+    stands: tuple[str, int] | None = None
+    leaving: bool = False
+    notes: list[tuple[Any, ...]] = field(default_factory=list)
+    outcome: Outcome | None = None
+
+
+_locks: list[IO[str]] = []
+
+
+@cache
+def _store() -> str:
+    """The address of a rendezvous store that lives as long as this process."""
+    place = Path(tempfile.mkdtemp(prefix="offcut-store-"))
+    atexit.register(shutil.rmtree, place)
+    # The store ends some time after nobody has held its lock; this process holds it to its end.
+    _locks.append((place / "lock").open("w"))
+    fcntl.flock(_locks[-1], fcntl.LOCK_EX)
+    process = _context().Process(target=_keep_store, args=(str(place / "address"), str(place / "lock")), daemon=True)
+    process.start()
+    end_s = time.monotonic() + LIMIT_S
+    while not (place / "address").exists():
+        assert process.is_alive()
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+    address: str = json.loads((place / "address").read_text())["address"]
+    return address
+
+
+class Cluster:
+    """Workers of one job that all run `script`. Leaving the context ends every process."""
+
+    #: Jobs share a store.
+    _jobs = 0
+
+    def __init__(
+        self,
+        script: Callable[..., Any],
+        *,
+        faults: Sequence[dict[str, Any]] = (),
+        checkpoint_age_s: float = 1000.0,
+        directory: Path | None = None,
+        **options: Any,
+    ) -> None:
+        Cluster._jobs += 1
+        self._job = f"job-{os.getpid()}-{Cluster._jobs}"
+        self._script = script
+        self._options = options
+        self._place = tempfile.TemporaryDirectory(prefix="offcut-members-")
+        #: The job's directory.
+        self.directory = directory or Path(self._place.name)
+        self._env = {
+            local.ENV_JOB_DIR: str(self.directory),
+            local.ENV_CHECKPOINT_AGE: str(checkpoint_age_s),
+            ENV_FAULTS: json.dumps(list(faults)),
+        }
+        self._selector = selectors.DefaultSelector()
+        self._agent_path = Path(self._place.name) / "agent"
+        self._listener = local.listen(self._agent_path)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._workers: dict[str, _Worker] = {}
+        self._stops: list[tuple[str, str, int | None]] = []
+        self.epoch = 0
+        self.members: tuple[str, ...] = ()
+        self._renew_at_s: float | None = None
+        #: Every message but heartbeats, with its worker's name.
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers.values():
+            worker.process.kill()
+        for worker in self._workers.values():
+            worker.process.join()
+            worker.pipe.close()
+            if worker.agent is not None:
+                worker.agent.close()
+        self._selector.close()
+        self._listener.close()
+        self._place.cleanup()
+
+    # -- what a test does ---------------------------------------------------------------------------------------------
+
+    def start(self, count: int = 1) -> list[str]:
+        """Start workers and wait until they are ready; their names, in rank order."""
+        names = [local.worker_name(f"n{len(self._workers) + i}", 1, 0) for i in range(count)]
+        for name in names:
+            self._start(name, {local.ENV_AGENT: str(self._agent_path), local.ENV_WORKER: name})
+        self.until(lambda: all("ready" in self._workers[name].said or self._workers[name].outcome for name in names))
+        return names
+
+    def _start(self, name: str, env: dict[str, str]) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        process = _context().Process(
+            target=_work, args=(self._script, self._options, name, {**self._env, **env}, theirs), daemon=True
+        )
+        process.start()
+        theirs.close()
+        worker = self._workers[name] = _Worker(name, process, ours)
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear(worker))
+
+    def form(self, names: Sequence[str], *, abort: bool = False) -> None:
+        """The next epoch: of `names`, in rank order."""
+        before, self.members = self.members, tuple(names)
+        self.epoch += 1
+        self._renew_at_s = None
+        members = [{"node": name.partition("#")[0], "incarnation": 1, "ranks": 1} for name in names]
+        for name in dict.fromkeys([*before, *names]):
+            self._tell(
+                name,
+                kind="epoch",
+                job=self._job,
+                epoch=self.epoch,
+                members=members,
+                store=_store(),
+                abort=abort,
+                departing=False,
+            )
+
+    def leave(self, name: str, limit_s: float = LIMIT_S) -> None:
+        """The queue wants the node of `name`, which has so long for its boundary."""
+        self._workers[name].leaving = True
+        self._tell(name, kind="leave", limit_s=limit_s)
+
+    def kill(self, name: str) -> None:
+        self._workers[name].process.kill()
+        self.until(lambda: self._workers[name].outcome is not None)
+
+    @contextmanager
+    def stopped(self, name: str, point: str, step: int | None = None) -> Iterator[None]:
+        """`name` stands at `point` of its script (with so many steps applied) for as long as the context lasts."""
+        stop = (name, point, step)
+        self._stops.append(stop)
+        worker = self._workers[name]
+        self.until(lambda: worker.stands is not None and self._is_stop(worker, stop))
+        yield
+        self._stops.remove(stop)
+        self._go_on(worker)
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        """Play agent and controller until `condition` holds."""
+        end_s = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < end_s, self._story()
+            for key, _ in self._selector.select(0.02):
+                key.data()
+            for worker in self._workers.values():
+                if worker.outcome is None and not worker.process.is_alive() and not worker.pipe.poll():
+                    self._ended(worker, Outcome("died", worker.process.exitcode))
+            if self._renew_at_s is not None and time.monotonic() >= self._renew_at_s:
+                self.form(self.members, abort=True)
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """How all workers have ended, by name."""
+        self.until(lambda: all(worker.outcome is not None for worker in self._workers.values()))
+        return {name: worker.outcome for name, worker in self._workers.items() if worker.outcome is not None}
+
+    def results(self) -> list[Any]:
+        """What the scripts returned where they came to their end. Nothing else than leaving and dying may happen."""
+        outcomes = self.outcomes()
+        bad = [outcome for outcome in outcomes.values() if outcome.how in ("raised", "exited")]
+        assert not bad, "\n".join(outcome.traceback or str(outcome) for outcome in bad)
+        return [outcome.value for outcome in outcomes.values() if outcome.how == "returned"]
+
+    def notes(self, name: str) -> list[tuple[Any, ...]]:
+        """What the script of `name` has noted."""
+        return self._workers[name].notes
+
+    # -- the stand-in for agent and controller ------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        # Whose line it is, its first message says.
+        hello = json.loads(connection.makefile("rb", buffering=0).readline())
+        worker = self._workers[hello["worker"]]
+        worker.agent = connection
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(worker))
+
+    def _read(self, worker: _Worker) -> None:
+        assert worker.agent is not None
+        try:
+            data = worker.agent.recv(65536)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._selector.unregister(worker.agent)
+            worker.agent.close()
+            worker.agent = None
+            return
+        *lines, worker.unread = (worker.unread + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if message["kind"] != "beat":
+                self.heard.append((worker.name, message))
+            worker.said.add(message["kind"])
+            if message["kind"] == "broken" and message["epoch"] == self.epoch and self._renew_at_s is None:
+                self._renew_at_s = time.monotonic() + RENEW_S
+            elif message["kind"] == "left" and worker.name in self.members:
+                self._form_without(worker, abort=False)
+
+    def _hear(self, worker: _Worker) -> None:
+        try:
+            kind, *rest = worker.pipe.recv()
+        except (EOFError, ConnectionError):
+            self._selector.unregister(worker.pipe)
+            worker.process.join()
+            self._ended(worker, Outcome("died", worker.process.exitcode))
+            return
+        if kind == "note":
+            worker.notes.append(rest[0])
+        elif kind == "end":
+            self._ended(worker, rest[0])
+        else:
+            worker.stands = (rest[0], rest[1])
+            if not any(self._is_stop(worker, stop) for stop in self._stops):
+                self._go_on(worker)
+
+    def _is_stop(self, worker: _Worker, stop: tuple[str, str, int | None]) -> bool:
+        name, point, step = stop
+        if worker.name != name or worker.stands is None:
+            return False
+        return worker.stands == (point, worker.stands[1] if step is None else step)
+
+    def _go_on(self, worker: _Worker) -> None:
+        worker.stands = None
+        with suppress(OSError):
+            worker.pipe.send((self.epoch if worker.name in self.members else 0, worker.leaving))
+
+    def _ended(self, worker: _Worker, outcome: Outcome) -> None:
+        if worker.outcome is None:
+            while worker.agent is not None:
+                self._read(worker)  # its last words
+            worker.outcome = outcome
+            if worker.name in self.members and not worker.said & {"finished", "left"}:
+                self._form_without(worker, abort=True)
+
+    def _form_without(self, worker: _Worker, *, abort: bool) -> None:
+        rest = [name for name in self.members if name != worker.name]
+        if rest:
+            self.form(rest, abort=abort)
+        else:
+            self.members = ()
+
+    def _tell(self, name: str, **message: Any) -> None:
+        agent = self._workers[name].agent
+        if agent is not None:
+            with suppress(OSError):
+                agent.sendall(local.encode(message))
+
+    def _story(self) -> str:
+        workers = [
+            f"{worker.name}: {worker.outcome or 'runs'}, stands at {worker.stands}, noted {worker.notes[-3:]}"
+            for worker in self._workers.values()
+        ]
+        return "\n".join([f"nothing came of it: epoch {self.epoch} of {self.members}", *workers, *map(str, self.heard)])
+
+
+def alone(script: Callable[..., Any], **options: Any) -> Any:
+    """What `script` returns in a process without offcut: the undisturbed run."""
+    with Cluster(script, **options) as cluster:
+        cluster._start("alone", {})
+        (result,) = cluster.results()
+        return result
