@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from golden import SCRIPT
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from offcut.errors import InputError
@@ -30,10 +31,9 @@ def offcut(running, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def refusal(address: str, token: str, hello: str | None) -> messages.Refused:
+def refusal(address: str, token: str, hello: str) -> messages.Refused:
     with connect(address, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
-        if hello is not None:
-            socket.send(hello)
+        socket.send(hello)
         message = messages.to_agent(socket.recv(timeout=10))
     assert isinstance(message, messages.Refused)
     return message
@@ -45,15 +45,20 @@ def test_tokens_and_versions(up: Callable) -> None:
     token = running.paths.token.read_text().strip()
     hello = messages.Hello(node="n01", pilot="p").model_dump_json()
 
-    assert "token is wrong" in refusal(address, "guessed", None).reason
+    for headers in ({}, {"Authorization": "Bearer guessed"}, {"Authorization": token}):
+        with pytest.raises(InvalidStatus) as refused:
+            connect(address, additional_headers=headers)
+        assert refused.value.response.status_code == 401
     old = refusal(address, token, hello.replace(f'"version":{messages.VERSION}', '"version":0'))
     assert old.fatal
     assert "message version 0" in old.reason
     assert refusal(address, token, '{"kind":"nonsense"}').fatal
 
-    http = address.replace("ws://", "http://").replace("/v1/agents", "/v1/status")
-    assert httpx.get(http).status_code == 401
-    assert httpx.get(http, headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    # Commands are not served there, whatever is shown.
+    http = address.replace("ws://", "http://").replace("/v1/agents", "")
+    for path in ("/v1/status", "/v1/jobs", "/docs", "/openapi.json", "/v1/agents"):
+        for headers in ({}, {"Authorization": f"Bearer {token}"}):
+            assert httpx.get(http + path, headers=headers).status_code in (401, 426)
     assert running.paths.token.stat().st_mode & 0o077 == 0
     assert running.paths.socket.stat().st_mode & 0o077 == 0
 

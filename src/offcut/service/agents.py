@@ -19,8 +19,11 @@ SILENCE_S = 5.0
 
 
 class Socket(Protocol):
-    async def send_text(self, data: str) -> None: ...
-    async def close(self, code: int = 1000, reason: str | None = None) -> None: ...
+    def send_text(self, text: str) -> None:
+        """At once and in order; never waits for the peer."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class AgentConnection:
@@ -31,19 +34,12 @@ class AgentConnection:
         self.pilot = pilot
         self.heard_s = asyncio.get_running_loop().time()
         self._socket = socket
-        self._waiting: asyncio.Queue[messages.Message] = asyncio.Queue()
 
     def send(self, message: messages.Message) -> None:
-        self._waiting.put_nowait(message)
+        self._socket.send_text(message.model_dump_json())
 
-    async def pump(self) -> None:
-        """Send what is waiting, until cancelled or cut."""
-        while True:
-            message = await self._waiting.get()
-            await self._socket.send_text(message.model_dump_json())
-
-    async def close(self) -> None:
-        await self._socket.close()
+    def close(self) -> None:
+        self._socket.close()
 
 
 class Agents:
@@ -58,7 +54,13 @@ class Agents:
         missing = self._missing.pop(connection.node, None)
         if missing is not None:
             missing.cancel()
-        self._connected[connection.node] = connection
+        before, self._connected[connection.node] = self._connected.get(connection.node), connection
+        if before is not None:
+            before.close()
+
+    def is_current(self, connection: AgentConnection) -> bool:
+        """Whether this is the connection of its node: another may have taken its place."""
+        return self._connected.get(connection.node) is connection
 
     def disconnected(self, connection: AgentConnection) -> None:
         if self._connected.get(connection.node) is not connection:
@@ -96,4 +98,4 @@ class Agents:
                     _log.info("agent_silent", node=connection.node)
                     del self._connected[connection.node]
                     self._gone(connection.node)
-                    await connection.close()
+                    connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -20,7 +21,11 @@ from offcut.errors import OffcutError
 from offcut.model import events
 from offcut.service import app as api
 from offcut.service import clusters
+from offcut.service.agent_server import AgentServer
+from offcut.service.agent_socket import AgentSocket
 from offcut.service.controller import Controller
+from offcut.service.dialogue import AgentDialogue
+from offcut.service.limits import network_limits, raise_descriptor_limit
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
@@ -66,14 +71,10 @@ async def serve(config: ServiceConfig) -> None:
     cluster = await clusters.connect(config.site, paths)
     controller = Controller(state, journal, cluster, paths, config.policy, host=agents.host)
 
-    app = api.build(controller, journal, cluster, paths, token)
-    servers = (_Server.of(app), _Server.of(app, agents.certificate))
-    serving = asyncio.gather(
-        *(
-            server.serve(sockets=[listener])
-            for server, listener in zip(servers, (local.listen(paths.socket), tcp), strict=True)
-        )
-    )
+    owner = _OwnerServer.of(api.build(controller, journal, cluster, paths))
+    network = _network(controller, tcp, token, agents.certificate)
+    serving = asyncio.create_task(owner.serve(sockets=[local.listen(paths.socket)]))
+    network.start()
     following = asyncio.create_task(controller.run())
     paths.publish_address(
         agents.url(tcp.getsockname()[1]), agents.certificate.public.read_text() if agents.certificate else None
@@ -93,13 +94,13 @@ async def serve(config: ServiceConfig) -> None:
     finally:
         controller.closing = True
         following.cancel()
-        for server in servers:
-            server.should_exit = True
+        owner.should_exit = True
         with suppress(OffcutError, OSError):
             paths.statistics.write_text(json.dumps(await cluster.statistics()))
         await cluster.close()
         controller.rendezvous.end()
         await controller.close()
+        network.close()
         await asyncio.wait((serving,), timeout=2.0)
         stop.cancel()
         paths.socket.unlink(missing_ok=True)
@@ -117,22 +118,29 @@ async def _wind_down(controller: Controller) -> None:
     controller.handle(events.ClaimingResumed(time_s=time.time()))
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to us."""
+def _network(controller: Controller, listener: socket.socket, token: str, cert: Certificate | None) -> AgentServer:
+    """What agents dial; with a certificate, behind TLS. It knows no command."""
+    # Raised after the cluster's own processes were started: workers should find the limit that their user set.
+    limits = network_limits(raise_descriptor_limit())
+
+    def admit(agent: AgentSocket, authorization: str) -> AgentDialogue | None:
+        scheme, _, given = authorization.partition(" ")
+        if scheme != "Bearer" or not tokens.matches(given, token):
+            return None
+        return AgentDialogue(controller, agent, server.greeted)
+
+    server = AgentServer(listener, limits, admit, cert.server_context() if cert else None)
+    return server
+
+
+class _OwnerServer(uvicorn.Server):
+    """Serves the owner's API; leaves signals to us."""
 
     @classmethod
-    def of(cls, app: FastAPI, certificate: Certificate | None = None) -> _Server:
-        """A server of the API; with a certificate, behind TLS."""
+    def of(cls, app: FastAPI) -> _OwnerServer:
         return cls(
             uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                ws="websockets-sansio",
-                ws_ping_interval=None,
-                ssl_certfile=certificate.public if certificate else None,
-                ssl_keyfile=str(certificate.key) if certificate else None,
+                app, log_config=None, access_log=False, lifespan="off", http="h11", ws="none", limit_concurrency=32
             )
         )
 

@@ -47,6 +47,13 @@ class Certificate:
                 f"The certificate {self.public} ended on {self.until:%Y-%m-%d}.", next_step=_MAKE.format(host=host)
             )
 
+    def server_context(self) -> ssl.SSLContext:
+        """What a listener that shows this certificate needs."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.public, self.key)
+        return context
+
 
 def create(directory: Path, hosts: Sequence[str], days: int = 365) -> Certificate:
     """Write `certificate.pem` and `key.pem` (0600) for `hosts`, replacing what was there; at least one host."""

@@ -59,7 +59,7 @@ def _refusal(response: httpx.Response) -> OffcutError:
     except ValueError:
         body = {}
     if "error" in body:
-        kind = InputError if response.status_code == 400 else OffcutError
+        kind = InputError if response.status_code in (400, 413) else OffcutError
         return kind(body["error"], next_step=body.get("next_step", ""))
     detail = body.get("detail", response.text[:200])
     if isinstance(detail, list) and detail:

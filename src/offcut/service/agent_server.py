@@ -1,0 +1,177 @@
+"""The listener that agents dial: accepts connections within limits, and knows which have said who they are."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+
+import structlog
+
+from offcut.service.agent_socket import AgentSocket, Dialogue
+from offcut.service.limits import NetworkLimits
+
+_log = structlog.get_logger()
+
+#: Accepted in one go, so that a flood of connections leaves time for everything else.
+_AT_ONCE = 64
+#: How soon the listener is looked at again when there was no room.
+_LOOK_AGAIN_S = 0.05
+#: The same where the system has no descriptors or memory left.
+_EXHAUSTED_S = 0.5
+_TLS_SHUTDOWN_S = 2.0
+#: Of a flood one line is logged in so many seconds.
+_TELL_AGAIN_S = 60.0
+
+
+class _Connection:
+    """An accepted connection; pending until its agent has greeted."""
+
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+        self.socket: AgentSocket | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self.limit: asyncio.TimerHandle | None = None
+
+    def abort(self) -> None:
+        if self.opening is not None:
+            self.opening.cancel()
+        if self.socket is not None:
+            self.socket.abort()
+
+
+class AgentServer:
+    """`admit` is given a connection and its Authorization header, and returns what is behind it, or None to refuse it.
+
+    A connection counts as pending until `greeted` is called for it, for `limits.greeting_s` at most. Pending ones have
+    a limit of their own, so that strangers cannot keep agents out for longer than a moment: the oldest makes room.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: NetworkLimits,
+        admit: Callable[[AgentSocket, str], Dialogue | None],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._listener = listener
+        self._limits = limits
+        self._admit = admit
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._all: set[_Connection] = set()
+        #: The oldest first.
+        self._pending: dict[_Connection, None] = {}
+        self._by_socket: dict[AgentSocket, _Connection] = {}
+        self._closed = False
+        self._told_s = -_TELL_AGAIN_S
+
+    def start(self) -> None:
+        self._listener.setblocking(False)
+        self._listener.listen(min(self._limits.connections, 4096))
+        self._loop.add_reader(self._listener, self._accept)
+
+    def close(self) -> None:
+        """Accept no more, and cut every connection."""
+        self._closed = True
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for connection in list(self._all):
+            connection.abort()
+
+    def greeted(self, agent: AgentSocket) -> None:
+        """The agent has said who it is: the connection stays."""
+        connection = self._by_socket.get(agent)
+        if connection is not None:
+            self._pending.pop(connection, None)
+            if connection.limit is not None:
+                connection.limit.cancel()
+
+    # -- accepting --------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            if (wait_s := self._room_in_s()) is not None:
+                self._pause(wait_s)
+                return
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._tell("connections_cannot_be_accepted", error=error.strerror)
+                self._pause(_EXHAUSTED_S)
+                return
+            self._open(accepted)
+
+    def _room_in_s(self) -> float | None:
+        """None if there is room for one more, else when to look again."""
+        limits = self._limits
+        if len(self._all) < limits.connections and len(self._pending) < limits.pending:
+            return None
+        self._tell("connections_at_their_limit", open=len(self._all), pending=len(self._pending))
+        oldest = next(iter(self._pending), None)
+        if oldest is None or self._loop.time() - oldest.since_s < limits.displace_s:
+            return _LOOK_AGAIN_S
+        self._drop(oldest)
+        return 0.0
+
+    def _open(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        connection = _Connection(self._loop.time())
+        self._all.add(connection)
+        self._pending[connection] = None
+        connection.limit = self._loop.call_later(self._limits.greeting_s, self._drop, connection)
+        connection.opening = self._loop.create_task(self._start(connection, accepted))
+        connection.opening.add_done_callback(lambda task: self._opened(connection, accepted, task))
+
+    async def _start(self, connection: _Connection, accepted: socket.socket) -> None:
+        def protocol() -> AgentSocket:
+            connection.socket = AgentSocket(self._limits, self._admit, self._lost)
+            self._by_socket[connection.socket] = connection
+            return connection.socket
+
+        times = {"ssl_handshake_timeout": self._limits.greeting_s, "ssl_shutdown_timeout": _TLS_SHUTDOWN_S}
+        await self._loop.connect_accepted_socket(
+            protocol, accepted, ssl=self._tls, **(times if self._tls is not None else {})
+        )
+
+    def _opened(self, connection: _Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        connection.opening = None
+        if connection.socket is None:
+            accepted.close()  # cancelled before it had a transport, which would close it
+        if task.cancelled() or task.exception() is not None:
+            self._forget(connection)
+
+    # -- ending -----------------------------------------------------------------------------------------------------
+
+    def _drop(self, connection: _Connection) -> None:
+        self._pending.pop(connection, None)
+        connection.abort()
+
+    def _lost(self, agent: AgentSocket) -> None:
+        connection = self._by_socket.get(agent)
+        if connection is not None:
+            self._forget(connection)
+
+    def _forget(self, connection: _Connection) -> None:
+        self._all.discard(connection)
+        self._pending.pop(connection, None)
+        if connection.limit is not None:
+            connection.limit.cancel()
+        if connection.socket is not None:
+            self._by_socket.pop(connection.socket, None)
+
+    def _pause(self, for_s: float) -> None:
+        self._loop.remove_reader(self._listener)
+        self._loop.call_later(for_s, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _tell(self, what: str, **facts: object) -> None:
+        if self._loop.time() - self._told_s >= _TELL_AGAIN_S:
+            self._told_s = self._loop.time()
+            _log.warning(what, **facts)

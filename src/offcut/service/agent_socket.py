@@ -1,0 +1,221 @@
+"""One connection from the network: a WebSocket that belongs to an agent, or is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Protocol
+
+import structlog
+from websockets.exceptions import InvalidState
+from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from offcut.errors import OffcutError, ProtocolError
+from offcut.service.limits import NetworkLimits
+
+_log = structlog.get_logger()
+
+#: The path that agents dial. There is no other.
+PATH = "/v1/agents"
+
+#: How long the peer may take to close a connection that we have ended.
+_CLOSE_S = 2.0
+#: A peer may send this many seconds' worth of messages at once.
+_BURST_S = 2.0
+
+#: It would tell of every connection of a stranger.
+_quiet = logging.getLogger("offcut.websocket")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
+
+
+class Dialogue(Protocol):
+    """What is behind an accepted connection."""
+
+    def take(self, data: bytes) -> None:
+        """One text message. ProtocolError ends the connection, and its sentence is told to the peer."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """Tell the peer why the connection ends."""
+        ...
+
+    def ended(self) -> None:
+        """The connection is closed; called once."""
+        ...
+
+
+class AgentSocket(asyncio.Protocol):
+    """The server's end of one connection.
+
+    Nothing is read of a request but its headers, and the headers decide: `admit` is given the Authorization header and
+    returns what takes the messages, or None. Whoever is not admitted gets one answer, whatever was asked for.
+    """
+
+    def __init__(
+        self,
+        limits: NetworkLimits,
+        admit: Callable[[AgentSocket, str], Dialogue | None],
+        lost: Callable[[AgentSocket], None],
+    ) -> None:
+        self._limits = limits
+        self._admit = admit
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        # The window is small: a connection costs tens of KiB instead of hundreds.
+        deflate = ServerPerMessageDeflateFactory(
+            server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
+        )
+        self._ws = ServerProtocol(extensions=[deflate], max_size=limits.message_bytes, logger=_quiet)
+        self._transport: asyncio.Transport | None = None
+        self._dialogue: Dialogue | None = None
+        self._header_bytes = 0
+        self._fragments: list[bytes] = []
+        self._aborting: asyncio.TimerHandle | None = None
+        #: What may still be received at this moment; both grow with time up to a burst.
+        self._messages_left = limits.messages_per_s * _BURST_S
+        self._bytes_left = limits.bytes_per_s * _BURST_S
+        self._refilled_s = self._loop.time()
+        self._resuming: asyncio.TimerHandle | None = None
+
+    # -- the server's side ------------------------------------------------------------------------------------------
+
+    def send_text(self, text: str) -> None:
+        """Send at once; nothing happens on a closed connection. A peer that does not read is cut off."""
+        if self._transport is None or self._ws.state is not State.OPEN:
+            return
+        self._ws.send_text(text.encode())
+        self._flush()
+        if self._transport.get_write_buffer_size() > self._limits.unsent_bytes:
+            self.abort()
+
+    def close(self) -> None:
+        """End the connection in good order, and by force if the peer does not answer."""
+        with suppress(InvalidState):
+            self._ws.send_close(CloseCode.NORMAL_CLOSURE)
+        self._flush()
+        self._abort_soon()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- asyncio's side ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._dialogue is None:
+            self._header_bytes += len(data)
+            if self._header_bytes > self._limits.header_bytes:
+                self.abort()
+                return
+        frames = self._receive(data)
+        self._slow_down(len(data), frames)
+
+    def eof_received(self) -> None:
+        self._ws.receive_eof()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for timer in (self._aborting, self._resuming):
+            if timer is not None:
+                timer.cancel()
+        dialogue, self._dialogue = self._dialogue, None
+        self._lost(self)
+        if dialogue is not None:
+            dialogue.ended()
+
+    # -- in between -------------------------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes) -> int:
+        """How many frames came in."""
+        self._ws.receive_data(data)
+        frames = 0
+        for event in self._ws.events_received():
+            if isinstance(event, Request):
+                self._open(event)
+            elif isinstance(event, Frame):
+                frames += 1
+                self._take(event)
+        self._flush()
+        if self._ws.close_expected():
+            self._abort_soon()
+        return frames
+
+    def _open(self, request: Request) -> None:
+        header = request.headers.get_all("Authorization")
+        dialogue = self._admit(self, header[0]) if len(header) == 1 and request.path == PATH else None
+        if dialogue is None:
+            self._ws.send_response(
+                self._ws.reject(HTTPStatus.UNAUTHORIZED, "Agents of this controller only. Commands: offcut --help\n")
+            )
+            return
+        response = self._ws.accept(request)
+        self._ws.send_response(response)
+        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+            self._dialogue = dialogue
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) or self._dialogue is None:
+            return
+        if frame.opcode is Opcode.BINARY:
+            self._end("An agent's messages are text; this one is binary.")
+            return
+        self._fragments.append(bytes(frame.data))
+        if frame.fin:
+            whole = b"".join(self._fragments)
+            self._fragments.clear()
+            try:
+                self._dialogue.take(whole)
+            except ProtocolError as error:
+                self._end(str(error))
+            except OffcutError as error:
+                _log.error("agent_not_served", error=str(error))
+                self.close()
+
+    def _end(self, reason: str) -> None:
+        if self._dialogue is not None and self._ws.state is State.OPEN:
+            self._dialogue.refuse(reason)
+            self.close()
+
+    def _flush(self) -> None:
+        if self._transport is None:
+            return
+        for data in self._ws.data_to_send():
+            if data:
+                self._transport.write(data)
+            else:
+                self._transport.close()
+
+    def _abort_soon(self) -> None:
+        if self._aborting is None:
+            self._aborting = self._loop.call_later(_CLOSE_S, self.abort)
+
+    def _slow_down(self, data_bytes: int, frames: int) -> None:
+        """Read no more for as long as the peer is ahead of what it may send."""
+        limits, now_s = self._limits, self._loop.time()
+        passed_s, self._refilled_s = now_s - self._refilled_s, now_s
+        self._messages_left = (
+            min(limits.messages_per_s * _BURST_S, self._messages_left + limits.messages_per_s * passed_s) - frames
+        )
+        self._bytes_left = (
+            min(limits.bytes_per_s * _BURST_S, self._bytes_left + limits.bytes_per_s * passed_s) - data_bytes
+        )
+        debt_s = max(-self._messages_left / limits.messages_per_s, -self._bytes_left / limits.bytes_per_s)
+        if debt_s > 0 and self._transport is not None and not self._transport.is_closing() and self._resuming is None:
+            self._transport.pause_reading()
+            self._resuming = self._loop.call_later(debt_s, self._resume)
+
+    def _resume(self) -> None:
+        self._resuming = None
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()

@@ -1,0 +1,48 @@
+"""What the controller and one agent say to each other: the agent's hello first, then its reports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from offcut.errors import ProtocolError
+from offcut.service.agent_socket import AgentSocket
+from offcut.service.agents import AgentConnection
+from offcut.service.controller import Controller
+from offcut.wire import messages
+
+
+class AgentDialogue:
+    """`greeted` is called once the agent has said hello."""
+
+    def __init__(self, controller: Controller, socket: AgentSocket, greeted: Callable[[AgentSocket], None]) -> None:
+        self._controller = controller
+        self._socket = socket
+        self._greeted = greeted
+        self._connection: AgentConnection | None = None
+
+    def take(self, data: bytes) -> None:
+        message = messages.from_agent(data)
+        connection = self._connection
+        if connection is None:
+            self._begin(message)
+            return
+        connection.heard_s = asyncio.get_running_loop().time()
+        if isinstance(message, messages.Heartbeat) or not self._controller.agents.is_current(connection):
+            return
+        self._controller.agent_said(connection.node, message)
+
+    def _begin(self, hello: messages.FromAgent) -> None:
+        if not isinstance(hello, messages.Hello):
+            raise ProtocolError(f"An agent began with '{hello.kind}' instead of 'hello'.")
+        messages.check_version(hello.version)
+        self._connection = AgentConnection(hello.node, hello.pilot, self._socket)
+        self._greeted(self._socket)
+        self._controller.agent_connected(self._connection, hello)
+
+    def refuse(self, reason: str) -> None:
+        self._socket.send_text(messages.Refused(reason=reason, fatal=True).model_dump_json())
+
+    def ended(self) -> None:
+        if self._connection is not None:
+            self._controller.agents.disconnected(self._connection)

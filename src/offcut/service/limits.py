@@ -1,0 +1,54 @@
+"""How much the network may use of what the controller's process has."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+#: Descriptors that connections from the network never get: the owner's socket, the journal, logs, the batch system's
+#: commands and the solver need them.
+_LEAST_RESERVE = 64
+_LARGEST_RESERVE = 256
+#: More agents than this are not expected of one event loop.
+_MOST_CONNECTIONS = 16_384
+
+#: A body of a command of the owner.
+BODY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLimits:
+    """Limits of the listener that agents dial. Times in seconds."""
+
+    #: Open connections, whatever their state; those above wait in the kernel's queue.
+    connections: int
+    #: Of these, connections whose agent has not yet said who it is.
+    pending: int
+    #: From the first byte to the agent's first message.
+    greeting_s: float = 10.0
+    #: When `pending` is reached, the oldest connection is closed for a new one once it is this old.
+    displace_s: float = 1.0
+    #: A whole request line with its headers.
+    header_bytes: int = 16 << 10
+    #: One message of an agent.
+    message_bytes: int = 1 << 20
+    #: What an agent may send on average; a connection that sends more is read more slowly.
+    messages_per_s: float = 1_000.0
+    bytes_per_s: float = float(4 << 20)
+    #: What may wait for an agent that does not read; with more the connection is cut, and the agent dials in again.
+    unsent_bytes: int = 32 << 20
+
+
+def raise_descriptor_limit() -> int:
+    """Raise this process's limit of open files to what the administrator allows, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else 1 << 20
+
+
+def network_limits(descriptors: int) -> NetworkLimits:
+    """The limits where the process may open so many files."""
+    reserve = max(_LEAST_RESERVE, min(_LARGEST_RESERVE, descriptors // 8))
+    connections = max(8, min(_MOST_CONNECTIONS, descriptors - reserve))
+    return NetworkLimits(connections=connections, pending=max(4, connections // 4))
