@@ -27,7 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from offcut.allocate import exact
-from offcut.allocate.pieces import build
+from offcut.allocate.exact.pieces import build
 from offcut.model import AllocationProblem, JobRequest, ScalingCurve
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -26,20 +26,20 @@ from typing import Any
 import numpy as np
 import setting
 
-from offcut.pipeline.bapipe import bapipe_plan
-from offcut.pipeline.baselines import data_parallel_step_s, pipedream_hybrid
-from offcut.pipeline.candidates import Candidate, candidate
-from offcut.pipeline.closed_forms import checks
-from offcut.pipeline.costs import plain_costs
-from offcut.pipeline.explore import Explorer, evaluate
 from offcut.pipeline.hardware import Link, homogeneous
-from offcut.pipeline.partition import Row, balance, least_bound
-from offcut.pipeline.placing import Placing
+from offcut.pipeline.layer_profile import Chain, Profile, read_profile
+from offcut.pipeline.peers.bapipe import bapipe_plan
+from offcut.pipeline.peers.baselines import data_parallel_step_s, pipedream_hybrid
+from offcut.pipeline.peers.closed_forms import checks
 from offcut.pipeline.plan import Plan, Stage
-from offcut.pipeline.problem import Problem
-from offcut.pipeline.profile import Chain, Profile, read_profile
+from offcut.pipeline.planner.candidates import Candidate, candidate
+from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.explore import Explorer, evaluate
+from offcut.pipeline.planner.partition import Row, balance, least_bound
+from offcut.pipeline.planner.problem import Problem
 from offcut.pipeline.schedules import SCHEDULES, Shape
 from offcut.pipeline.simulator import simulate
+from offcut.pipeline.stage_costs import plain_costs
 
 MODELS = ("vgg16", "resnet50", "gnmt", "alexnet")
 NETWORKS = {"10 Gbit/s": 1.25e9, "12 GB/s": 12e9}

@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 
 from allocate_peers import node_level
-from offcut.allocate.lp import Expression, Model, total
+from offcut.allocate.milp_model import Expression, Model, total
 from offcut.model import AllocationProblem
 
 

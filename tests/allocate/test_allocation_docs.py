@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offcut.allocate import exact, milp, policy, problem
+from offcut.allocate import exact, json_format, milp, policy
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -19,12 +19,12 @@ def blocks(page: str, language: str) -> list[str]:
 
 def test_the_problems_on_the_page_are_solved_as_shown() -> None:
     first, general = blocks("allocation.md", "json")
-    answer = exact.solve(problem.parse(first))
+    answer = exact.solve(json_format.parse(first))
     shown = json.loads(re.search(r"^\{\"nodes\": \{.*$", (DOCS / "allocation.md").read_text(), re.MULTILINE)[0])  # type: ignore[index]
     assert answer.nodes == shown["nodes"]
     assert answer.objective == pytest.approx(shown["objective"])
     assert answer.price == pytest.approx(shown["price"])
-    assert milp.solve(problem.parse(general)).proven
+    assert milp.solve(json_format.parse(general)).proven
 
 
 def test_every_test_that_the_page_names_exists() -> None:
@@ -37,7 +37,7 @@ def test_every_test_that_the_page_names_exists() -> None:
 def test_the_policy_on_the_page_decides(tmp_path: Path) -> None:
     path = tmp_path / "my_policy.py"
     path.write_text(blocks("add-a-policy.md", "python")[0])
-    asked = problem.parse(blocks("allocation.md", "json")[0])
+    asked = json_format.parse(blocks("allocation.md", "json")[0])
     assert policy.decide(policy.load(str(path)), asked).nodes == {"a": 1, "b": 1}
 
 

@@ -1,7 +1,8 @@
 """The general form of the allocation, by HiGHS: what counts alone cannot express, and counts for comparison.
 
 Without node classes the model is over counts, one binary per piece of each job's value. With them it is
-`offcut.allocate.classes`. Objectives that are not one sum are solved in stages, each stage's value kept by the next.
+`offcut.allocate.node_classes`. Objectives that are not one sum are solved in stages, each stage's value kept by the
+next.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from offcut.allocate.lp import CONSTANT, Expression, Model, Solution, total
-from offcut.allocate.pieces import build
+from offcut.allocate.exact.pieces import build
+from offcut.allocate.milp_model import CONSTANT, Expression, Model, Solution, total
 from offcut.model import Allocation, AllocationProblem
 
 
@@ -31,7 +32,7 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
     With `time_limit_s` it stops about then with the best answer so far, its bound and `proven=False`. Raises
     AllocationError where no allocation meets the constraints, or none was found in time.
     """
-    from offcut.allocate import classes  # imports JobPart from here
+    from offcut.allocate import node_classes  # imports JobPart from here
 
     if not problem.jobs:
         return Allocation()
@@ -39,7 +40,7 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
 
     until = math.inf if time_limit_s is None else time.perf_counter() + time_limit_s
     model = Model()
-    parts = classes.add(model, problem) if problem.classes else _add_counts(model, problem)
+    parts = node_classes.add(model, problem) if problem.classes else _add_counts(model, problem)
     _add_groups(model, problem, parts)
     if problem.max_resizes is not None:
         model.at_most(total(part.changed for part in parts), problem.max_resizes)
@@ -90,7 +91,7 @@ def _add_counts(model: Model, problem: AllocationProblem) -> list[JobPart]:
 
 def _add_groups(model: Model, problem: AllocationProblem, parts: list[JobPart]) -> None:
     """Quotas: a cap, and what a group's jobs would make of their share."""
-    from offcut.allocate import quotas
+    from offcut.allocate.exact import quotas
 
     if not problem.groups:
         return

@@ -64,15 +64,17 @@ def allocate(
     """
     from dataclasses import replace
 
+    from offcut.allocate import json_format
     from offcut.allocate import policy as policies
-    from offcut.allocate import problem as problems
     from offcut.allocate.explain import explain as explain_job
     from offcut.errors import InputError
 
     if policy is not None and solver is not None:
         raise InputError("--policy and --solver exclude each other.", next_step="Give one of them.")
     rule = policies.load(policy) if policy is not None else None
-    given = problems.read_text(sys.stdin.read(), "standard input") if str(problem) == "-" else problems.read(problem)
+    given = (
+        json_format.read_text(sys.stdin.read(), "standard input") if str(problem) == "-" else json_format.read(problem)
+    )
     for where, one in given:
         asked = one if objective is None else replace(one, objective=objective.value)
         try:
@@ -84,7 +86,7 @@ def allocate(
             raise InputError(f"{where}: {error.what}", next_step=error.next_step) from None
         reasons = [explain_job(asked, job.id, answer) for job in asked.jobs] if explain else []
         if as_json:
-            out = problems.answer(answer)
+            out = json_format.answer(answer)
             if reasons:
                 out["explain"] = {reason.job: reason.as_json() for reason in reasons}
             print(json.dumps(out))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from offcut.pipeline.explore import Findings
     from offcut.pipeline.plan import Plan
-    from offcut.pipeline.problem import Problem
+    from offcut.pipeline.planner.explore import Findings
+    from offcut.pipeline.planner.problem import Problem
 
 
 def plan(
@@ -41,9 +41,9 @@ def plan(
     Example: `offcut plan vgg16.json --hardware cluster.toml --devices 1:16 --figure plan.png`
     """
     from offcut.model import Sizes
-    from offcut.pipeline.curve import planned_curve
-    from offcut.pipeline.explore import Explorer
     from offcut.pipeline.plan_set import plan_set
+    from offcut.pipeline.planner.curve import planned_curve
+    from offcut.pipeline.planner.explore import Explorer
 
     sizes = Sizes.parse(devices)
     problem = _problem(
@@ -92,8 +92,8 @@ def _problem(
 ) -> Problem:
     from offcut.errors import InputError
     from offcut.pipeline.hardware import read_hardware
-    from offcut.pipeline.problem import Problem
-    from offcut.pipeline.profile import read_profile
+    from offcut.pipeline.layer_profile import read_profile
+    from offcut.pipeline.planner.problem import Problem
 
     model = read_profile(profile, micro_batch=measured_at)
     cluster = read_hardware(hardware)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from offcut.errors import InputError
-from offcut.pipeline.costs import StageCosts
-from offcut.pipeline.profile import Floats
+from offcut.pipeline.layer_profile import Floats
 from offcut.pipeline.program import Program
 from offcut.pipeline.schedules import Shape, schedule_named
 from offcut.pipeline.simulator import Timeline, simulate
+from offcut.pipeline.stage_costs import StageCosts
 
 PLAN_FORMAT = "offcut-plan"
 PLAN_VERSION = 1

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offcut.errors import OffcutError
-from offcut.pipeline.costs import StageCosts, as_sent
-from offcut.pipeline.kernels import run_blocking, run_overlapped, totals_of_ranks
-from offcut.pipeline.profile import Floats
+from offcut.pipeline.layer_profile import Floats
 from offcut.pipeline.program import B, F, Program, W
 from offcut.pipeline.schedules.base import Sends
+from offcut.pipeline.simulator_kernels import run_blocking, run_overlapped, totals_of_ranks
+from offcut.pipeline.stage_costs import StageCosts, as_sent
 
 
 class DeadlockError(OffcutError):

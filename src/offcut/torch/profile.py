@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from offcut.errors import InputError, OffcutError
-from offcut.pipeline.profile import Layer, Profile, to_json
+from offcut.pipeline.layer_profile import Layer, Profile, to_json
 from offcut.torch.pipeline.layers import LayerChain, as_tuple, layer_chain, load_function, load_model
 
 Tensors = tuple[torch.Tensor, ...]

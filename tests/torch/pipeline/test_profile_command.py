@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from offcut.pipeline.profile import from_json, read_profile
+from offcut.pipeline.layer_profile import from_json, read_profile
 from offcut.torch.profile import main
 
 MODEL = """

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from offcut.allocate import counts
-from offcut.allocate.pieces import Pieces
+from offcut.allocate.exact import counts
+from offcut.allocate.exact.pieces import Pieces
 from offcut.allocate.value import allowed
 from offcut.model import AllocationProblem, JobRequest
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from offcut.allocate import counts, quotas
-from offcut.allocate.counts import Counts
-from offcut.allocate.pieces import Pieces, subset, worth
+from offcut.allocate.exact import counts, quotas
+from offcut.allocate.exact.counts import Counts
+from offcut.allocate.exact.pieces import Pieces, subset, worth
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem
 

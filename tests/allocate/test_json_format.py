@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offcut.allocate import problem
+from offcut.allocate import json_format
 from offcut.errors import InputError
 from offcut.model import Allocation
 
@@ -37,7 +37,7 @@ GOOD: dict[str, Any] = {
 
 
 def test_the_documented_form_is_read() -> None:
-    p = problem.load(GOOD)
+    p = json_format.load(GOOD)
     job = p.jobs[0]
     assert (p.nodes, p.horizon_s, p.cost_model, p.objective) == (53, 120.0, "published", "weighted")
     assert (job.id, job.min_nodes, job.max_nodes, job.sizes, job.current) == ("a", 1, 64, None, 49)
@@ -45,7 +45,9 @@ def test_the_documented_form_is_read() -> None:
 
 
 def test_only_id_and_curve_of_a_job_are_needed() -> None:
-    p = problem.load({"nodes": 2, "horizon_s": 1.5, "jobs": [{"id": "a", "curve": {"nodes": [2, 8], "rate": [1, 2]}}]})
+    p = json_format.load(
+        {"nodes": 2, "horizon_s": 1.5, "jobs": [{"id": "a", "curve": {"nodes": [2, 8], "rate": [1, 2]}}]}
+    )
     job = p.jobs[0]
     assert (job.min_nodes, job.max_nodes, job.current, job.weight, job.grow_cost_s) == (1, 8, 0, 1.0, 0.0)
 
@@ -56,7 +58,7 @@ def test_the_general_form_is_read() -> None:
     data["jobs"][0] |= {"group": "x", "current": 2, "deadline_s": 50, "samples_left": 10.0, "migration_cost_s": 3}
     data["jobs"][0]["type_curves"] = {"fast": {"nodes": [1], "rate": [9]}}
     data["classes"] = [{"id": "c", "nodes": 51}, {"id": "d", "nodes": 2, "held_by": "a", "until_s": 9, "switch": "s"}]
-    p = problem.load(data)
+    p = json_format.load(data)
     assert p.needs_milp
     assert p.groups[0].share == 1.0
     assert p.classes[1].held_by == "a"
@@ -121,10 +123,10 @@ def change(path: str, value: Any) -> dict[str, Any]:
 def test_a_fault_is_named_by_job_and_field(path: str, value: Any, said: str | None) -> None:
     data = change(path, value)
     if said is None:
-        problem.load(data)
+        json_format.load(data)
         return
     with pytest.raises(InputError) as caught:
-        problem.load(data, where="p.json")
+        json_format.load(data, where="p.json")
     assert caught.value.what.startswith("p.json: ")
     assert said in caught.value.what
     assert caught.value.next_step
@@ -132,25 +134,25 @@ def test_a_fault_is_named_by_job_and_field(path: str, value: Any, said: str | No
 
 
 def test_a_current_size_that_is_not_allowed_is_legal() -> None:
-    assert problem.load(change("jobs.0.sizes", [1, 4])).jobs[0].current == 49
+    assert json_format.load(change("jobs.0.sizes", [1, 4])).jobs[0].current == 49
 
 
 def test_two_jobs_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="two of the id 'a'"):
-        problem.load(change("jobs", GOOD["jobs"] * 2))
+        json_format.load(change("jobs", GOOD["jobs"] * 2))
 
 
 def test_files_are_read_whole_or_by_line(tmp_path: Path) -> None:
     whole, lines = tmp_path / "p.json", tmp_path / "p.jsonl"
     whole.write_text(json.dumps(GOOD, indent=2))
     lines.write_text(json.dumps(GOOD) + "\n\n" + json.dumps({"problem": GOOD, "objective": 3}) + "\n")
-    assert [where for where, _ in problem.read(whole)] == [str(whole)]
-    read = list(problem.read(lines))
+    assert [where for where, _ in json_format.read(whole)] == [str(whole)]
+    read = list(json_format.read(lines))
     assert [where for where, _ in read] == [f"{lines}, line 1", f"{lines}, line 3"]
-    assert read[0][1] == read[1][1] == problem.load(GOOD)
+    assert read[0][1] == read[1][1] == json_format.load(GOOD)
     lines.write_text(json.dumps(GOOD) + "\n{\n")
     with pytest.raises(InputError, match=r"line 2: not JSON"):
-        list(problem.read(lines))
+        list(json_format.read(lines))
 
 
 def test_what_is_no_problem_at_all_is_said_in_one_sentence(tmp_path: Path) -> None:
@@ -158,11 +160,11 @@ def test_what_is_no_problem_at_all_is_said_in_one_sentence(tmp_path: Path) -> No
     for content in (b"", b"\n \n", b"\xff\xfe\x00", b"[]", b"7", b"{", b"[" * 100_000, b"x" * 5_000_000, b'{"a": 1}'):
         path.write_bytes(content)
         with pytest.raises(InputError) as caught:
-            list(problem.read(path))
+            list(json_format.read(path))
         assert len(str(caught.value)) < 300
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(InputError):
-            list(problem.read(missing))
+            list(json_format.read(missing))
 
 
 _JSON = st.recursive(
@@ -184,9 +186,9 @@ def test_anything_in_any_field_is_read_or_refused(path: str, value: Any) -> None
     else:
         data = change(path, value)
     with contextlib.suppress(InputError):  # any other exception fails
-        assert problem.load(data).jobs
+        assert json_format.load(data).jobs
 
 
 def test_the_answer_has_the_documented_fields() -> None:
-    out = problem.answer(Allocation(nodes={"a": 26}, objective=1.5, bound=float("inf"), proven=False, solve_ms=0.5))
+    out = json_format.answer(Allocation(nodes={"a": 26}, objective=1.5, bound=float("inf"), proven=False, solve_ms=0.5))
     assert out == {"nodes": {"a": 26}, "objective": 1.5, "bound": None, "proven": False, "solve_ms": 0.5, "price": 0.0}

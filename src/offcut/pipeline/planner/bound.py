@@ -24,9 +24,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from offcut.pipeline.costs import StageCosts
 from offcut.pipeline.hardware import Link
-from offcut.pipeline.profile import Chain
+from offcut.pipeline.layer_profile import Chain
+from offcut.pipeline.stage_costs import StageCosts
 
 
 def plan_bound(

@@ -18,12 +18,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from offcut.pipeline.candidates import candidate
-from offcut.pipeline.explore import evaluate
-from offcut.pipeline.partition import Cuts
-from offcut.pipeline.placing import Placing
 from offcut.pipeline.plan import Plan
-from offcut.pipeline.problem import Problem
+from offcut.pipeline.planner.candidates import candidate
+from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.explore import evaluate
+from offcut.pipeline.planner.partition import Cuts
+from offcut.pipeline.planner.problem import Problem
 from offcut.pipeline.schedules import SCHEDULES
 
 

@@ -1,8 +1,8 @@
 """A model's per-layer profile: a chain of layers between which the model may be cut.
 
 Times are seconds per micro-batch, one figure per measured micro-batch size; bytes are per sample, because they scale
-exactly. The JSON form is what `offcut profile` writes; `pipedream.read_graph` makes the same object from a PipeDream
-graph file.
+exactly. The JSON form is what `offcut profile` writes; `pipedream_graph.parse_graph` makes the same object from a
+PipeDream graph file.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def read_profile(path: Path, *, micro_batch: int | None = None) -> Profile:
 
     `micro_batch` is the batch size at which a PipeDream graph was measured: the file does not say.
     """
-    from offcut.pipeline.pipedream import parse_graph
+    from offcut.pipeline.pipedream_graph import parse_graph
 
     try:
         text = path.read_text()

@@ -9,14 +9,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from offcut.pipeline.bound import plan_bound
-from offcut.pipeline.costs import StageCosts
-from offcut.pipeline.partition import Cuts, balance, least_bound
-from offcut.pipeline.placing import Placing
-from offcut.pipeline.problem import Problem
-from offcut.pipeline.profile import Floats
+from offcut.pipeline.layer_profile import Floats
+from offcut.pipeline.planner.bound import plan_bound
+from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.partition import Cuts, balance, least_bound
+from offcut.pipeline.planner.problem import Problem
 from offcut.pipeline.schedules import SCHEDULES, Schedule, Shape
 from offcut.pipeline.schedules.linear import safe_depths
+from offcut.pipeline.stage_costs import StageCosts
 
 Replicas = tuple[int, ...]
 

@@ -21,7 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from offcut.pipeline.hardware import Link
-from offcut.pipeline.profile import Chain, Floats
+from offcut.pipeline.layer_profile import Chain, Floats
 
 Cuts = tuple[int, ...]
 

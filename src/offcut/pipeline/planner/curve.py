@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from offcut.errors import InputError
 from offcut.model import ScalingCurve
-from offcut.pipeline.explore import Findings
 from offcut.pipeline.plan import Plan
+from offcut.pipeline.planner.explore import Findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import math
 import time
 from functools import cache
 
-from offcut.allocate import counts, objectives, quotas
-from offcut.allocate.pieces import build
+from offcut.allocate.exact import counts, objectives, quotas
+from offcut.allocate.exact.pieces import build
 from offcut.errors import AllocationError
 from offcut.model import Allocation, AllocationProblem, JobRequest, ScalingCurve
 

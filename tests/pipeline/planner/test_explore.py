@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from offcut.errors import InputError
-from offcut.pipeline.bapipe import bapipe_plan
-from offcut.pipeline.candidates import Candidate, candidate
-from offcut.pipeline.curve import planned_curve
-from offcut.pipeline.explore import Explorer, evaluate
 from offcut.pipeline.hardware import Device, Hardware, Link, homogeneous
-from offcut.pipeline.placing import Placing
+from offcut.pipeline.layer_profile import Layer, Profile, read_profile
+from offcut.pipeline.peers.bapipe import bapipe_plan
 from offcut.pipeline.plan import plan_from_json
-from offcut.pipeline.problem import Problem
-from offcut.pipeline.profile import Layer, Profile, read_profile
+from offcut.pipeline.planner.candidates import Candidate, candidate
+from offcut.pipeline.planner.curve import planned_curve
+from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.explore import Explorer, evaluate
+from offcut.pipeline.planner.problem import Problem
 from offcut.pipeline.schedules import SCHEDULES
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from offcut.allocate import core, counts, kernels
-from offcut.allocate.counts import Counts
-from offcut.allocate.pieces import Pieces, build, subset
+from offcut.allocate.exact import counts
+from offcut.allocate.exact import relaxation as kernels
+from offcut.allocate.exact import search as core
+from offcut.allocate.exact.counts import Counts
+from offcut.allocate.exact.pieces import Pieces, build, subset
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, Group
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offcut.errors import InputError
-from offcut.pipeline.bound import plan_bound
-from offcut.pipeline.closed_forms import checks
-from offcut.pipeline.costs import StageCosts, plain_costs
+from offcut.pipeline.peers.closed_forms import checks
+from offcut.pipeline.planner.bound import plan_bound
 from offcut.pipeline.program import B, F, from_lanes
 from offcut.pipeline.schedules import SCHEDULES, Shape, link_depths, schedule_named
 from offcut.pipeline.simulator import DeadlockError, simulate
+from offcut.pipeline.stage_costs import StageCosts, plain_costs
 
 
 def test_every_closed_form() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from offcut.pipeline.hardware import Link, all_reduce_s
-from offcut.pipeline.profile import Chain
+from offcut.pipeline.layer_profile import Chain
 
 
 def data_parallel_step_s(

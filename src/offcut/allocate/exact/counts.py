@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from offcut.allocate import core, kernels, large
-from offcut.allocate.pieces import Ints, Pieces
+from offcut.allocate.exact import relaxation as kernels
+from offcut.allocate.exact import search as core
+from offcut.allocate.exact import search_in_blocks as large
+from offcut.allocate.exact.pieces import Ints, Pieces
 from offcut.errors import AllocationError
 
 #: Rows up to this many entries are made in one go, without looking at the clock: about 5 ms.

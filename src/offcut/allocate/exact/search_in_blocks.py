@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from offcut.allocate import core
-from offcut.allocate.pieces import Pieces
+from offcut.allocate.exact import search as core
+from offcut.allocate.exact.pieces import Pieces
 
 #: Entries made between two looks at the clock, about 10 ms of work.
 _CHUNK = 4_000_000

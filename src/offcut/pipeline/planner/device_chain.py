@@ -13,11 +13,11 @@ from itertools import accumulate
 import numpy as np
 
 from offcut.errors import InputError
-from offcut.pipeline.costs import StageCosts
 from offcut.pipeline.hardware import Hardware, Link, all_reduce_s
-from offcut.pipeline.partition import Cuts, Row
-from offcut.pipeline.profile import Chain, Profile
+from offcut.pipeline.layer_profile import Chain, Profile
+from offcut.pipeline.planner.partition import Cuts, Row
 from offcut.pipeline.schedules.base import Schedule
+from offcut.pipeline.stage_costs import StageCosts
 
 
 class Placing:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from offcut.allocate import kernels
+from offcut.allocate.exact import relaxation as kernels
 from offcut.allocate.value import Terms, may_be_zero, rate_now, terms
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, JobRequest, Objective, ScalingCurve

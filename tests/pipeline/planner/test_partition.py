@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from offcut.pipeline.baselines import pipedream_hybrid
-from offcut.pipeline.bound import ChainBound, plan_bound
-from offcut.pipeline.costs import StageCosts
 from offcut.pipeline.hardware import Link, all_reduce_s
-from offcut.pipeline.partition import Row, balance, least_bound, split_bound
-from offcut.pipeline.profile import Chain, read_profile
+from offcut.pipeline.layer_profile import Chain, read_profile
+from offcut.pipeline.peers.baselines import pipedream_hybrid
+from offcut.pipeline.planner.bound import ChainBound, plan_bound
+from offcut.pipeline.planner.partition import Row, balance, least_bound, split_bound
 from offcut.pipeline.schedules import SCHEDULES, Shape
 from offcut.pipeline.simulator import simulate
+from offcut.pipeline.stage_costs import StageCosts
 
 
 def random_chain(draw: np.random.Generator, layers: int) -> Chain:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offcut.pipeline.costs import StageCosts, plain_costs
 from offcut.pipeline.schedules import SCHEDULES, Shape
 from offcut.pipeline.simulator import Timeline, simulate
+from offcut.pipeline.stage_costs import StageCosts, plain_costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offcut.allocate import counts, exact, problem, value
+from offcut.allocate import exact, json_format, value
+from offcut.allocate.exact import counts
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, Group, JobRequest, ScalingCurve
 
@@ -39,7 +40,7 @@ def test_all_published_events_give_the_recorded_optimum(shared: Path) -> None:
     recorded = events(data(shared))
     assert len(recorded) == 315
     for event in recorded:
-        answer = exact.solve(problem.load(event["problem"]))
+        answer = exact.solve(json_format.load(event["problem"]))
         assert answer.proven
         assert answer.objective == pytest.approx(event["objective"], rel=1e-9)
         assert answer.bound == pytest.approx(answer.objective, rel=1e-9)
@@ -53,7 +54,7 @@ def test_the_published_side_constraint_as_sizes_gives_its_recorded_optimum(share
             top = min(job["max_nodes"], job["curve"]["nodes"][-1])
             job["sizes"] = [n for n in range(job["min_nodes"], top + 1) if abs(n - job["current"]) <= half]
             job["may_wait"] = job["current"] <= half
-        answer = exact.solve(problem.load(event["problem"]))
+        answer = exact.solve(json_format.load(event["problem"]))
         assert answer.objective == pytest.approx(event["objective_with_side_constraint"], rel=1e-9)
         different += event["objective"] != pytest.approx(event["objective_with_side_constraint"], rel=1e-9)
     assert different > 0, "the side constraint binds in some events, or this shows nothing"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from offcut.errors import InputError
-from offcut.pipeline.pipedream import parse_graph
-from offcut.pipeline.profile import Layer, Profile, from_json, read_profile, to_json
+from offcut.pipeline.layer_profile import Layer, Profile, from_json, read_profile, to_json
+from offcut.pipeline.pipedream_graph import parse_graph
 
 NODE = "node{} -- {} -- forward_compute_time={}, backward_compute_time={}, activation_size={}, parameter_size={}"
 

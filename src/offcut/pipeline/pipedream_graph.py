@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from offcut.errors import InputError
-from offcut.pipeline.profile import Layer, Profile
+from offcut.pipeline.layer_profile import Layer, Profile
 
 #: Batch sizes of the published profiles, inferred from the bytes of their first convolution; 64 for GNMT.
 _KNOWN_BATCHES = {"vgg16": 128, "resnet50": 128, "alexnet": 256, "gnmt": 64, "resnet18": 256, "resnet101": 64}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from offcut.errors import InputError
 from offcut.pipeline.hardware import Hardware
-from offcut.pipeline.profile import Profile
+from offcut.pipeline.layer_profile import Profile
 from offcut.pipeline.schedules import SCHEDULES, Schedule, schedule_named
 
 #: Explored unless the caller names others: synchronous, and runnable on PyTorch as they are.

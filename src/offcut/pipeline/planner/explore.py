@@ -17,15 +17,15 @@ from functools import lru_cache
 import numpy as np
 
 from offcut.errors import InputError
-from offcut.pipeline.bound import ChainBound, any_plan_bound
-from offcut.pipeline.candidates import Candidate, Replicas, Splits, candidate, least_memory, neighbours
 from offcut.pipeline.hardware import Link
-from offcut.pipeline.partition import Cuts
-from offcut.pipeline.placing import Placing
+from offcut.pipeline.layer_profile import Profile
 from offcut.pipeline.plan import Plan, Stage
-from offcut.pipeline.problem import Problem
-from offcut.pipeline.profile import Profile
-from offcut.pipeline.runners_up import Lost, Tally
+from offcut.pipeline.planner.bound import ChainBound, any_plan_bound
+from offcut.pipeline.planner.candidates import Candidate, Replicas, Splits, candidate, least_memory, neighbours
+from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.partition import Cuts
+from offcut.pipeline.planner.problem import Problem
+from offcut.pipeline.planner.rejected import Lost, Tally
 from offcut.pipeline.schedules import Schedule, Sends
 from offcut.pipeline.simulator import simulate
 

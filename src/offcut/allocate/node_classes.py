@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from offcut.allocate.lp import CONSTANT, Expression, Model, plus, times, total
+from offcut.allocate.exact.pieces import rate_pieces
 from offcut.allocate.milp import JobPart
-from offcut.allocate.pieces import rate_pieces
+from offcut.allocate.milp_model import CONSTANT, Expression, Model, plus, times, total
 from offcut.allocate.value import allowed, rate_now, terms
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, JobRequest, NodeClass, ScalingCurve

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from offcut.pipeline.profile import Floats
+from offcut.pipeline.layer_profile import Floats
 from offcut.pipeline.schedules.base import Sends
 
 
