@@ -185,7 +185,7 @@ def node_seconds(
 ) -> dict[str, float]:
     """Idle, claimed, booting and trained node-seconds within the windows of at least `least_s`."""
     journal = Journal(paths.journal)
-    told = timeline(journal.first_settings(), (event for _, event in journal.events()))
+    told = timeline(journal.replay())
     journal.close()
     sums = {"idle": 0.0, "claimed": 0.0, "boots": 0.0, "trained": 0.0}
     for node, start_s, end_s in windows:

@@ -249,11 +249,13 @@ def _mean_shape(shape: Shape, posterior: Posterior, largest_seen: int, weight: i
     rates = dict(zip(posterior.sizes, posterior.rate, strict=True))
     base = posterior.sizes[0]
     first = rates[base] / base
+    if first <= 0:
+        return shape  # a curve that was given may have a size at which nothing is trained
     found = list(shape)
     offset = shape[base.bit_length() - 1]
     for i in range(len(found)):
         n = 1 << i
-        if n in rates and base < n <= largest_seen:
+        if rates.get(n, 0.0) > 0 and base < n <= largest_seen:
             found[i] += (offset + math.log(rates[n] / n / first) - found[i]) / weight
     # Where nobody has been the last seen slope goes on.
     for i in range(1, len(found)):

@@ -186,6 +186,13 @@ class FromFile:
                 f"{self._name}: the curve ends at {curve.max_nodes}, the job's sizes at {known.sizes.largest}.",
                 next_step="Cover every size in known.sizes.",
             )
+        for n, rate in zip(curve.nodes[1:], curve.rate[1:], strict=True):
+            # A job that may not run at a size has sizes that leave it out; logarithms of rates are taken later.
+            if not rate > 0:
+                raise InputError(
+                    f"{self._name}: the rate at {n} nodes is {rate:g}; it must be greater than 0.",
+                    next_step="Return samples/s greater than 0 for every size.",
+                )
         return certain(curve)
 
     def next_size(self, known: Known, circumstances: Circumstances) -> int | None:

@@ -106,6 +106,10 @@ def status(
         for node in shown["aside"]:
             until = _clock(node["until_s"])
             console.print(f"{node['name']} is set aside until {until}: {node['reason']}", markup=False)
+        for event in shown["skipped"][-3:]:
+            console.print(
+                f"Event {event['event_id']} ({event['kind']}) could not be answered: {event['reason']}", markup=False
+            )
         if not shown["claiming"]:
             console.print("Claiming is off; turn it on with: offcut release --undo")
 

@@ -12,6 +12,6 @@
 """
 
 from offcut.control.state import JobState, NodeState, Settings, State
-from offcut.control.step import step
+from offcut.control.step import skip, step
 
-__all__ = ["JobState", "NodeState", "Settings", "State", "step"]
+__all__ = ["JobState", "NodeState", "Settings", "State", "skip", "step"]

@@ -136,7 +136,7 @@ def on_job_measured(turn: Turn, event: ev.JobMeasured) -> None:
 def _alike(before: Posterior | None, after: Posterior | None) -> bool:
     """Whether a new allocation is not worth its while: no rate has changed by much against that at the smallest size,
     which is the job's unit."""
-    if before is None or after is None or before.sizes != after.sizes:
+    if before is None or after is None or before.sizes != after.sizes or before.rate[0] <= 0:
         return before is after
     scale = after.rate[0] / before.rate[0]
     pairs = zip(before.rate, after.rate, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from offcut.advisor import Knowledge
@@ -199,6 +199,18 @@ class Decision:
     allocation: Allocation
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An event that `step` could not answer: it changed nothing."""
+
+    event_id: int
+    time_s: float
+    kind: str
+    #: The job that it was about, if it was about one.
+    job: str
+    reason: str
+
+
 @dataclass(slots=True)
 class State:
     settings: Settings = field(default_factory=Settings)
@@ -231,8 +243,19 @@ class State:
     failed_starts: dict[str, list[FailedStart]] = field(default_factory=dict)
     #: Nodes that are not claimed for a while, and why.
     aside: dict[str, str] = field(default_factory=dict)
+    #: The last events that could not be answered, oldest first.
+    skipped: list[Skipped] = field(default_factory=list)
 
     def stop_limit_s(self, job_id: str) -> float:
         """How long a worker of this job may take to go when it is told to."""
         job = self.jobs.get(job_id)
         return job.job.restart_grace_s if job is not None and job.restarts else self.settings.stop_limit_s
+
+    def become(self, other: State) -> None:
+        """Take over all that `other` holds, except what jobs last reported if it is older there."""
+        progress = {job_id: job.progress for job_id, job in self.jobs.items()}
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
+        for job_id, job in self.jobs.items():
+            if job_id in progress and progress[job_id].time_s > job.progress.time_s:
+                job.progress = progress[job_id]

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from offcut.control import decide, jobs, nodes, profiling, relaunch, resize, timers, workers
-from offcut.control.state import State
+from offcut.control.state import Skipped, State
 from offcut.control.turn import Turn
 from offcut.model import events as ev
 from offcut.model.effects import Effect
+
+#: How many events that could not be answered are remembered.
+_SKIPPED = 20
 
 _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     ev.NodesChanged: nodes.on_nodes_changed,
@@ -60,4 +63,20 @@ def step(state: State, event: ev.Event) -> list[Effect]:
     turn.emit_stops()
     if turn.dirty:
         decide.ask(turn)
+    return turn.effects
+
+
+def skip(state: State, event: ev.Event, reason: str) -> list[Effect]:
+    """Pass over an event that `step` cannot answer: it takes its number, changes nothing else, and is told.
+
+    `step` leaves a half-changed state behind when it raises: `state` must be the one from before the event.
+    """
+    state.event_id += 1
+    job = getattr(event, "job", "")
+    job_id = job if isinstance(job, str) else str(job.id)
+    state.skipped.append(Skipped(state.event_id, event.time_s, event.kind, job_id, reason))
+    del state.skipped[:-_SKIPPED]
+    turn = Turn(state, state.now_s)
+    for subject in ("controller", job_id) if job_id else ("controller",):
+        turn.tell(subject, f"event {state.event_id} ({event.kind}) could not be answered and changed nothing: {reason}")
     return turn.effects

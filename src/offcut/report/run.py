@@ -21,7 +21,7 @@ def write_report(paths: StatePaths, *, promises: dict[str, bool] | None = None, 
     """
     journal = Journal(paths.journal)
     try:
-        told = timeline(journal.first_settings(), (event for _, event in journal.events()))
+        told = timeline(journal.replay())
     finally:
         journal.close()
     statistics = json.loads(paths.statistics.read_text()) if paths.statistics.exists() else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from offcut.control import NodeState, Settings, State, step
+from offcut.control import NodeState, State
 from offcut.model.events import EpochFormed, Event
 
 
@@ -36,13 +36,11 @@ class Timeline:
         return sum(span.end_s - span.start_s for span in self.spans if span.condition in conditions)
 
 
-def timeline(settings: Settings, events: Iterable[Event]) -> Timeline:
-    """Fold the events from the beginning and note every change."""
+def timeline(replay: Iterable[tuple[State, Event]]) -> Timeline:
+    """Note every change: `replay` yields the state after each event, see `Journal.replay`."""
     told = Timeline()
-    state = State(settings=settings)
     open_spans: dict[str, tuple[float, str, str | None]] = {}
-    for event in events:
-        step(state, event)
+    for state, event in replay:
         now_s = state.now_s
         told.start_s = told.start_s or now_s
         told.end_s = now_s

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import Cluster
-from offcut.control import JobState, State, step
+from offcut.control import JobState, State, skip, step
 from offcut.control.state import ENDED, LIVE
 from offcut.errors import OffcutError, StoreError
 from offcut.model import Allocation, effects, events
@@ -24,7 +24,7 @@ from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import Rendezvous
 from offcut.service.solver import Solver
-from offcut.store.journal import SNAPSHOT_EVERY, Journal
+from offcut.store.journal import SNAPSHOT_EVERY, Journal, reason_of
 from offcut.wire import messages
 
 _log = structlog.get_logger()
@@ -135,27 +135,66 @@ class Controller:
 
     # -- events in ----------------------------------------------------------------------------------------------------
 
-    def handle(self, event: events.Event) -> None:
-        """Answer one event, now."""
+    def handle(self, event: events.Event) -> bool:
+        """Answer one event, now. False where that failed: then it has changed nothing, and is told."""
         if isinstance(event, events.JobProgressed):
             self._progressed(event)
-            return
+            return True
+        number = self.state.event_id + 1
         try:
-            self._journal.append(self.state.event_id + 1, event)
+            self._journal.append(number, event)
         except StoreError as error:
             if not self.unwritable.done():
                 self.unwritable.set_result(error)
             raise
-        caused = step(self.state, event)
+        answered = True
+        try:
+            caused = step(self.state, event)
+        except Exception as error:
+            answered = False
+            caused = self._skip(number, event, error)
         for effect in caused:
             self._carry_out(effect)
         told = [effect for effect in caused if isinstance(effect, effects.Tell)]
         if told:
             self._journal.tell(self.state.now_s, told)
         if self.state.event_id % SNAPSHOT_EVERY == 0:
-            self._journal.snapshot(self.state)
+            self._snapshot()
         for listener in self.on_change:
             listener()
+        return answered
+
+    def ask(self, event: events.Event) -> None:
+        """Answer an event that somebody waits for. Raises OffcutError where that failed."""
+        if not self.handle(event):
+            reason = self.state.skipped[-1].reason
+            raise OffcutError(
+                f"The controller could not answer this ({event.kind}): {reason}.",
+                next_step="Nothing has changed. This is a defect of offcut or of a plug-in: the log has the traceback.",
+            )
+
+    def _skip(self, number: int, event: events.Event, error: Exception) -> list[effects.Effect]:
+        """The event is journalled and cannot be answered: go back to the state before it, as every fold will."""
+        _log.error("event_failed", number=number, kind=event.kind, exc_info=error)
+        try:
+            self._journal.mark_skipped(number, error)
+            self.state.become(self._journal.fold(until=number - 1))
+        except OffcutError as failed:
+            # What the state was cannot be found out: nothing may be decided from what it is.
+            told = failed if isinstance(failed, StoreError) else StoreError(failed.what, next_step=failed.next_step)
+            if not self.unwritable.done():
+                self.unwritable.set_result(told)
+            raise told from error
+        caused = skip(self.state, event, reason_of(error))
+        self._snapshot()  # so that the next one need not be folded from far
+        return caused
+
+    def _snapshot(self) -> None:
+        try:
+            self._journal.snapshot(self.state)
+        except StoreError as error:
+            # The events tell the same; if they cannot be written either, the next one will say so.
+            _log.error("snapshot_failed", error=str(error))
 
     def _handle_all(self, found: Iterable[events.Event]) -> None:
         for event in list(found):

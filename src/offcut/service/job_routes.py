@@ -45,7 +45,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
         job_id = f"{spec.name}-{len(controller.state.jobs) + 1}"
         job = with_plans(spec).to_job(job_id)
         paths.job(job_id).mkdir(parents=True, exist_ok=True)
-        controller.handle(events.JobSubmitted(time_s=time.time(), job=job))
+        controller.ask(events.JobSubmitted(time_s=time.time(), job=job))
         return views.job(controller, controller.state.jobs[job_id])
 
     @routes.get("/v1/jobs/{job}")
@@ -64,7 +64,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
                 f"sizes: {sizes.largest} nodes lie outside the job's curve, which ends at {curve.max_nodes}.",
                 next_step="Choose sizes that the curve covers.",
             )
-        controller.handle(events.JobChanged(time_s=time.time(), job=job_id, sizes=sizes, weight=change.weight))
+        controller.ask(events.JobChanged(time_s=time.time(), job=job_id, sizes=sizes, weight=change.weight))
         return views.job(controller, controller.state.jobs[job_id])
 
     verbs = {"cancel": events.JobCancelled, "pause": events.JobPaused, "resume": events.JobResumed}
@@ -76,7 +76,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
         job_id = find(job)
         if controller.state.jobs[job_id].phase in ENDED:
             raise InputError(f"{job_id} has ended already ({controller.state.jobs[job_id].phase}).")
-        controller.handle(verbs[verb](time_s=time.time(), job=job_id))
+        controller.ask(verbs[verb](time_s=time.time(), job=job_id))
         return views.job(controller, controller.state.jobs[job_id])
 
     @routes.get("/v1/jobs/{job}/why")

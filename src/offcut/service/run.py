@@ -68,6 +68,8 @@ async def serve(config: ServiceConfig) -> None:
 
     journal = Journal(paths.journal)
     state = journal.load(config.settings)
+    for remark in journal.remarks:
+        _log.warning("journal", remark=remark)
     cluster = await clusters.connect(config.site, paths)
     controller = Controller(state, journal, cluster, paths, config.policy, host=agents.host)
 

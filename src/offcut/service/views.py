@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 from typing import Any
 
 from offcut.control import JobState, NodeState, State
@@ -21,6 +22,7 @@ def status(controller: Controller) -> dict[str, Any]:
         "claiming": state.claiming,
         "cluster": controller.cluster.describe(),
         "events": state.event_id,
+        "skipped": [asdict(event) for event in state.skipped],
         "nodes": [_node(node) for _, node in sorted(state.nodes.items())],
         "aside": aside(state),
         "jobs": [job(controller, item, now_s) for item in state.jobs.values()],

@@ -2,138 +2,214 @@
 
 State = fold(events). An event is written before its effects are carried out; after a crash the fold gives the same
 state, its effects are thrown away, and the controller compares what it believes with what the cluster and the agents
-report.
+report. An event that `step` cannot answer is marked, and is passed over by every fold.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import sqlite3
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic import TypeAdapter, ValidationError
 
-from offcut.control import Settings, State, step
+from offcut.control import Settings, State, skip, step
 from offcut.errors import OffcutError, StoreError
 from offcut.model.effects import Tell
 from offcut.model.events import Event
+from offcut.store import migrations
+from offcut.store.migrations import VERSION
+from offcut.store.records import EVENT, SETTINGS, STATE, Item, checksum, encode
 
-#: Of the tables and of what is in them; another version is refused.
-VERSION = 1
 #: How many events may have to be folded at a start.
 SNAPSHOT_EVERY = 2000
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS events (
-    id INTEGER PRIMARY KEY, time_s REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS story (
-    event_id INTEGER NOT NULL, place INTEGER NOT NULL, time_s REAL NOT NULL, subject TEXT NOT NULL, text TEXT NOT NULL,
-    PRIMARY KEY (event_id, place)
-);
-CREATE INDEX IF NOT EXISTS story_of ON story (subject, event_id);
-CREATE TABLE IF NOT EXISTS snapshots (event_id INTEGER PRIMARY KEY, data TEXT NOT NULL);
-"""
-
-_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
-_STATE: TypeAdapter[State] = TypeAdapter(State)
-_SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
-
-
-_Item = TypeVar("_Item")
-
-
-def _json(item: Event | State | Settings) -> str:
-    # A loss may be NaN and a window's end infinite: JSON's usual null would not come back as what it was.
-    return to_json(item, inf_nan_mode="constants").decode()
 
 
 class Journal:
     """One writer: the controller that holds the state directory's lock."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create it. Raises StoreError where that cannot be."""
+        """Open or create it; one of an older version becomes one of this. Raises StoreError where that cannot be."""
         self._path = path
+        self._wal: int | None = None
+        #: What is to be told about how it was read.
+        self.remarks: list[str] = []
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
-            # A crash of this program loses nothing; one of the whole machine may lose the last moments.
+            # A crash of this program loses nothing; for one of the whole machine see `sync`.
             self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(_SCHEMA)
-            self._check_version()
+            if self._db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None:
+                self._create()
+            elif (version := self._version()) < VERSION:
+                migrations.migrate(self._db, version)
         except sqlite3.Error as error:
-            raise _unusable(path, error) from None
+            raise unusable(path, error) from None
 
-    def _check_version(self) -> None:
+    def _create(self) -> None:
+        self._db.executescript(f"BEGIN;{migrations.SCHEMA}COMMIT;")
+        self._db.execute("INSERT INTO meta VALUES ('version', ?), ('id', ?)", (str(VERSION), uuid.uuid4().hex))
+
+    def _version(self) -> int:
         row = self._db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        if row is None:
-            self._db.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
-        elif row[0] != str(VERSION):
+        if row is None or not row[0].isdigit():
+            raise self._damaged("it does not say its version")
+        version = int(row[0])
+        if version > VERSION:
             raise StoreError(
-                f"The journal {self._path} has version {row[0]}, this offcut writes version {VERSION}.",
-                next_step="Choose another --state, or run the offcut that wrote it.",
+                f"The journal {self._path} has version {version}, which a newer offcut writes; this one reads versions "
+                f"up to {VERSION}.",
+                next_step="Run the newer offcut, or choose another --state.",
             )
+        return version
+
+    @property
+    def id(self) -> str:
+        """What tells this journal from others; a copy has the same."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()
+        return str(row[0]) if row else ""
+
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def load(self, settings: Settings) -> State:
         """The state that the journal tells: the newest snapshot and every event after it.
 
         `settings` hold from now on; a new journal starts with them. Raises StoreError where it cannot be read.
         """
-        row = self._db.execute("SELECT event_id, data FROM snapshots ORDER BY event_id DESC LIMIT 1").fetchone()
-        if row is not None:
-            state = self._read(_STATE, row[1], f"the snapshot after event {row[0]}")
-        else:
-            first = self._db.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
-            state = State(settings=self._read(_SETTINGS, first[0], "the settings") if first else settings)
-        for number, event in self.events(after=state.event_id):
-            if number != state.event_id + 1:
-                raise self._broken(f"event {state.event_id + 1} is missing")
-            step(state, event)
-        if state.settings != settings:
-            # A fold must repeat every decision: what was decided under other settings is fixed by a snapshot.
-            state.settings = settings
-            self.snapshot(state)
-        if state.event_id == 0:
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('settings', ?)", (_json(settings),))
-        return state
+        try:
+            if self._last_event() == 0:
+                self._write_settings(0, settings)
+            state = self.fold()
+            if state.settings != settings:
+                # A fold must repeat every decision under the settings that held then.
+                self._write_settings(state.event_id, settings)
+                state.settings = settings
+            return state
+        except sqlite3.Error as error:
+            raise unusable(self._path, error) from None
+
+    def fold(self, until: float = math.inf) -> State:
+        """The state after the last event, or after event number `until`.
+
+        An event that raises is marked in the journal, and passed over.
+        """
+        while True:
+            state = self._base()
+            changes = self._settings_after(state.event_id)
+            for number, event, skipped in self._numbered(after=state.event_id):
+                if number > until:
+                    return state
+                state.settings = changes.get(number - 1, state.settings)
+                if skipped is not None:
+                    skip(state, event, skipped)
+                    continue
+                try:
+                    step(state, event)
+                except OffcutError:
+                    raise  # of the surroundings: a profiler's file that is gone, say
+                except Exception as error:
+                    self.mark_skipped(number, error)
+                    self.remarks.append(f"event {number} ({event.kind}) could not be answered: {reason_of(error)}")
+                    break  # the state is half changed: fold anew, without it
+            else:
+                state.settings = changes.get(state.event_id, state.settings)
+                return state
+
+    def _base(self) -> State:
+        """The newest snapshot that can be read; else the state before the first event."""
+        for number, data, check in self._db.execute("SELECT * FROM snapshots ORDER BY event_id DESC"):
+            try:
+                return self._read(STATE, data, f"the snapshot after event {number}", check == checksum(number, data))
+            except StoreError as error:
+                if not self._has_first_event():
+                    raise
+                self.remarks.append(f"{error.what} The events tell the same: they were all read again.")
+        return State(settings=self._settings_after(0).get(0) or Settings())
+
+    def _has_first_event(self) -> bool:
+        return self._db.execute("SELECT 1 FROM events WHERE id = 1").fetchone() is not None
+
+    def _last_event(self) -> int:
+        """The number of the newest event or snapshot; 0: there is none."""
+        row = self._db.execute("SELECT max(id) FROM events").fetchone()
+        newest = self._db.execute("SELECT max(event_id) FROM snapshots").fetchone()
+        return max(row[0] or 0, newest[0] or 0)
+
+    def _settings_after(self, number: int) -> dict[int, Settings]:
+        """The settings that held from event `number` on, or later: by the number of the event before."""
+        rows = self._db.execute("SELECT after_event, data FROM settings WHERE after_event >= ?", (number,))
+        return {after: self._read(SETTINGS, data, "the settings") for after, data in rows}
+
+    def replay(self) -> Iterator[tuple[State, Event]]:
+        """Every event from the first on with the state after it: always the same object, which changes.
+
+        If the first events are gone, it begins with the snapshot.
+        """
+        first = self._has_first_event()
+        state = State(settings=self._settings_after(0).get(0) or Settings()) if first else self._base()
+        changes = self._settings_after(state.event_id)
+        for number, event, skipped in self._numbered(after=state.event_id):
+            state.settings = changes.get(number - 1, state.settings)
+            if skipped is None:
+                step(state, event)
+            else:
+                skip(state, event, skipped)
+            yield state, event
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
-        """(number, event) for every event after number `after`."""
-        for number, data in self._db.execute("SELECT id, data FROM events WHERE id > ? ORDER BY id", (after,)):
-            yield number, self._read(_EVENT, data, f"event {number}")
+        """(number, event) for every event after number `after`. Raises StoreError at one that is missing or damaged."""
+        for number, event, _ in self._numbered(after):
+            yield number, event
 
-    def _read(self, kind: TypeAdapter[_Item], data: str, what: str) -> _Item:
+    def _numbered(self, after: int) -> Iterator[tuple[int, Event, str | None]]:
+        rows = self._db.execute("SELECT id, data, checksum, skipped FROM events WHERE id > ? ORDER BY id", (after,))
+        for expected, (number, data, check, skipped) in enumerate(rows, after + 1):
+            if number != expected:
+                raise self._damaged(f"event {expected} is missing")
+            yield number, self._read(EVENT, data, f"event {number}", check == checksum(number, data)), skipped
+
+    def _read(self, kind: TypeAdapter[Item], data: str, what: str, intact: bool | None = None) -> Item:
+        """`intact`: what the checksum says, where there is one."""
+        if intact is False:
+            raise self._damaged(f"{what} is not what was written")
         try:
             return kind.validate_json(data)
-        except (ValidationError, OffcutError):
-            raise self._broken(f"{what} cannot be read") from None
+        except (ValidationError, OffcutError, TypeError):
+            if intact:
+                raise StoreError(
+                    f"The journal {self._path} was written by another offcut: {what} cannot be read by this one.",
+                    next_step="Run the offcut that wrote it, or choose another --state.",
+                ) from None
+            raise self._damaged(f"{what} cannot be read") from None
 
-    def _broken(self, fault: str) -> StoreError:
-        return StoreError(
-            f"The journal {self._path} is damaged: {fault}.",
-            next_step="Restore it from a copy, or choose another --state to begin anew.",
-        )
+    def _damaged(self, fault: str) -> StoreError:
+        return StoreError(f"The journal {self._path} is damaged: {fault}.", next_step=_WHAT_TO_DO)
 
-    def first_settings(self) -> Settings:
-        """What the journal began with."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
-        return self._read(_SETTINGS, row[0], "the settings") if row else Settings()
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, number: int, event: Event) -> None:
         """Write event `number`, the one after the last. Raises StoreError where the disk is full or read-only."""
+        data = encode(event)
         try:
             self._db.execute(
-                "INSERT INTO events VALUES (?, ?, ?, ?)",
-                (number, event.time_s, event.kind, _json(event)),
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, NULL)",
+                (number, event.time_s, event.kind, data, checksum(number, data)),
             )
         except sqlite3.Error as error:
-            raise _unusable(self._path, error) from None
+            raise unusable(self._path, error) from None
 
-    def tell(self, time_s: float, lines: list[Tell]) -> None:
+    def mark_skipped(self, number: int, error: Exception) -> None:
+        """Event `number` cannot be answered: from now on every fold passes over it."""
+        try:
+            self._db.execute("UPDATE events SET skipped = ? WHERE id = ?", (reason_of(error), number))
+        except sqlite3.Error as failed:
+            raise unusable(self._path, failed) from None
+
+    def tell(self, time_s: float, lines: Iterable[Tell]) -> None:
         """Keep lines of the story; idempotent, for they are keyed by cause and index."""
         with suppress(sqlite3.Error):
             self._db.executemany(
@@ -143,25 +219,63 @@ class Journal:
 
     def story(self, subject: str, last: int = 100) -> list[tuple[float, str]]:
         """(time_s, text) of what happened to a job or a node, oldest first."""
-        rows = self._db.execute(
-            "SELECT time_s, text FROM story WHERE subject = ? ORDER BY event_id DESC, place DESC LIMIT ?",
-            (subject, last),
-        ).fetchall()
+        try:
+            rows = self._db.execute(
+                "SELECT time_s, text FROM story WHERE subject = ? ORDER BY event_id DESC, place DESC LIMIT ?",
+                (subject, last),
+            ).fetchall()
+        except sqlite3.Error as error:
+            raise unusable(self._path, error) from None
         return [(time_s, text) for time_s, text in reversed(rows)]
 
     def snapshot(self, state: State) -> None:
         """Keep the whole state; older snapshots go."""
+        data = encode(state)
+        row = (state.event_id, data, checksum(state.event_id, data))
         try:
-            self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (state.event_id, _json(state)))
+            self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", row)
             self._db.execute("DELETE FROM snapshots WHERE event_id < ?", (state.event_id,))
         except sqlite3.Error as error:
-            raise _unusable(self._path, error) from None
+            raise unusable(self._path, error) from None
+
+    def _write_settings(self, after: int, settings: Settings) -> None:
+        self._db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (after, encode(settings)))
+
+    def sync(self) -> None:
+        """Return when all that has been written would survive a crash of the whole machine."""
+        try:
+            if self._wal is None:
+                self._wal = os.open(f"{self._path}-wal", os.O_RDONLY)
+            os.fsync(self._wal)
+        except OSError as error:
+            raise unusable(self._path, error) from None
 
     def close(self) -> None:
+        if self._wal is not None:
+            os.close(self._wal)
+            self._wal = None
         self._db.close()
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
+_WHAT_TO_DO = (
+    "See what is wrong with: offcut journal check; save what can be saved with: offcut journal repair. Or restore it "
+    "from a copy, or choose another --state to begin anew."
+)
+
+
+#: SQLite's codes for what no disk and no permission explains: a table or a text that is not what it was, for one.
+_DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def reason_of(error: Exception) -> str:
+    """An exception that nobody expected, in a line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+
+
+def unusable(path: Path, error: Exception) -> StoreError:
+    """What SQLite or the disk says, with what to do about it."""
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _DAMAGED:
+        return StoreError(f"The journal {path} is damaged: {error}.", next_step=_WHAT_TO_DO)
     return StoreError(
         f"The journal {path} cannot be used: {error}.",
         next_step="Is the disk full or read-only? Choose another --state.",

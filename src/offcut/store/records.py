@@ -1,0 +1,29 @@
+"""How events, states and settings are written in the journal, and how it is seen that a row was damaged."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Annotated, TypeVar
+
+from pydantic import Field, TypeAdapter
+from pydantic_core import to_json
+
+from offcut.control import Settings, State
+from offcut.model.events import Event
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+STATE: TypeAdapter[State] = TypeAdapter(State)
+SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
+
+Item = TypeVar("Item")
+
+
+def encode(item: Event | State | Settings) -> str:
+    """The item as JSON."""
+    # A loss may be NaN and a window's end infinite: JSON's usual null would not come back as what it was.
+    return to_json(item, inf_nan_mode="constants").decode()
+
+
+def checksum(number: int, data: str) -> int:
+    """CRC-32 of a row: of its number and its data, so that a row that took another's place is seen too."""
+    return zlib.crc32(f"{number} {data}".encode("utf-8", "surrogatepass"))

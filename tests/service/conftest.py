@@ -1,0 +1,8 @@
+"""`controlled` beside this file is a module that the tests here share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,132 @@
+"""The real Controller beside a cluster that does nothing and agents that only listen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offcut.control import Settings
+from offcut.model import Allocation, Job, Sizes
+from offcut.model import events as ev
+from offcut.service import controller as module
+from offcut.service.agents import AgentConnection
+from offcut.service.controller import Controller
+from offcut.service.paths import StatePaths
+from offcut.store import Journal
+from offcut.wire import messages
+
+
+class QuietCluster:
+    """Notes what it is asked."""
+
+    def __init__(self, held: Collection[str] = ()) -> None:
+        self.held = set(held)
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+
+    async def observe(self) -> AsyncIterator[ev.Event]:
+        await asyncio.Event().wait()
+        yield ev.NodesChanged(time_s=0.0)
+
+    async def claim(self, nodes: Collection[str], until_s: float | None) -> None:
+        self.calls.append(("claim", tuple(nodes)))
+
+    async def release(self, nodes: Collection[str]) -> None:
+        self.calls.append(("release", tuple(nodes)))
+
+    async def claimed(self) -> frozenset[str]:
+        return frozenset(self.held)
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
+class QuietSolver:
+    def __init__(self, *_: Any) -> None:
+        self.asked: list[int] = []
+
+    def ask(self, version: int, problem: Any) -> None:
+        self.asked.append(version)
+
+    def close(self) -> None:
+        pass
+
+
+class Wire:
+    """An agent's side of its connection."""
+
+    def __init__(self) -> None:
+        self.heard: list[messages.ToAgent] = []
+
+    async def send_text(self, data: str) -> None:
+        self.heard.append(messages.to_agent(data))
+
+    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+        pass
+
+
+class Controlled:
+    """A controller in `root`; `restart` gives the next one, as after kill -9."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings | None = None) -> None:
+        monkeypatch.setattr(module, "Solver", QuietSolver)
+        self.paths = StatePaths(root)
+        self.paths.prepare()
+        self.settings = settings or Settings(profiler="oracle")
+        self.cluster = QuietCluster()
+        self.start()
+
+    def start(self) -> None:
+        self.journal = Journal(self.paths.journal)
+        state = self.journal.load(self.settings)
+        self.controller = Controller(state, self.journal, self.cluster, self.paths)
+        self.controller.rendezvous.address = "127.0.0.1:1"
+
+    def restart(self) -> None:
+        self.journal.close()
+        self.start()
+
+    @property
+    def state(self) -> Any:
+        return self.controller.state
+
+    def now_s(self) -> float:
+        return self.controller.state.now_s
+
+    def send(self, kind: type, **fields: Any) -> bool:
+        fields.setdefault("time_s", self.now_s())
+        return self.controller.handle(kind(**fields))
+
+    def submit(self, job_id: str, sizes: str = "1:8") -> None:
+        job = Job(id=job_id, name=job_id, command=("x",), sizes=Sizes.parse(sizes))
+        self.send(ev.JobSubmitted, job=job)
+
+    def claim(self, job_id: str, *names: str) -> None:
+        """Idle nodes, claimed for the job."""
+        self.send(ev.NodesChanged, offered=tuple(ev.Offer(name) for name in names))
+        self.send(ev.Solved, version=self.state.version, allocation=Allocation(nodes={job_id: len(names)}))
+        self.cluster.held |= set(names)
+
+    def train(self, job_id: str, *names: str) -> None:
+        """The job trains on these nodes."""
+        self.claim(job_id, *names)
+        self.send(ev.NodesBooted, nodes=names)
+        members = tuple(self.state.nodes[name].member for name in names)
+        self.send(ev.WorkersReady, job=job_id, members=members)
+        self.send(ev.EpochFormed, job=job_id, epoch=self.state.jobs[job_id].epoch, took_s=0.1, step=1)
+
+    def dial(self, node: str, *workers: messages.WorkerReport, **fields: Any) -> AgentConnection:
+        """The node's agent connects."""
+        connection = AgentConnection(node, "p", Wire())
+        hello = messages.Hello(node=node, pilot="p", workers=workers, **fields)
+        self.controller.agent_connected(connection, hello)
+        return connection
+
+
+def sent(connection: AgentConnection) -> list[Any]:
+    """What the agent is about to be sent."""
+    waiting = connection._waiting
+    return [waiting.get_nowait() for _ in range(waiting.qsize())]
