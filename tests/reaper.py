@@ -1,0 +1,63 @@
+"""Ends all that a test process has started once it is gone, however it ended: `python -IS reaper.py PID MARK`.
+
+Every pytest process (the main one, and each of xdist's workers) has a mark in its environment that begins with the mark
+of the process that started it: `MAIN/WORKER`. Whatever tests start inherits it, also what makes itself a daemon. Beside
+each pytest process waits a reaper, in a session of its own and without a mark, and in the end kills all that has one.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+ENV_MARK = "OFFCUT_TEST_PROCESS"
+#: What is killed needs a moment to die, and what was not yet seen may have started another process meanwhile.
+_LOOKS, _LOOK_S = 500, 0.02
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that were started, directly or not, by the one that gave itself this mark."""
+    begins = f"{ENV_MARK}={mark}/".encode()
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _has(int(entry), begins)]
+
+
+def _has(pid: int, begins: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environment:
+            return any((item + b"/").startswith(begins) for item in environment.read().split(b"\0"))
+    except OSError:
+        return False  # gone, or another user's
+
+
+def kill_marked(mark: str) -> None:
+    """End them all, stopped ones too, and what they start meanwhile."""
+    begins = f"{ENV_MARK}={mark}/".encode()
+    for _ in range(_LOOKS):
+        found = marked(mark)
+        if not found:
+            return
+        for pid in found:
+            with suppress(OSError):
+                # Opened before it is looked at again: its number may be another process's by now.
+                handle = os.pidfd_open(pid)
+                if _has(pid, begins):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                os.close(handle)
+        time.sleep(_LOOK_S)
+
+
+def main() -> None:
+    parent, mark = int(sys.argv[1]), sys.argv[2]
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(parent)
+        if os.getppid() == parent:
+            select.select([handle], [], [])
+    kill_marked(mark)
+
+
+if __name__ == "__main__":
+    main()
