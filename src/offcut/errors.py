@@ -57,6 +57,10 @@ class ResizeError(OffcutError):
     """A membership epoch could not be formed."""
 
 
+class ServiceError(OffcutError):
+    """A part of the controller has failed without which it cannot go on."""
+
+
 class UnreachableError(OffcutError):
     """No controller answers."""
 

@@ -8,6 +8,7 @@ import pytest
 from world import World
 
 from offcut.control import Settings, learnt
+from offcut.control.state import Probe
 from offcut.model import ScalingCurve
 from offcut.model import effects as ef
 from offcut.model import events as ev
@@ -158,6 +159,26 @@ def test_at_most_two_jobs_try_at_once():
     for name in "abcd":
         measure(world, name, 10.0 * world.state.jobs[name].size)
     assert sum(job.probe is not None for job in world.state.jobs.values()) == 2
+
+
+def test_a_probe_counts_only_nodes_that_the_problem_has():
+    """What a finishing job still holds is nobody else's yet."""
+    world = World(Settings(hold_s=1000.0))
+    world.submit("done", "4", weight=100.0)
+    world.offer(*NODES[:4])
+    world.run(8)
+    world.submit("a", "1:8")
+    world.offer(*NODES[4:])
+    world.run(8)
+    job = world.state.jobs["a"]
+    assert (world.state.jobs["done"].size, job.size) == (4, 4)
+    job.probe = Probe(6, world.now_s)
+    world.trained("done")
+    assert world.state.jobs["done"].phase == "finishing"
+    assert job.probe is None
+    asked = world.questions[-1].problem
+    assert sum(request.min_nodes for request in asked.jobs if not request.may_wait) <= asked.nodes
+    assert world.story("allocation") == []
 
 
 def test_a_paused_job_tries_nothing():

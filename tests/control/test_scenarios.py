@@ -759,6 +759,58 @@ def test_an_answer_that_cannot_be_carried_out_is_refused_with_a_reason(world, co
     assert world.state.decision is None or world.state.decision.version < world.state.version
 
 
+def test_a_late_answer_is_carried_out_while_it_is_still_allowed_and_the_newer_problem_is_asked_anew(world):
+    world.solver_waits = True
+    world.submit("a")
+    world.offer("n1")
+    old = world.questions[-1]
+    world.offer("n2")
+    late = ev.Solved(time_s=world.now_s, version=old.version, allocation=Allocation(nodes={"a": 1}), late=True)
+    effects = world.send(late)
+    assert only(effects, ef.Claim)[0].nodes == ("n1",)
+    (solve,) = only(effects, ef.Solve)
+    assert solve.version == world.state.version
+    assert solve.problem.nodes == 2
+    assert not world.state.decision.allocation.proven
+    assert only(world.answer(solve), ef.Claim)
+
+
+def test_a_late_answer_that_does_not_fit_any_more_is_dropped(world):
+    world.solver_waits = True
+    world.submit("a")
+    world.offer("n1", "n2")
+    old = world.questions[-1]
+    world.lose("n2")
+    asked = world.state.asked
+    late = ev.Solved(time_s=world.now_s, version=old.version, allocation=Allocation(nodes={"a": 2}), late=True)
+    assert world.send(late) == []
+    assert world.state.asked is asked
+
+
+def test_a_greedy_answer_in_the_solver_s_place_is_told_and_the_solver_is_asked_again_later_each_time(world):
+    world.solver_waits = True
+    world.submit("a")
+    world.offer("n1")
+    waits = []
+    for _ in range(3):
+        world.send(
+            ev.Solved(
+                time_s=world.now_s,
+                version=world.state.version,
+                allocation=Allocation(nodes={"a": 1}, proven=False, standin="The solver: it hung."),
+            )
+        )
+        waits.append(world.state.timers["solve:again"] - world.now_s)
+        world.run(waits[-1] + 1)
+        assert world.state.asked is not None
+    again_s = world.state.settings.solve_again_s
+    assert waits == [again_s, 2 * again_s, 4 * again_s]
+    assert "The solver: it hung. A greedy answer was taken" in world.story("allocation")[0]
+    assert world.members("a") == ["n1"]
+    world.answer(world.questions[-1])
+    assert world.state.standins == 0
+
+
 # -- agents that come back --------------------------------------------------------------------------------------------
 
 

@@ -126,9 +126,14 @@ def test_every_field_of_a_job_can_be_written_and_has_a_description():
         ({"sizes": "1", "curve": {"nodes": [1], "rate": [0]}}, "curve: every rate is 0."),
         (
             {"sizes": "1", "curve": {"nodes": [1], "rate": [float("inf")]}},
-            "curve: the rate at 1 nodes is inf. Rates are finite and not negative.",
+            "curve.rate.0: Input should be a finite number (given: inf).",
         ),
-        ({"weight": 0}, "weight: Input should be greater than 0 (given: 0)."),
+        (
+            {"sizes": "1", "curve": {"nodes": [1], "rate": [1e-10]}},
+            "curve.rate: a rate must be 0, or from 1e-06 to 1e+12: 1e-10 is not.",
+        ),
+        ({"weight": 0}, "weight: Input should be greater than or equal to 0.000001 (given: 0)."),
+        ({"weight": 1e308}, "weight: Input should be less than or equal to 1000000 (given: 1e+308)."),
         ({"weight": float("inf")}, "weight: Input should be a finite number (given: inf)."),
         ({"weight": float("nan")}, "weight: Input should be a finite number (given: nan)."),
         ({"grow_cost_s": -1}, "grow_cost_s: Input should be greater than or equal to 0 (given: -1)."),

@@ -90,7 +90,7 @@ def status(
 
     Examples: `offcut status`, `offcut status digits --json`
     """
-    from offcut.cli.tables import cluster_lines, job_table, node_table
+    from offcut.cli.tables import cluster_lines, job_table, node_table, task_lines
 
     with client(state) as controller:
         shown = controller.get(f"/v1/jobs/{job}") if job else controller.get("/v1/status")
@@ -110,6 +110,8 @@ def status(
             console.print(
                 f"Event {event['event_id']} ({event['kind']}) could not be answered: {event['reason']}", markup=False
             )
+        for line in task_lines(shown["tasks"]):
+            console.print(line, markup=False, highlight=False)
         if not shown["claiming"]:
             console.print("Claiming is off; turn it on with: offcut release --undo")
 

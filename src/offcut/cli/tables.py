@@ -69,3 +69,14 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str]:
     if cluster["quiet"]:
         lines.append("Quiet hours: nothing is held.")
     return lines
+
+
+def task_lines(tasks: list[dict[str, Any]]) -> list[str]:
+    """The controller's background tasks that have failed lately."""
+    return [
+        f"The controller's task '{task['name']}' has failed {task['failures']} times (the last: "
+        + f"{task['last_error']}); "
+        + ("it runs again." if task["state"] == "running" else "it is started again in a moment.")
+        for task in tasks
+        if not task["well"]
+    ]

@@ -63,7 +63,7 @@ def up(
     from offcut.cli.logging import configure
     from offcut.service.config import read_settings, read_slurm_site
     from offcut.service.paths import default_state_dir
-    from offcut.service.run import ServiceConfig, serve
+    from offcut.service.run import ServiceConfig, run
 
     configure(json_lines=log_json)
     root = (state or default_state_dir()).absolute()
@@ -92,7 +92,7 @@ def up(
         listen=listen,
         begin=not wait_begin,
     )
-    asyncio.run(serve(service))
+    run(service)
     from offcut.report.run import write_report
     from offcut.service.paths import StatePaths
 

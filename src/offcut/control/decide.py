@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
+from math import inf
 from operator import attrgetter
 
 from offcut.allocate.place import Placement, place
@@ -18,6 +19,9 @@ from offcut.model.events import Member
 
 #: In which order a job's nodes are worth keeping: those in the epoch, then those nearest to it.
 _KEEP = {"member": 0, "leaving": 1, "ready": 2, "starting": 3, "stopped": 4, "none": 5}
+
+#: The wait before a solver that did not come back is asked again is doubled at most this often.
+_MOST_DOUBLINGS = 7
 
 #: A resize counts as costing at most this much of the horizon.
 _MOST_OF_HORIZON = 0.9
@@ -105,16 +109,28 @@ def ask(turn: Turn) -> None:
 
 def on_solved(turn: Turn, event: ev.Solved) -> None:
     state = turn.state
-    if event.version != state.version or state.asked is None:
+    if state.asked is None:
         return
-    asked, state.asked = state.asked, None
+    overtaken = event.version != state.version
+    if overtaken and not event.late:
+        return
+    asked, allocation = state.asked, event.allocation
     jobs = {job.id: state.jobs[job.id] for job in asked.jobs}
-    counts = {job_id: n for job_id, n in event.allocation.nodes.items() if job_id in jobs}
-    if fault := _fault(asked, jobs, counts):
-        turn.tell("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
-        return
+    counts = {job_id: n for job_id, n in allocation.nodes.items() if job_id in jobs}
+    fault = _fault(asked, jobs, counts)
+    if overtaken:
+        if fault:
+            return  # the answer to the newer problem is on its way
+        counts = {job_id: counts.get(job_id, len(job.nodes)) for job_id, job in jobs.items()}
+        allocation = replace(allocation, nodes=counts, bound=inf, proven=False)
+    else:
+        state.asked = None
+        if fault:
+            turn.tell("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
+            return
+    _note_standin(turn, allocation.standin)
     profiling.note_granted(jobs.values(), counts)
-    state.decision = Decision(turn.now_s, event.version, asked, event.allocation)
+    state.decision = Decision(turn.now_s, event.version, asked, allocation)
     changed = [job_id for job_id in jobs if job_id in counts and counts[job_id] != len(jobs[job_id].nodes)]
     if not changed:
         return
@@ -130,7 +146,19 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
         known = [until_s for name in claims if (until_s := nodes[name].until_s) is not None]
         turn.emit(Claim, nodes=tuple(claims), until_s=min(known, default=None))
     # The moves that the answer asked for do not change the problem that it answered.
-    turn.dirty = False
+    turn.dirty = overtaken
+
+
+def _note_standin(turn: Turn, reason: str) -> None:
+    """Tell that a quick answer was taken, and ask the solver again: later each time."""
+    state = turn.state
+    if not reason:
+        state.standins = 0
+        return
+    wait_s = state.settings.solve_again_s * 2 ** min(state.standins, _MOST_DOUBLINGS)
+    state.standins += 1
+    turn.timer("solve:again", wait_s)
+    turn.tell("allocation", f"{reason} A greedy answer was taken; the solver is asked again after {wait_s:g} s.")
 
 
 def _place(state: State, counts: dict[str, int]) -> Placement:

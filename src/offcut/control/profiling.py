@@ -56,8 +56,10 @@ def costs_s(state: State, job: JobState) -> tuple[float, float]:
 def refresh(turn: Turn) -> None:
     """Before a problem is asked: every job's curve rests on all that is known, and every probe can be had."""
     state = turn.state
-    left = len(state.free) + sum(len(job.nodes) for job in map(state.jobs.__getitem__, state.started))
-    for job in admit.admitted(state):
+    admitted = admit.admitted(state)
+    # What a finishing job still holds is not in the problem.
+    left = len(state.free) + sum(len(job.nodes) for job in admitted)
+    for job in admitted:
         _refresh_curve(turn, job)
         probe = job.probe
         if probe is None:

@@ -232,6 +232,8 @@ class State:
     #: The newest problem that has no answer yet.
     asked: AllocationProblem | None = None
     decision: Decision | None = None
+    #: How many answers in a row were quick ones, because the solver did not come back.
+    standins: int = 0
     #: What has been learnt of the jobs' scaling and resizes.
     knowledge: Knowledge = field(default_factory=Knowledge)
     incarnations: int = 0

@@ -123,7 +123,8 @@ class Allocation:
     `objective` is its value, `bound` an upper bound on any answer's value; `proven` says that the two agree to 1e-9
     relative. `solve_ms` is the decision alone, pieces built and kernels warm. `price` is what one node more would be
     worth at most (the multiplier of the node count), in units of the objective. `classes` says how many nodes of each
-    class a job has, where the problem has classes.
+    class a job has, where the problem has classes. `standin` says why this is a quick answer in place of the solver's
+    own; it is empty where it is the solver's.
     """
 
     nodes: dict[str, int] = field(default_factory=dict)
@@ -133,3 +134,4 @@ class Allocation:
     solve_ms: float = 0.0
     price: float = 0.0
     classes: dict[str, dict[str, int]] = field(default_factory=dict)
+    standin: str = ""

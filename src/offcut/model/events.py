@@ -254,11 +254,15 @@ class ClaimingResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solved:
-    """The solver's answer to version `version` of the allocation problem."""
+    """The solver's answer to version `version` of the allocation problem.
+
+    `late`: a newer version has been asked meanwhile; the answer is carried out if it is still allowed.
+    """
 
     time_s: float
     version: int
     allocation: Allocation
+    late: bool = False
     kind: Literal["solved"] = "solved"
 
 

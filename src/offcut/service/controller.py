@@ -15,7 +15,7 @@ import structlog
 from offcut.cluster.base import Cluster
 from offcut.control import JobState, State, skip, step
 from offcut.control.state import ENDED, LIVE
-from offcut.errors import OffcutError, StoreError
+from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.service.agents import AgentConnection, Agents
@@ -24,6 +24,7 @@ from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import Rendezvous
 from offcut.service.solver import Solver
+from offcut.service.supervise import Tasks
 from offcut.store.journal import SNAPSHOT_EVERY, Journal, reason_of
 from offcut.wire import messages
 
@@ -53,7 +54,7 @@ class Controller:
         self._journal = journal
         self.cluster = cluster
         self._paths = paths
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = Tasks()
         self.solver = Solver(self._solved, policy)
         self.agents = Agents(self._agent_gone)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
@@ -72,9 +73,11 @@ class Controller:
 
     async def run(self) -> None:
         """Reconcile with what was running before, then follow the cluster until cancelled."""
-        self._keep(self.rendezvous.keep())
-        self._keep(self.agents.watch())
-        self._keep(self._note_samples())
+        self.tasks.keep("solver", self.solver.run)
+        self.tasks.keep("rendezvous", self.rendezvous.keep)
+        self.tasks.keep("agents", self.agents.watch)
+        self.tasks.keep("silent jobs", self._watch_silent)
+        self.tasks.keep("telemetry", self._note_samples)
         await self._reconcile()
         async for event in self.cluster.observe():
             self.handle(event)
@@ -82,6 +85,8 @@ class Controller:
                 # A batch system may give up a node whose agent it could not end: nobody else would tell it.
                 for node in event.lost:
                     self.agents.send(node, messages.HandBack())
+        if not self.closing:
+            raise ClusterError("The batch system tells no more events.", next_step="Start the controller again.")
 
     async def _reconcile(self) -> None:
         """After a restart: what the journal says and what the cluster holds may differ."""
@@ -105,33 +110,26 @@ class Controller:
         if self.state.asked is not None:
             self.solver.ask(self.state.version, self.state.asked)
 
+    async def _watch_silent(self) -> None:
+        while True:
+            await asyncio.sleep(_NOTE_S)
+            self._handle_all(self.meters.silent(time.time()))
+
     async def _note_samples(self) -> None:
         """For the report: progress is not journalled."""
         while True:
             await asyncio.sleep(_NOTE_S)
-            self._handle_all(self.meters.silent(time.time()))
             samples = {item.job.id: item.progress.samples for item in self.state.jobs.values() if item.phase in LIVE}
             if samples:
                 with self._paths.telemetry.open("a") as file:
                     file.write(json.dumps({"time_s": round(time.time(), 3), "samples": samples}) + "\n")
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
         self.solver.close()
+        await self.tasks.close()
         with suppress(StoreError):
             self._journal.snapshot(self.state)
         self._journal.close()
-
-    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("task_failed", error=str(error))
 
     # -- events in ----------------------------------------------------------------------------------------------------
 
@@ -209,19 +207,19 @@ class Controller:
             if left <= self.state.settings.successor_lead_s * self.metrics.rate(event.time_s, event.job):
                 self.handle(events.JobNearsEnd(time_s=event.time_s, job=event.job))
 
-    def _solved(self, version: int, answer: Allocation | str) -> None:
+    def _solved(self, version: int, answer: Allocation | str, late: bool) -> None:
         now_s = time.time()
         if isinstance(answer, str):
             self.handle(events.SolveFailed(time_s=now_s, version=version, reason=answer))
         else:
-            self.handle(events.Solved(time_s=now_s, version=version, allocation=answer))
+            self.handle(events.Solved(time_s=now_s, version=version, allocation=answer, late=late))
 
     def _agent_gone(self, node: str) -> None:
         """Its training is over as far as we can tell; if the node is still ours, hand it back."""
         if node in self.state.nodes and self.state.nodes[node].phase != "idle":
             _log.info("agent_gone", node=node)
             self.handle(events.NodesChanged(time_s=time.time(), lost=(node,)))
-            self._keep(self._cluster_call(self.cluster.release((node,))))
+            self.tasks.once("cluster call", self._cluster_call(self.cluster.release((node,))))
 
     # -- effects out --------------------------------------------------------------------------------------------------
 
@@ -231,9 +229,9 @@ class Controller:
                 # Both ways: the agent is told at once, and the batch system surely.
                 for node in effect.nodes:
                     self.agents.send(node, messages.HandBack())
-                self._keep(self._cluster_call(self.cluster.release(effect.nodes)))
+                self.tasks.once("cluster call", self._cluster_call(self.cluster.release(effect.nodes)))
             case effects.Claim():
-                self._keep(self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
+                self.tasks.once("cluster call", self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetEpoch():
                 self._set_epoch(effect)
             case effects.AbandonOlder():

@@ -41,6 +41,7 @@ async def _decision(controller: Controller, job_id: str, now_s: float) -> dict[s
         "nodes_in_all": decision.problem.nodes,
         "allocation": decision.allocation.nodes,
         "proven": decision.allocation.proven,
+        "standin": decision.allocation.standin,
         "solve_ms": decision.allocation.solve_ms,
     }
 
@@ -59,7 +60,11 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
         words.append("No allocation has been decided since it came.")
     else:
         words += decision["words"]
-        if not decision["proven"]:
+        if decision["standin"]:
+            words.append(f"{decision['standin']} This is a greedy answer in its place, not proven the best there is.")
+        elif controller.solver.policy is not None:
+            words.append(f"The policy {controller.solver.policy} decided: nothing is proven of its answers.")
+        elif not decision["proven"]:
             words.append("The solver ran out of time: this is the best it found, not proven the best there is.")
     words += [
         f"{node['name']} is set aside for another {max(0.0, node['until_s'] - time.time()):.0f} s: {node['reason']}."

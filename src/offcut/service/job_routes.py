@@ -6,7 +6,7 @@ import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from offcut.control import learnt
 from offcut.control.state import ENDED
@@ -17,13 +17,13 @@ from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.service.planned import check_sizes, with_plans
 from offcut.store.journal import Journal
-from offcut.wire.jobspec import JobSpec
+from offcut.wire.jobspec import JobSpec, Weight
 
 
 class JobChange(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     sizes: str | None = None
-    weight: float | None = Field(None, gt=0)
+    weight: Weight | None = None
 
 
 def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> APIRouter:

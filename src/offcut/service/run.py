@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import socket
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -25,6 +25,7 @@ from offcut.service.agent_server import AgentServer
 from offcut.service.agent_socket import AgentSocket
 from offcut.service.controller import Controller
 from offcut.service.dialogue import AgentDialogue
+from offcut.service.endings import END_LIMIT_S, HURRY_LIMIT_S, Endings
 from offcut.service.limits import network_limits, raise_descriptor_limit
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
@@ -36,6 +37,8 @@ _log = structlog.get_logger()
 
 #: How long members may take to leave when the controller is stopped.
 _STOP_PATIENCE_S = 5.0
+#: How long the batch system may take to take back what we hold: a Slurm runs epilogs.
+_CLOSE_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +54,22 @@ class ServiceConfig:
     begin: bool = True
 
 
-async def serve(config: ServiceConfig) -> None:
-    """Run until SIGTERM or SIGINT, then let members leave and hand every node back.
+def run(config: ServiceConfig) -> None:
+    """Run a controller until it is told to stop. Raises OffcutError where it cannot start, or cannot go on."""
 
-    Raises OffcutError where it cannot start.
+    async def with_endings() -> Endings:
+        endings = Endings()
+        await serve(config, endings)
+        return endings
+
+    # The guard stays armed while threads that still run are waited for.
+    asyncio.run(with_endings()).withdraw()
+
+
+async def serve(config: ServiceConfig, endings: Endings) -> None:
+    """Run until `endings` are asked for, then let members leave and hand every node back.
+
+    Raises OffcutError where it cannot start, or cannot go on.
     """
     paths = StatePaths(config.state_dir)
     paths.prepare()
@@ -62,9 +77,7 @@ async def serve(config: ServiceConfig) -> None:
     tcp = agents.bind()
     lock = paths.take_lock()
     token = tokens.create(paths.token)
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    endings.listen()
 
     journal = Journal(paths.journal)
     state = journal.load(config.settings)
@@ -75,38 +88,39 @@ async def serve(config: ServiceConfig) -> None:
 
     owner = _OwnerServer.of(api.build(controller, journal, cluster, paths))
     network = _network(controller, tcp, token, agents.certificate)
-    serving = asyncio.create_task(owner.serve(sockets=[local.listen(paths.socket)]))
+    controller.tasks.need("owner's API", partial(owner.serve, sockets=[local.listen(paths.socket)]))
     network.start()
-    following = asyncio.create_task(controller.run())
+    controller.tasks.need("cluster", controller.run)
     paths.publish_address(
         agents.url(tcp.getsockname()[1]), agents.certificate.public.read_text() if agents.certificate else None
     )
     if config.begin and isinstance(cluster, LocalCluster):
         cluster.begin()
     _log.info("ready", state_dir=str(paths.root))
-    stop = asyncio.create_task(stopping.wait())
+    asked = asyncio.create_task(endings.asked.wait())
+    failures = (controller.unwritable, controller.tasks.fatal)
     try:
-        await asyncio.wait((stop, serving, following, controller.unwritable), return_when=asyncio.FIRST_COMPLETED)
-        if controller.unwritable.done():
-            raise controller.unwritable.result()
-        if stopping.is_set():
-            await _wind_down(controller)
-        elif following.done():
-            following.result()
+        await asyncio.wait((asked, *failures), return_when=asyncio.FIRST_COMPLETED)
+        for failure in failures:
+            if failure.done():
+                raise failure.result()
+        await endings.step(_wind_down(controller))
     finally:
-        controller.closing = True
-        following.cancel()
+        asked.cancel()
+        endings.surely_within(HURRY_LIMIT_S if endings.hurried.is_set() else END_LIMIT_S)
+        controller.closing = controller.tasks.closing = True
         owner.should_exit = True
+        with suppress(OffcutError, OSError, ValueError):
+            if (counted := await endings.step(cluster.statistics())) is not None:
+                paths.statistics.write_text(json.dumps(counted))
         with suppress(OffcutError, OSError):
-            paths.statistics.write_text(json.dumps(await cluster.statistics()))
-        await cluster.close()
+            await endings.step(cluster.close(), _CLOSE_LIMIT_S)
         controller.rendezvous.end()
         await controller.close()
         network.close()
-        await asyncio.wait((serving,), timeout=2.0)
-        stop.cancel()
-        paths.socket.unlink(missing_ok=True)
-        paths.address.unlink(missing_ok=True)
+        with suppress(OSError):
+            paths.socket.unlink(missing_ok=True)
+            paths.address.unlink(missing_ok=True)
         lock.close()
 
 

@@ -1,33 +1,36 @@
-"""Allocation problems answered in a process of their own, so that a slow one delays no release."""
+"""Allocation problems answered in a process of their own, so that a slow one delays no release.
+
+A solver or policy that does not come back is killed, and a greedy answer stands in for its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
 
+from offcut.allocate import standin
 from offcut.model import Allocation, AllocationProblem
-from offcut.wire.forkserver import die_with_parent
+from offcut.service.call_process import CallDiedError, CallProcess, CallTimeoutError
 
 _log = structlog.get_logger()
 
 #: A problem that has no proven answer by then is answered with the best found.
 TIME_LIMIT_S = 5.0
+#: How much longer than that the process may take before it is killed. A user's policy has both together.
+MARGIN_S = 5.0
+#: An answer that took longer than this is delivered even if a newer problem waits: else a slow policy whose problems
+#: come faster than its answers would never be heard.
+SLOW_S = 1.0
 
-#: `version`, and the answer or why there is none.
-Answer = Callable[[int, Allocation | str], None]
-
-
-def _prepare(parent: int) -> None:
-    die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+#: `version`, the answer or why there is none, and whether a newer problem has been asked meanwhile.
+Answer = Callable[[int, Allocation | str, bool], None]
 
 
 def _solve(problem: AllocationProblem, policy: str | None) -> Allocation:
@@ -46,65 +49,81 @@ def _explain(problem: AllocationProblem, job_id: str, allocation: Allocation) ->
     return explain(problem, job_id, allocation).as_json()
 
 
-def _warm() -> None:
+def _warm(policy: str | None) -> None:
     from offcut.allocate import exact
+    from offcut.allocate import policy as policies
 
-    exact.warm()
+    if policy is None:
+        exact.warm()
+    else:
+        policies.load(policy)
 
 
 class Solver:
     """One problem at a time; while one is being solved only the newest of those that arrive is kept."""
 
-    def __init__(self, answer: Answer, policy: str | None = None) -> None:
+    def __init__(self, answer: Answer, policy: str | None = None, *, limit_s: float = TIME_LIMIT_S + MARGIN_S) -> None:
         """`policy`: a baseline's name or `file.py:function`; None: the exact optimum."""
         self._answer = answer
-        self._policy = policy
-        self._loop = asyncio.get_running_loop()
-        self._pool = self._new_pool()
-        self._busy = False
-        self._next: tuple[int, AllocationProblem] | None = None
-        # The first answer of a process waits for imports and kernels: let it be one that nobody waits for.
-        self._pool.submit(_warm)
-
-    @staticmethod
-    def _new_pool() -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            max_workers=1,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_prepare,
-            initargs=(os.getpid(),),
-        )
+        self.policy = policy
+        self._limit_s = limit_s
+        self._newest: tuple[int, AllocationProblem]
+        self._asked = asyncio.Event()
+        self.process = CallProcess(partial(_warm, policy))
 
     def ask(self, version: int, problem: AllocationProblem) -> None:
-        """The answer comes later, or never if a newer problem is asked first."""
-        if self._busy:
-            self._next = (version, problem)
-            return
-        self._busy = True
+        """The answer comes later; never, if a newer problem is asked before this one's turn has come."""
+        self._newest = (version, problem)
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Answer what is asked, until cancelled."""
+        # The first answer of a process waits for imports and kernels: let it be one that nobody waits for.
+        with suppress(CallDiedError, CallTimeoutError):
+            await self.process.start()
+        while True:
+            await self._asked.wait()
+            version, problem = self._take()
+            began_s = time.monotonic()
+            try:
+                found: Allocation | str = await self._ask_process(problem)
+            except (CallTimeoutError, CallDiedError) as error:
+                if self._asked.is_set():
+                    version, problem = self._take()
+                found = await self._stand_in(problem, error.what)
+            except Exception as error:  # whatever a solver raises, the jobs keep their nodes and the user is told
+                _log.error("solver_failed", error=str(error))
+                found = str(error) or type(error).__name__
+            late = self._asked.is_set()
+            if not late or time.monotonic() - began_s > SLOW_S:
+                self._answer(version, found, late)
+
+    def _take(self) -> tuple[int, AllocationProblem]:
+        """The newest problem; from now on nothing is waiting."""
+        self._asked.clear()
+        return self._newest
+
+    async def _ask_process(self, problem: AllocationProblem) -> Allocation:
         try:
-            future = self._pool.submit(_solve, problem, self._policy)
-        except BrokenProcessPool:
-            self._pool = self._new_pool()
-            future = self._pool.submit(_solve, problem, self._policy)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._done, version, done))
+            return await self.process.call(_solve, problem, self.policy, limit_s=self._limit_s)
+        except CallDiedError:
+            # Something may have killed it by chance: once more.
+            return await self.process.call(_solve, problem, self.policy, limit_s=self._limit_s)
+
+    async def _stand_in(self, problem: AllocationProblem, reason: str) -> Allocation | str:
+        what = "The solver" if self.policy is None else f"The policy {self.policy}"
+        _log.error("solver_replaced", reason=reason)
+        try:
+            # In a thread: with thousands of nodes it takes a moment.
+            found = await asyncio.to_thread(standin.solve, problem)
+        except Exception as error:
+            return f"{what} failed ({reason}) and so did the greedy answer: {error}"
+        return replace(found, standin=f"{what}: {reason}")
 
     async def explain(self, problem: AllocationProblem, job_id: str, allocation: Allocation) -> dict[str, Any]:
         """Why the job has what the allocation gives it; see `offcut.allocate.explain`."""
-        return await asyncio.wrap_future(self._pool.submit(_explain, problem, job_id, allocation))
-
-    def _done(self, version: int, future: Future[Allocation]) -> None:
-        self._busy = False
-        if self._next is not None:
-            newest, self._next = self._next, None
-            self.ask(*newest)
-            return
-        try:
-            self._answer(version, future.result())
-        except Exception as error:  # whatever a solver raises, the jobs keep their nodes and the user is told
-            _log.error("solver_failed", error=str(error))
-            self._answer(version, str(error) or type(error).__name__)
+        return await self.process.call(_explain, problem, job_id, allocation, limit_s=self._limit_s)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in (self._pool._processes or {}).values():
-            process.kill()
+        """End the process at once, whatever it does."""
+        self.process.close()

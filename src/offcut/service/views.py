@@ -37,6 +37,7 @@ def status(controller: Controller) -> dict[str, Any]:
         },
         "used_node_s": metrics.used_by(now_s),
         "first_step_s": metrics.first_step_s,
+        "tasks": controller.tasks.shown(),
     }
 
 

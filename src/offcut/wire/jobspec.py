@@ -16,13 +16,31 @@ from offcut.wire.local import ENV_PLANS
 _LAUNCHERS = ("torchrun", "accelerate", "mpirun", "srun")
 
 
+#: Beyond these no job's figures lie; within them no sum of the solver's overflows.
+WEIGHT_RANGE = (1e-6, 1e6)
+_RATE_RANGE = (1e-6, 1e12)
+_MOST_COST_S = 1e6
+
+Weight = Annotated[float, Field(ge=WEIGHT_RANGE[0], le=WEIGHT_RANGE[1], allow_inf_nan=False)]
+_CostS = Annotated[float, Field(ge=0, le=_MOST_COST_S)]
+
+
 class CurveSpec(BaseModel):
     """Throughput in samples/s (or any unit) at node counts, for a job whose scaling is known."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     nodes: list[int]
     rate: list[float]
+
+    @field_validator("rate")
+    @classmethod
+    def _rates_are_sensible(cls, rates: list[float]) -> list[float]:
+        low, high = _RATE_RANGE
+        for rate in rates:
+            if rate != 0 and not low <= rate <= high:
+                raise ValueError(f"a rate must be 0, or from {low:g} to {high:g}: {rate:g} is not")
+        return rates
 
 
 class JobSpec(BaseModel):
@@ -39,7 +57,7 @@ class JobSpec(BaseModel):
     workdir: str = Field(".", description="Where it runs; relative to the job file.")
     env: dict[str, str] = Field({}, description="Added to the environment of its processes.")
     setup: str = Field("", description="Shell lines run first: modules, a container, an activation script.")
-    weight: Annotated[float, Field(gt=0, description="How much its throughput counts against other jobs'.")] = 1.0
+    weight: Weight = Field(1.0, description="How much its throughput counts against other jobs'.")
     priority: int = Field(0, description="Jobs of a higher priority are served first.")
     curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known; else it is learnt.")
     plans: str | None = Field(
@@ -57,8 +75,8 @@ class JobSpec(BaseModel):
     )
     goal_samples: int | None = Field(None, ge=1, description="Stop after so many samples; else at the script's end.")
     max_failures: int = Field(3, ge=0, description="Failures in a row, without progress between, that are forgiven.")
-    grow_cost_s: float | None = Field(None, ge=0, description="Seconds of progress that growing costs.")
-    shrink_cost_s: float | None = Field(None, ge=0, description="Seconds of progress that shrinking costs.")
+    grow_cost_s: _CostS | None = Field(None, description="Seconds of progress that growing costs.")
+    shrink_cost_s: _CostS | None = Field(None, description="Seconds of progress that shrinking costs.")
     checkpoint_age_s: float = Field(30.0, gt=0, description="At most this much work is redone after a total loss.")
     hang_limit_s: float = Field(
         1800.0, gt=0, description="A script that does not come back to its session for so long is ended as hung."

@@ -14,6 +14,7 @@ in `messages`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import struct
@@ -72,6 +73,16 @@ def listen(path: Path) -> socket.socket:
     listener.listen(128)
     unborn.replace(path)
     return listener
+
+
+async def answers(path: Path) -> bool:
+    """Whether somebody listens on a UNIX socket."""
+    try:
+        _, writer = await asyncio.open_unix_connection(str(path))
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 def peer_pid(connection: socket.socket) -> int:

@@ -6,25 +6,30 @@ import math
 import time
 from functools import cache
 
+import numpy as np
+
 from offcut.allocate.exact import counts, objectives, quotas
-from offcut.allocate.exact.pieces import build
+from offcut.allocate.exact.pieces import Pieces, build
 from offcut.errors import AllocationError
 from offcut.model import Allocation, AllocationProblem, JobRequest, ScalingCurve
+
+#: Values that add up to more than this may overflow within the search.
+_MOST_VALUE = 1e290
 
 
 def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> Allocation:
     """The best node count for every job; among equals the one with fewest resizes, then with more for earlier jobs.
 
     With `time_limit_s` the search stops about then and returns the best answer found, its bound and `proven=False`.
-    Raises AllocationError where jobs that may not wait need more nodes than there are, and where the problem says
-    things that counts cannot express (see `offcut.allocate.milp`).
+    Raises AllocationError where jobs that may not wait need more nodes than there are, where values overflow, and
+    where the problem says things that counts cannot express (see `offcut.allocate.milp`).
     """
     if problem.needs_milp:
         raise AllocationError(
             "node classes and a limit on resizes are beyond the exact solver.", next_step="Use --solver milp."
         )
     warm()
-    pieces = build(problem)
+    pieces = _build(problem)
     started = time.perf_counter()
     until = math.inf if time_limit_s is None else started + time_limit_s
     if problem.objective == "max_min":
@@ -41,6 +46,26 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
         proven=found.proven,
         solve_ms=solve_ms,
         price=float(found.price),
+    )
+
+
+def _build(problem: AllocationProblem) -> Pieces:
+    """The pieces; AllocationError where the search, which compares sums of values, could not tell answers apart."""
+    try:
+        pieces = build(problem)
+    except (ZeroDivisionError, OverflowError):
+        raise _out_of_range() from None
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.abs(pieces.base).sum() + (np.abs(pieces.slope) * pieces.high).sum()
+    if not total < _MOST_VALUE:
+        raise _out_of_range()
+    return pieces
+
+
+def _out_of_range() -> AllocationError:
+    return AllocationError(
+        "the jobs' values are too large or too small to be compared.",
+        next_step="Bring weights, rates, costs and the horizon nearer to each other.",
     )
 
 

@@ -6,13 +6,17 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from offcut.cluster.base import ClusterEvent
 from offcut.errors import ClusterError, InputError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
-from offcut.wire.local import encode
+from offcut.wire.local import answers, encode
+
+#: The daemon takes its nodes down, each within its grace, when it is told to stop.
+_CLOSE_PATIENCE_S = 15.0
 
 
 class LocalCluster:
@@ -24,6 +28,7 @@ class LocalCluster:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._held: frozenset[str] = frozenset()
+        self._closing = False
 
     async def connect(self) -> None:
         """ClusterError if the daemon does not answer."""
@@ -41,11 +46,16 @@ class LocalCluster:
 
     async def observe(self) -> AsyncIterator[ClusterEvent]:
         assert self._reader is not None
-        while line := await self._reader.readline():
+        while line := await _line_or_end(self._reader):
             message = json.loads(line)
             if message["kind"] == "nodes":
                 for event in _events(message):
                     yield event
+        if not self._closing:
+            raise ClusterError(
+                "The local cluster has gone: its daemon died, and its nodes' agents with it.",
+                next_step=f"Its log is {self._directory / 'cluster.log'}. Start the controller again: jobs go on.",
+            )
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
         self._send(kind="claim", nodes=list(nodes), controller=self._controller)
@@ -74,11 +84,12 @@ class LocalCluster:
     async def close(self) -> None:
         if self._writer is None:
             return
-        self._send(kind="stop")
+        self._closing = True
+        with suppress(ClusterError):
+            self._send(kind="stop")
         self._writer.close()
-        socket = self._directory / "cluster.sock"
-        give_up_s = time.monotonic() + 15.0
-        while socket.exists() and time.monotonic() < give_up_s:
+        give_up_s = time.monotonic() + _CLOSE_PATIENCE_S
+        while await answers(self._directory / "cluster.sock") and time.monotonic() < give_up_s:
             await asyncio.sleep(0.02)
 
     def _send(self, **command: Any) -> None:
@@ -102,6 +113,14 @@ class LocalCluster:
         answer = await self._ask(kind=kind, nodes=list(nodes))
         if answer["unknown"]:
             raise InputError(f"No node is called {', '.join(answer['unknown'])}.", next_step="See: offcut status")
+
+
+async def _line_or_end(reader: asyncio.StreamReader) -> bytes:
+    """The next line; empty when the daemon has gone, in order or not."""
+    try:
+        return await reader.readline()
+    except OSError:
+        return b""
 
 
 def _events(message: dict[str, Any]) -> list[ClusterEvent]:

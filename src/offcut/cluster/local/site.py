@@ -12,7 +12,7 @@ from pathlib import Path
 
 from offcut.cluster.local.schedule import Schedule
 from offcut.errors import ClusterError
-from offcut.wire.local import check_socket_path
+from offcut.wire.local import answers, check_socket_path
 
 _START_PATIENCE_S = 20.0
 
@@ -32,7 +32,7 @@ async def ensure_running(directory: Path, site: LocalSite) -> bool:
     socket = directory / "cluster.sock"
     longest = max((len(name) for name in site.schedule.nodes), default=0)
     check_socket_path(directory / ("x" * max(longest, len("cluster")) + ".sock"))
-    if await _answers(socket):
+    if await answers(socket):
         return False
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     socket.unlink(missing_ok=True)
@@ -54,17 +54,8 @@ async def ensure_running(directory: Path, site: LocalSite) -> bool:
             start_new_session=True,
         )
     give_up_s = time.monotonic() + _START_PATIENCE_S
-    while not await _answers(socket):
+    while not await answers(socket):
         if daemon.poll() is not None or time.monotonic() > give_up_s:
             raise ClusterError("The local cluster did not start.", next_step=f"Its log is {directory / 'cluster.log'}.")
         await asyncio.sleep(0.02)
-    return True
-
-
-async def _answers(socket: Path) -> bool:
-    try:
-        _, writer = await asyncio.open_unix_connection(str(socket))
-    except OSError:
-        return False
-    writer.close()
     return True

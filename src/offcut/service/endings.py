@@ -1,0 +1,71 @@
+"""How a controller is told to end, and that it does end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any
+
+#: Each step of an orderly end is given up after this.
+STEP_LIMIT_S = 10.0
+#: After the second signal, or when an orderly end takes this long in all, the process ends whatever still runs.
+HURRY_LIMIT_S = 2.0
+END_LIMIT_S = 120.0
+
+
+class Endings:
+    """SIGTERM, SIGINT and SIGHUP ask for an orderly end; a second one for an end at once."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        #: The second signal has come: nothing is waited for any more.
+        self.hurried = asyncio.Event()
+        self._guard: threading.Timer | None = None
+
+    def listen(self) -> None:
+        """Take the signals from now on. A SIGHUP that is ignored (nohup) stays ignored."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._take)
+
+    def _take(self) -> None:
+        if self.asked.is_set() and not self.hurried.is_set():
+            self.hurried.set()
+            self.surely_within(HURRY_LIMIT_S)
+        self.asked.set()
+
+    def surely_within(self, limit_s: float) -> None:
+        """The process ends with exit code 1 after `limit_s` if it is still there, even if a thread of it hangs."""
+        self.withdraw()
+        self._guard = threading.Timer(limit_s, _end)
+        self._guard.daemon = True
+        self._guard.start()
+
+    def withdraw(self) -> None:
+        """It has come to its end by itself."""
+        if self._guard is not None:
+            self._guard.cancel()
+
+    async def step(self, what: Awaitable[Any], limit_s: float = STEP_LIMIT_S) -> Any:
+        """Wait for one step of the end: for `limit_s` at most, and no longer once hurried. None if it was given up."""
+        task = asyncio.ensure_future(what)
+        hurried = asyncio.ensure_future(self.hurried.wait())
+        try:
+            await asyncio.wait((task, hurried), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            hurried.cancel()
+            task.cancel()
+
+
+def _end() -> None:
+    with suppress(OSError):
+        sys.stderr.write("offcut: ended at once; a node that is still held is released by its agent.\n")
+        sys.stderr.flush()
+    os._exit(1)

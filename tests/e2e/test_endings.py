@@ -1,0 +1,67 @@
+"""A controller ends when it should, says why, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from live import Running, command_of, wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+POLICIES = Path(__file__).resolve().parents[1] / "service" / "policies_that_hang.py"
+
+
+def said(running: Running) -> list[str]:
+    """What it told the user, without its log."""
+    lines = (running.paths.root / "controller.log").read_text().splitlines()
+    return [line for line in lines if line.startswith("offcut: ")]
+
+
+def test_the_death_of_the_virtual_nodes_daemon_is_told_at_once_and_leaves_nothing(up: Callable) -> None:
+    running = up(2)
+    (daemon,) = [p for p in running.processes() if "offcut.cluster.local.daemon" in command_of(p)]
+    daemon.kill()
+    assert running.process.wait(60) == 1
+    (sentence,) = said(running)
+    assert sentence.startswith("offcut: The local cluster has gone: its daemon died")
+    wait_for("every process to end", lambda: not running.processes(), 30.0)
+
+
+def test_a_policy_that_hangs_stops_neither_the_jobs_nor_the_end(up: Callable, tmp_path: Path) -> None:
+    script = tmp_path / "idle.py"
+    script.write_text("import time\ntime.sleep(600)\n")
+    running = up(1, "--policy", f"{POLICIES}:loops")
+    job = running.submit(script, sizes="1", mode="restart", step_records=False)
+    # Killed after its 10 s: a greedy answer is taken.
+    running.until(job, "a node", lambda shown: shown["size"] == 1)
+    words = " ".join(running.client.get(f"/v1/jobs/{job}/why")["words"])
+    assert "did not answer within 10 s and was killed" in words
+    assert "greedy" in words
+    # It is asked again, and hangs again.
+    running.submit(script, sizes="1", mode="restart", step_records=False)
+    children = psutil.Process(running.process.pid).children(recursive=True)
+    running.process.send_signal(signal.SIGHUP)
+    assert running.process.wait(60) == 0
+    wait_for("its children to end", lambda: not any(psutil.pid_exists(child.pid) for child in children), 30.0)
+
+
+def test_a_second_signal_ends_it_at_once(up: Callable) -> None:
+    running = up(1)
+    (daemon,) = [p for p in running.processes() if "offcut.cluster.local.daemon" in command_of(p)]
+    # A batch system that does not answer: an orderly end would wait for it.
+    os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        running.process.send_signal(signal.SIGTERM)
+        wait_for("the first to be heard", lambda: not running.paths.socket.exists() or True)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(30) == 1
+        assert "ended at once" in said(running)[-1]
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
+        daemon.terminate()
