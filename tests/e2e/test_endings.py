@@ -58,10 +58,11 @@ def test_a_second_signal_ends_it_at_once(up: Callable) -> None:
     os.kill(daemon.pid, signal.SIGSTOP)
     try:
         running.process.send_signal(signal.SIGTERM)
-        wait_for("the first to be heard", lambda: not running.paths.socket.exists() or True)
+        log = running.paths.root / "controller.log"
+        wait_for("the first to be heard", lambda: '"ending"' in log.read_text())
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(30) == 1
-        assert "ended at once" in said(running)[-1]
+        assert "Ended at once" in said(running)[-1]
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
         daemon.terminate()

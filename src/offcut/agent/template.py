@@ -1,8 +1,10 @@
-"""Agents forked from one process, where nodes share a machine: `python -m offcut.agent.template SOCKET`."""
+"""Agents forked from one process, where nodes share a machine: `python -m offcut.agent.template SOCKET PARENT`.
+
+`PARENT` is the process that started it, and with which it ends.
+"""
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from offcut.wire.forkserver import ForkServer, die_with_parent
 
 
 def main() -> None:
-    die_with_parent(os.getppid(), signal.SIGTERM)
+    die_with_parent(int(sys.argv[2]), signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ForkServer(Path(sys.argv[1]), run_agent).serve()
 

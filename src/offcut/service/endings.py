@@ -11,11 +11,19 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any
 
+import structlog
+
+_log = structlog.get_logger()
+
+HURRIED = "Ended at once, as it was asked twice; a node that is still held is released by its agent."
+
 #: Each step of an orderly end is given up after this.
 STEP_LIMIT_S = 10.0
 #: After the second signal, or when an orderly end takes this long in all, the process ends whatever still runs.
 HURRY_LIMIT_S = 2.0
 END_LIMIT_S = 120.0
+#: What a step may take after the second signal: enough to tell the batch system.
+_HURRIED_STEP_S = 0.2
 
 
 class Endings:
@@ -38,6 +46,8 @@ class Endings:
         if self.asked.is_set() and not self.hurried.is_set():
             self.hurried.set()
             self.surely_within(HURRY_LIMIT_S)
+        if not self.asked.is_set():
+            _log.info("ending", next_step="A second signal ends it at once.")
         self.asked.set()
 
     def surely_within(self, limit_s: float) -> None:
@@ -53,11 +63,13 @@ class Endings:
             self._guard.cancel()
 
     async def step(self, what: Awaitable[Any], limit_s: float = STEP_LIMIT_S) -> Any:
-        """Wait for one step of the end: for `limit_s` at most, and no longer once hurried. None if it was given up."""
+        """Wait for one step of the end: for `limit_s` at most, hardly once hurried. None if it was given up."""
         task = asyncio.ensure_future(what)
         hurried = asyncio.ensure_future(self.hurried.wait())
         try:
             await asyncio.wait((task, hurried), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if hurried.done() and not task.done():
+                await asyncio.wait((task,), timeout=_HURRIED_STEP_S)
             return task.result() if task.done() else None
         finally:
             hurried.cancel()
@@ -66,6 +78,6 @@ class Endings:
 
 def _end() -> None:
     with suppress(OSError):
-        sys.stderr.write("offcut: ended at once; a node that is still held is released by its agent.\n")
+        sys.stderr.write(f"offcut: {HURRIED}\n")
         sys.stderr.flush()
     os._exit(1)

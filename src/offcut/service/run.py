@@ -15,9 +15,10 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from offcut.cluster.base import Cluster
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.control import Settings
-from offcut.errors import OffcutError
+from offcut.errors import OffcutError, ServiceError
 from offcut.model import events
 from offcut.service import app as api
 from offcut.service import clusters
@@ -25,7 +26,7 @@ from offcut.service.agent_server import AgentServer
 from offcut.service.agent_socket import AgentSocket
 from offcut.service.controller import Controller
 from offcut.service.dialogue import AgentDialogue
-from offcut.service.endings import END_LIMIT_S, HURRY_LIMIT_S, Endings
+from offcut.service.endings import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
 from offcut.service.limits import network_limits, raise_descriptor_limit
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
@@ -113,8 +114,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
         with suppress(OffcutError, OSError, ValueError):
             if (counted := await endings.step(cluster.statistics())) is not None:
                 paths.statistics.write_text(json.dumps(counted))
-        with suppress(OffcutError, OSError):
-            await endings.step(cluster.close(), _CLOSE_LIMIT_S)
+        not_closed = await _close_cluster(cluster, endings)
         controller.rendezvous.end()
         await controller.close()
         network.close()
@@ -122,6 +122,22 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
             paths.socket.unlink(missing_ok=True)
             paths.address.unlink(missing_ok=True)
         lock.close()
+    if endings.hurried.is_set():
+        raise ServiceError(HURRIED)
+    if not_closed is not None:
+        raise not_closed
+
+
+async def _close_cluster(cluster: Cluster, endings: Endings) -> OffcutError | None:
+    """Hand everything back to the batch system; what went wrong with that."""
+    try:
+        await endings.step(cluster.close(), _CLOSE_LIMIT_S)
+    except OffcutError as error:
+        _log.error("cluster_not_closed", error=str(error))
+        return error
+    except OSError as error:
+        return ServiceError(f"The batch system could not be told that the controller ends: {error.strerror}.")
+    return None
 
 
 async def _wind_down(controller: Controller) -> None:

@@ -50,9 +50,12 @@ def _run(argv: list[str]) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("socket", type=Path, help="where to listen")
+    # Not asked for: if it died while this process started, the kernel would name another one.
+    parser.add_argument("--parent", type=int, help="the process that started this one, and with which it ends")
     parser.add_argument("--preload", default="", help="modules to import beside torch, separated by commas")
     arguments = parser.parse_args()
-    die_with_parent(os.getppid(), signal.SIGTERM)
+    if arguments.parent is not None:
+        die_with_parent(arguments.parent, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # One thread per worker, before a library starts more: forks must be of a single-threaded process.
     importlib.import_module("torch").set_num_threads(1)

@@ -34,7 +34,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to signal this process when `parent`, which started it, ends."""
+    """Ask the kernel to signal this process when `parent`, which started it, ends; end now if it has ended already.
+
+    `parent` is what the parent said of itself: one that asks `os.getppid()` here is told of init if the parent is dead.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
         os._exit(3)

@@ -89,7 +89,12 @@ class LocalCluster:
             self._send(kind="stop")
         self._writer.close()
         give_up_s = time.monotonic() + _CLOSE_PATIENCE_S
-        while await answers(self._directory / "cluster.sock") and time.monotonic() < give_up_s:
+        while await answers(self._directory / "cluster.sock"):
+            if time.monotonic() > give_up_s:
+                raise ClusterError(
+                    f"The local cluster in {self._directory} did not end within {_CLOSE_PATIENCE_S:g} s.",
+                    next_step="End its processes by hand: they name that directory.",
+                )
             await asyncio.sleep(0.02)
 
     def _send(self, **command: Any) -> None:

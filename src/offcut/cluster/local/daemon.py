@@ -71,8 +71,10 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        self._spawn(self._keep("agents", "offcut.agent.template", str(self._directory / "agents.sock")))
-        worker_template = [str(self._directory / "workers.sock"), "--preload", self._preload]
+        # They cannot ask for it themselves: if it died while they start, they would be told another's number.
+        parent = str(os.getpid())
+        self._spawn(self._keep("agents", "offcut.agent.template", str(self._directory / "agents.sock"), parent))
+        worker_template = [str(self._directory / "workers.sock"), "--parent", parent, "--preload", self._preload]
         self._spawn(self._keep("workers", "offcut.torch.template", *worker_template))
         path = self._directory / "cluster.sock"
         server = await asyncio.start_unix_server(self._serve, sock=local.listen(path))
