@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -55,15 +56,10 @@ def nothing_left() -> Iterator[None]:
 def _commands(pids: list[int]) -> list[str]:
     found = []
     for pid in pids:
-        try:
-            process = psutil.Process(pid)
-            command, child = " ".join(process.cmdline()), process.ppid() == os.getpid()
-        except psutil.Error:
-            continue
-        # Python's own helpers stay until we end.
-        if not (child and _HELPERS.search(command)):
-            found.append(command)
-    return found
+        with suppress(psutil.Error):
+            found.append(" ".join(psutil.Process(pid).cmdline()))
+    # Python's own helpers, and what they have forked, stay until we end.
+    return [command for command in found if command and not _HELPERS.search(command)]
 
 
 @pytest.fixture(scope="session")

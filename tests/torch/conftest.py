@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.multiprocessing
 
 from offcut.torch.group import Group
 from offcut.torch.link import MembershipEpoch
+from rendezvous import store_address
 
 
 class Changes:
@@ -31,11 +33,15 @@ class Changes:
 Task = Callable[[Group, Changes], Any]
 
 
-def _member(task: Task, rank: int, world: int, address: str, pipe: Any) -> None:
+#: Groups share a store.
+_jobs = itertools.count()
+
+
+def _member(task: Task, rank: int, world: int, job: str, pipe: Any) -> None:
     torch.set_num_threads(1)
     changes = Changes()
     names = tuple(f"n{i}#1:0" for i in range(world))
-    group = Group(MembershipEpoch(1, names, address, "job"), rank, changes.changed, lambda: changes.stale)
+    group = Group(MembershipEpoch(1, names, store_address(), job), rank, changes.changed, lambda: changes.stale)
     # As bytes, not in shared memory: the member is gone when they are read.
     pipe.send(task(group, changes))
 
@@ -45,13 +51,13 @@ def members() -> Callable[[int, Task], list[Any]]:
     """`members(world, task)` runs `task(group, changes)` in as many processes; their results by rank."""
 
     def run(world: int, task: Task) -> list[Any]:
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        store_address()  # made here, for all
         context = torch.multiprocessing.get_context("fork")
-        address = f"127.0.0.1:{store.port}"
+        job = f"group-{os.getpid()}-{next(_jobs)}"
         running = []
         for rank in range(world):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_member, args=(task, rank, world, address, theirs), daemon=True)
+            process = context.Process(target=_member, args=(task, rank, world, job, theirs), daemon=True)
             process.start()
             theirs.close()
             running.append((process, ours))

@@ -11,13 +11,10 @@ them end with the server, and the server ends with the test process, however tha
 
 from __future__ import annotations
 
-import atexit
-import fcntl
 import json
 import multiprocessing
 import os
 import selectors
-import shutil
 import socket
 import sys
 import tempfile
@@ -26,28 +23,19 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import torch
 
-from offcut.torch import store
 from offcut.torch.faults import ENV_FAULTS
 from offcut.wire import local
 from offcut.wire.forkserver import die_with_parent
+from rendezvous import LIMIT_S, fork_server, store_address
 
-#: For anything to happen that must happen; a loaded machine is slow.
-LIMIT_S = 60.0
 #: How long the controller waits before it renews an epoch that one member has found broken: the others may get on.
 RENEW_S = 0.2
-
-
-def _context() -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "offcut.torch", "offcut.torch.store", "torch.distributed.checkpoint"])
-    return context
 
 
 # -- in a worker ------------------------------------------------------------------------------------------------------
@@ -91,12 +79,6 @@ def _work(
     os._exit(0)
 
 
-def _keep_store(address_file: str, lock_file: str) -> None:
-    die_with_parent(os.getppid())
-    sys.argv = ["store", address_file, lock_file]
-    store.main()
-
-
 # -- in the test ------------------------------------------------------------------------------------------------------
 
 
@@ -123,28 +105,6 @@ class _Worker:
     leaving: bool = False
     notes: list[tuple[Any, ...]] = field(default_factory=list)
     outcome: Outcome | None = None
-
-
-_locks: list[IO[str]] = []
-
-
-@cache
-def _store() -> str:
-    """The address of a rendezvous store that lives as long as this process."""
-    place = Path(tempfile.mkdtemp(prefix="offcut-store-"))
-    atexit.register(shutil.rmtree, place)
-    # The store ends some time after nobody has held its lock; this process holds it to its end.
-    _locks.append((place / "lock").open("w"))
-    fcntl.flock(_locks[-1], fcntl.LOCK_EX)
-    process = _context().Process(target=_keep_store, args=(str(place / "address"), str(place / "lock")), daemon=True)
-    process.start()
-    end_s = time.monotonic() + LIMIT_S
-    while not (place / "address").exists():
-        assert process.is_alive()
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
-    address: str = json.loads((place / "address").read_text())["address"]
-    return address
 
 
 class Cluster:
@@ -213,7 +173,7 @@ class Cluster:
 
     def _start(self, name: str, env: dict[str, str]) -> None:
         ours, theirs = multiprocessing.Pipe()
-        process = _context().Process(
+        process = fork_server().Process(
             target=_work, args=(self._script, self._options, name, {**self._env, **env}, theirs), daemon=True
         )
         process.start()
@@ -234,7 +194,7 @@ class Cluster:
                 job=self._job,
                 epoch=self.epoch,
                 members=members,
-                store=_store(),
+                store=store_address(),
                 abort=abort,
                 departing=False,
             )
