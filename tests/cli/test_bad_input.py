@@ -144,9 +144,12 @@ def test_no_controller_answers(monkeypatch, capsys, tmp_path: Path) -> None:
 
 
 def test_json_errors_are_json(monkeypatch, capsys, tmp_path: Path) -> None:
-    code, error = run(monkeypatch, capsys, "status", "--json", "--state", tmp_path)
-    assert code == 2
-    assert json.loads(error)["next_step"].startswith("Start one with: offcut up")
+    monkeypatch.setattr("sys.argv", ["offcut", "status", "--json", "--state", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, error = capsys.readouterr()
+    assert (ended.value.code, error) == (2, "")
+    assert json.loads(out)["next_step"].startswith("Start one with: offcut up")
 
 
 def test_state_directory_with_too_long_a_path(monkeypatch, capsys, tmp_path: Path) -> None:

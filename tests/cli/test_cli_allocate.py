@@ -90,7 +90,7 @@ def test_faults_exit_2_with_a_sentence(tmp_path: Path, content: str, arguments: 
     assert done.stdout == ""
 
 
-def test_with_json_faults_are_json_on_standard_error(path: str) -> None:
+def test_with_json_faults_are_json_too(path: str) -> None:
     done = offcut(path + ".missing", "--json")
     assert done.returncode == 2
-    assert json.loads(done.stderr)["next_step"]
+    assert json.loads(done.stdout)["next_step"]

@@ -76,5 +76,5 @@ def test_bad_input_gives_one_sentence_and_exit_code_2(tmp_path: Path):
         assert done.stderr == f"offcut: {log}, line 6: 2 fields where SWF has 18. Write -1 for what is unknown.\n"
     log.write_text(SWF)
     assert offcut("queue", log, "--nodes", "3").returncode == 2
-    assert json.loads(offcut("queue", log, "--nodes", "3", "--json").stderr)["next_step"] == "Give --nodes 4 or more."
+    assert json.loads(offcut("queue", log, "--nodes", "3", "--json").stdout)["next_step"] == "Give --nodes 4 or more."
     assert offcut("windows").returncode == 2

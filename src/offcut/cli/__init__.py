@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import typer
-
-from offcut.errors import OffcutError
 
 app = typer.Typer(
     name="offcut",
@@ -21,13 +18,14 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line: exit 0 on success, 2 on bad usage or input, 1 on failure; never a traceback of ours."""
     from offcut.cli import commands
+    from offcut.cli.failure import report
 
     commands.register(app)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign is no reason to fail
     try:
-        app()
-    except OffcutError as error:
-        if "--json" in sys.argv:
-            sys.stderr.write(json.dumps({"error": error.what, "next_step": error.next_step}) + "\n")
-        else:
-            sys.stderr.write(f"offcut: {error}\n")
-        raise SystemExit(error.exit_code) from None
+        code = app(standalone_mode=False)
+    except Exception as error:
+        code = report(error, sys.argv[1:])
+    raise SystemExit(code or 0)

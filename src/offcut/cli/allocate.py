@@ -6,9 +6,11 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from offcut.cli.output import Sheet, line, print_table, text
 
 if TYPE_CHECKING:
     from offcut.allocate.explain import Explanation
@@ -119,29 +121,22 @@ def _compared(answer: Allocation, problem: AllocationProblem, time_limit_s: floa
 
 
 def _print(problem: AllocationProblem, answer: Allocation, reasons: list[Explanation], where: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=where, title_justify="left")
-    columns: list[tuple[str, Any]] = [("job", "left"), ("now", "right"), ("nodes", "right"), ("change", "right")]
-    if answer.classes:
-        columns.append(("of class", "left"))
-    for name, justify in columns:
-        table.add_column(name, justify=justify)
+    figures = ("now", "nodes", "change")
+    table = Sheet("job", *figures, *(["of class"] if answer.classes else []), right=figures, title=where)
     for job in problem.jobs:
         n = answer.nodes[job.id]
         row = [job.id, str(job.current), str(n), f"{n - job.current:+d}" if n != job.current else ""]
         if answer.classes:
             row.append(", ".join(f"{count} {name}" for name, count in answer.classes[job.id].items()))
         table.add_row(*row)
-    console = Console()
-    console.print(table)
+    print_table(table)
     verdict = "proven optimal" if answer.proven else f"not proven optimal; no answer exceeds {answer.bound:.10g}"
     used = sum(answer.nodes.values())
-    console.print(
+    line(
         f"{used} of {problem.nodes} nodes used, objective {answer.objective:.10g} ({verdict}), {answer.solve_ms:.3g} ms"
     )
     for reason in reasons:
-        console.print(f"\n[bold]{reason.job}[/bold]")
+        line("")
+        line(text(reason.job, "bold"))
         for sentence in reason.words:
-            console.print(f"  {sentence}", soft_wrap=True)
+            line(sentence, indent="  ")

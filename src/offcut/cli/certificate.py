@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from offcut.cli.shared import JsonOption, StateOption, print_json
+from offcut.cli.output import line, print_json
+from offcut.cli.shared import JsonOption, StateOption
 from offcut.errors import InputError
 
 
@@ -43,5 +44,6 @@ def certificate(
             }
         )
         return
-    typer.echo(f"{made.public}: for {', '.join(made.names)} until {made.until:%Y-%m-%d}\nSHA-256 {made.fingerprint}")
-    typer.echo(f"Start the controller with: offcut up --listen {made.names[0]}")
+    line(f"{made.public}: for {', '.join(made.names)} until {made.until:%Y-%m-%d}")
+    line(f"SHA-256 {made.fingerprint}")
+    line(f"Start the controller with: offcut up --listen {made.names[0]}")

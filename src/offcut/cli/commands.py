@@ -9,15 +9,17 @@ from offcut.cli.certificate import certificate
 from offcut.cli.curve import curve
 from offcut.cli.demo import demo
 from offcut.cli.doctor import doctor
+from offcut.cli.logs import logs
 from offcut.cli.plan import plan
 from offcut.cli.profile import profile
+from offcut.cli.script_command import ScriptCommand
 
 
 def register(app: typer.Typer) -> None:
     """Add every command to `app`, in the order in which help lists them."""
     app.command("demo")(demo)
     app.command("up")(up.up)
-    app.command("submit")(jobs.submit)
+    app.command("submit", cls=ScriptCommand)(jobs.submit)
     app.command("status")(jobs.status)
     app.command("why")(jobs.why)
     app.command("curve")(curve)
@@ -25,7 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command("pause")(jobs.pause)
     app.command("resume")(jobs.resume)
     app.command("cancel")(jobs.cancel)
-    app.command("logs")(jobs.logs)
+    app.command("logs")(logs)
     app.add_typer(nodes.node, name="node")
     app.command("release")(nodes.release)
     app.command("certificate")(certificate)

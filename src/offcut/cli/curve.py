@@ -7,14 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from offcut.cli.shared import JsonOption, StateOption, client, console, count, print_json
+from offcut.cli.output import Sheet, line, print_json, print_table
+from offcut.cli.shared import JobArgument, JsonOption, StateOption, client, count, job_path
 from offcut.errors import InputError
 
 _BAR = 16
 
 
 def curve(
-    job: Annotated[str, typer.Argument(help="The job's id or name.")],
+    job: JobArgument,
     figure: Annotated[Path | None, typer.Option(help="Draw it into this file (.png, .svg, .pdf).")] = None,
     state: StateOption = None,
     json: JsonOption = False,
@@ -24,7 +25,7 @@ def curve(
     Example: `offcut curve digits --figure digits.png`
     """
     with client(state) as controller:
-        told = controller.get(f"/v1/jobs/{job}/curve")
+        told = controller.get(job_path(job, "curve"))
     if figure is not None:
         _draw(told, figure)
     if json:
@@ -32,7 +33,7 @@ def curve(
         return
     _print(told)
     if figure is not None:
-        console.print(f"Figure: {figure}")
+        line(f"Figure: {figure}")
 
 
 def _draw(told: dict[str, Any], path: Path) -> None:
@@ -45,16 +46,13 @@ def _draw(told: dict[str, Any], path: Path) -> None:
 
 
 def _print(told: dict[str, Any]) -> None:
-    from rich.table import Table
-
     own = {point["size"]: point for point in told["own"]}
     family = {point["size"]: point for point in told["family_points"]}
     curve = {n: rate for n, rate in zip(told["curve"]["nodes"], told["curve"]["rate"], strict=True) if n > 0}
     deviation = {int(n): value for n, value in (told["deviation"] or {}).items()}
     measured = bool(own or family)
-    table = Table()
-    for heading in ("nodes", "samples/s" if measured else "relative", "±", "measured", "its family", "per node", ""):
-        table.add_column(heading, justify="left" if heading == "" else "right")
+    figures = ("nodes", "samples/s" if measured else "relative", "±", "measured", "its family", "per node")
+    table = Sheet(*figures, "", right=figures)
     most, first = max(curve.values()), next(rate / n for n, rate in curve.items())
     for n in sorted({*curve, *own, *family}):
         rate = curve.get(n)
@@ -67,10 +65,10 @@ def _print(told: dict[str, Any]) -> None:
             "" if rate is None else f"{rate / n / first:.0%}",
             "" if rate is None else "█" * max(1, round(_BAR * rate / most)),
         )
-    console.print(table)
-    for line in told["words"]:
-        console.print(line)
-    console.print(
+    print_table(table)
+    for sentence in told["words"]:
+        line(sentence)
+    line(
         f"To grow costs it {told['grow_cost_s']:.2g} s of progress, to shrink {told['shrink_cost_s']:.2g} s; "
         f"{told['probes']} sizes were tried, for {told['probe_node_s']:,.0f} node-seconds."
     )

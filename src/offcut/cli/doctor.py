@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
 
-from offcut.cli.shared import JsonOption, StateOption, console, print_json
+from offcut.cli.output import Sheet, print_json, print_table, text
+from offcut.cli.shared import JsonOption, StateOption
 from offcut.errors import OffcutError
 
 Verdict = Literal["good", "note", "bad"]
@@ -60,13 +60,11 @@ def doctor(
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
-        table = Table()
-        for heading in ("what", "", "found", "what to do"):
-            table.add_column(heading)
-        marks = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red]bad[/]"}
+        table = Sheet("what", "", "found", "what to do")
+        marks = {"good": text("good", "green"), "note": text("note", "yellow"), "bad": text("bad", "bold red")}
         for finding in findings:
             table.add_row(finding.what, marks[finding.verdict], finding.found, finding.next_step)
-        console.print(table)
+        print_table(table)
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(1)
 

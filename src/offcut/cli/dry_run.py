@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
-
-from offcut.cli.shared import console, print_json, seconds
+from offcut.cli.output import Sheet, print_json, print_table, text
+from offcut.cli.shared import seconds
 from offcut.cluster.slurm import hole, manners, pilots
 from offcut.cluster.slurm.commands import Commands, check_installed
 from offcut.cluster.slurm.look import Look
@@ -24,12 +24,16 @@ async def show(site: SlurmSite, state_dir: Path, *, json: bool) -> None:
     if json:
         print_json([{**asdict(candidate), "claim": candidate.node in chosen} for candidate in found])
         return
-    table = Table(title=f"{len(view.nodes)} nodes in {site.partition}, {len(found)} idle, {len(chosen)} to claim")
-    for heading in ("node", "claim", "time limit", "why"):
-        table.add_column(heading)
+    print_candidates(
+        found, chosen, f"{len(view.nodes)} nodes in {site.partition}, {len(found)} idle, {len(chosen)} to claim"
+    )
+
+
+def print_candidates(found: Sequence[hole.Candidate], chosen: Collection[str], title: str) -> None:
+    table = Sheet("node", "claim", "time limit", "why", title=title)
     for candidate in found:
         claims = candidate.node in chosen
         why = candidate.why if claims or not candidate.safe else f"{candidate.why}; a cap of the site's file"
         limit = seconds(candidate.limit_s) if claims else ""
-        table.add_row(candidate.node, "[green]yes[/]" if claims else "no", limit, why)
-    console.print(table)
+        table.add_row(candidate.node, text("yes", "green") if claims else "no", limit, why)
+    print_table(table)

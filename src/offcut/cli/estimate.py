@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from offcut.cli.shared import JsonOption, console, print_json
+from offcut.cli.output import line, print_json
+from offcut.cli.shared import JsonOption
 
 if TYPE_CHECKING:
     from offcut.simulate.estimate import Estimate
@@ -52,15 +53,15 @@ def estimate(
         print_json(made.as_dict() | {"report": str(out)})
         return
     s, base = made.statistics, made.base
-    console.print(
+    line(
         f"{s.idle_share:.1%} of {made.nodes:,} nodes are idle: "
         f"{s.idle_node_hours:,.0f} node-hours in {made.days:.1f} days."
     )
-    console.print(
+    line(
         f"Training would have done the work of {made.node_hours_a_day:,.0f} node-hours a day, "
         f"{base.work_share:.0%} of what is idle."
     )
-    console.print(f"Report: {out}")
+    line(f"Report: {out}")
 
 
 def _record(log: Path, nodes: int | None, per_node: int) -> IdleRecord:

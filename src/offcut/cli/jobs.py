@@ -1,4 +1,4 @@
-"""Commands about jobs: submit, status, why, cancel, pause, resume, logs."""
+"""Commands about jobs: submit, status, why, cancel, pause, resume, change."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from offcut.cli.shared import JsonOption, StateOption, client, console, count, print_json, seconds
+from offcut.cli.output import line, print_json, print_table, text
+from offcut.cli.shared import JobArgument, JsonOption, StateOption, client, count, job_path, seconds
 from offcut.errors import InputError
 
-JobArgument = Annotated[str, typer.Argument(help="The job's id or name.")]
+#: `status` shows no more jobs that have ended, unless it is asked to.
+_ENDED_SHOWN = 10
 
 
 def submit(
@@ -71,7 +73,7 @@ def submit(
     if json:
         print_json(job)
     else:
-        console.print(f"Submitted [bold]{job['id']}[/], sizes {job['sizes']}. Follow it with: offcut status")
+        line("Submitted ", text(job["id"], "bold"), f", sizes {job['sizes']}. Follow it with: offcut status")
 
 
 def _pair(item: str) -> tuple[str, str]:
@@ -83,37 +85,39 @@ def _pair(item: str) -> tuple[str, str]:
 
 def status(
     job: Annotated[str | None, typer.Argument(help="Only this job.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every job that has ended, not only the last ten.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show jobs and nodes.
+    """Show jobs and nodes. `--json` tells of every job that there ever was.
 
-    Examples: `offcut status`, `offcut status digits --json`
+    Examples: `offcut status`, `offcut status --all`, `offcut status digits --json`
     """
     from offcut.cli.tables import cluster_lines, job_table, node_table, task_lines
 
     with client(state) as controller:
-        shown = controller.get(f"/v1/jobs/{job}") if job else controller.get("/v1/status")
+        if job is not None:
+            shown = controller.get(job_path(job))
+        else:
+            shown = controller.get("/v1/status", **({} if every or json else {"ended": _ENDED_SHOWN}))
     if json:
         print_json(shown)
         return
-    jobs = [shown] if job else shown["jobs"]
-    console.print(job_table(jobs))
+    print_table(job_table([shown] if job else shown["jobs"]))
     if not job:
-        console.print(node_table(shown["nodes"]))
-        for line in cluster_lines(shown["cluster"]):
-            console.print(line, highlight=False)
+        if shown["left_out"]:
+            line(f"{shown['left_out']} more jobs have ended; see them with: offcut status --all")
+        print_table(node_table(shown["nodes"]))
+        for sentence in cluster_lines(shown["cluster"]):
+            line(sentence)
         for node in shown["aside"]:
-            until = _clock(node["until_s"])
-            console.print(f"{node['name']} is set aside until {until}: {node['reason']}", markup=False)
+            line(f"{node['name']} is set aside until {_clock(node['until_s'])}: {node['reason']}")
         for event in shown["skipped"][-3:]:
-            console.print(
-                f"Event {event['event_id']} ({event['kind']}) could not be answered: {event['reason']}", markup=False
-            )
-        for line in task_lines(shown["tasks"]):
-            console.print(line, markup=False, highlight=False)
+            line(f"Event {event['event_id']} ({event['kind']}) could not be answered: {event['reason']}")
+        for sentence in task_lines(shown["tasks"]):
+            line(sentence)
         if not shown["claiming"]:
-            console.print("Claiming is off; turn it on with: offcut release --undo")
+            line("Claiming is off; turn it on with: offcut release --undo")
 
 
 def why(job: JobArgument, state: StateOption = None, json: JsonOption = False) -> None:
@@ -122,19 +126,17 @@ def why(job: JobArgument, state: StateOption = None, json: JsonOption = False) -
     Example: `offcut why digits`
     """
     with client(state) as controller:
-        told = controller.get(f"/v1/jobs/{job}/why")
+        told = controller.get(job_path(job, "why"))
     if json:
         print_json(told)
         return
     shown = told["job"]
-    console.print(
-        f"[bold]{shown['id']}[/] is {shown['state']} on {shown['size']} nodes of {shown['sizes']}, "
-        f"for {seconds(told['since_s'])}."
-    )
-    for line in told.get("words", []):
-        console.print(f"  {line}")
+    nodes = f"{shown['size']} nodes of {shown['sizes']}"
+    line(text(shown["id"], "bold"), f" is {shown['state']} on {nodes}, for {seconds(told['since_s'])}.")
+    for sentence in told.get("words", []):
+        line(sentence, indent="  ")
     for entry in told["story"]:
-        console.print(f"  [dim]{_clock(entry['time_s'])}[/] {entry['text']}", highlight=False)
+        line(text(_clock(entry["time_s"]), "dim"), f" {entry['text']}", indent="  ")
 
 
 def _clock(time_s: float) -> str:
@@ -143,11 +145,11 @@ def _clock(time_s: float) -> str:
 
 def _ask(verb: str, job: str, state: Path | None, json: bool) -> None:
     with client(state) as controller:
-        shown = controller.post(f"/v1/jobs/{job}/{verb}")
+        shown = controller.post(job_path(job, verb))
     if json:
         print_json(shown)
     else:
-        console.print(f"{shown['id']} is {shown['state']}.")
+        line(f"{shown['id']} is {shown['state']}.")
 
 
 def cancel(job: JobArgument, state: StateOption = None, json: JsonOption = False) -> None:
@@ -176,36 +178,8 @@ def change(
     if sizes is None and weight is None:
         raise InputError("change: nothing to change.", next_step="Give --sizes or --weight.")
     with client(state) as controller:
-        shown = controller.patch(f"/v1/jobs/{job}", {"sizes": sizes, "weight": weight})
+        shown = controller.patch(job_path(job), {"sizes": sizes, "weight": weight})
     if json:
         print_json(shown)
     else:
-        console.print(f"{shown['id']}: sizes {shown['sizes']}, weight {count(shown['weight'])}.")
-
-
-def logs(
-    job: JobArgument,
-    worker: Annotated[str | None, typer.Option(help="Only the worker whose name starts so (n03).")] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The last lines of each.")] = 50,
-    state: StateOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Show what a job's workers printed, newest worker last.
-
-    Example: `offcut logs digits -n 20`
-    """
-    with client(state) as controller:
-        where = controller.get(f"/v1/jobs/{job}/directory")
-    found = sorted(Path(where["directory"]).glob("logs/*.log"), key=lambda path: path.stat().st_mtime)
-    chosen = [path for path in found if worker is None or path.name.startswith(worker)]
-    tails = [(path.stem, path.read_text(errors="replace").splitlines()[-lines:]) for path in chosen]
-    if json:
-        print_json([{"worker": name, "lines": tail} for name, tail in tails])
-        return
-    for name, tail in tails:
-        if tail:
-            console.print(f"[bold]{name}[/]", highlight=False)
-            for line in tail:
-                console.print(f"  {line}", markup=False, highlight=False)
-    if not tails:
-        console.print("No worker has printed anything yet.")
+        line(f"{shown['id']}: sizes {shown['sizes']}, weight {count(shown['weight'])}.")

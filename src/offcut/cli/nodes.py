@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from offcut.cli.shared import JsonOption, StateOption, client, console, print_json
+from offcut.cli.output import line, print_json
+from offcut.cli.shared import JsonOption, StateOption, client
 from offcut.errors import InputError
 
 NamesArgument = Annotated[list[str], typer.Argument(help="Names of nodes.")]
@@ -32,7 +33,7 @@ def _play(verb: str, names: list[str], state: StateOption, json: bool, words: st
     if json:
         print_json(answer)
     else:
-        console.print(f"{words}: {', '.join(names)}")
+        line(f"{words}: {', '.join(names)}")
 
 
 def release(
@@ -53,6 +54,6 @@ def release(
     if json:
         print_json(shown)
     elif undo:
-        console.print("Claiming idle nodes again.")
+        line("Claiming idle nodes again.")
     else:
-        console.print("Every node is being handed back." if all_nodes else f"Handed back: {', '.join(names or [])}")
+        line("Every node is being handed back." if all_nodes else f"Handed back: {', '.join(names or [])}")

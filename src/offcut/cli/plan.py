@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from offcut.cli.output import Sheet, line, print_json, print_table
+
 if TYPE_CHECKING:
     from offcut.pipeline.plan import Plan
     from offcut.pipeline.planner.explore import Findings
@@ -66,15 +68,13 @@ def plan(
 
         plan_figure(best, figure)
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "model": problem.profile.model,
-                    "batch": problem.batch,
-                    "sizes": [_as_json(found) for found in findings],
-                    "curve": {"nodes": list(curve.curve.nodes), "samples_per_s": list(curve.curve.rate)},
-                }
-            )
+        print_json(
+            {
+                "model": problem.profile.model,
+                "batch": problem.batch,
+                "sizes": [_as_json(found) for found in findings],
+                "curve": {"nodes": list(curve.curve.nodes), "samples_per_s": list(curve.curve.rate)},
+            }
         )
         return
     _print(problem, findings, best)
@@ -154,13 +154,9 @@ def _finite(value: float) -> float | None:
 
 
 def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table(title=f"{problem.profile.model}, {problem.batch} samples a step", title_justify="left")
-    for name in ("devices", "best plan", "step s", "samples/s", "GB", "bubble %", "above the bound"):
-        table.add_column(name, justify="left" if name == "best plan" else "right", no_wrap=name == "best plan")
+    rates = ("step s", "samples/s", "GB", "bubble %", "above the bound")
+    title = f"{problem.profile.model}, {problem.batch} samples a step"
+    table = Sheet("devices", "best plan", *rates, right=("devices", *rates), title=title)
     for found in findings:
         p = found.best
         if p is None:
@@ -176,20 +172,10 @@ def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
             f"{100 * p.bubble_of_step:.1f}",
             f"<= {100 * found.gap:.1f} %" if math.isfinite(found.gap) else "–",
         )
-    console.print(table)
+    print_table(table)
     last = next(found for found in reversed(findings) if found.plans)
-    stages = Table(title=f"Stages of {best.label}", title_justify="left")
-    for name in (
-        "stage",
-        "layers",
-        "devices",
-        "forward ms",
-        "backward ms",
-        "transfer ms",
-        "sync ms",
-        "carried through",
-    ):
-        stages.add_column(name, justify="left" if name == "carried through" else "right")
+    figures = ("stage", "layers", "devices", "forward ms", "backward ms", "transfer ms", "sync ms")
+    stages = Sheet(*figures, "carried through", right=figures, title=f"Stages of {best.label}")
     for s, stage in enumerate(best.stages):
         stages.add_row(
             str(s),
@@ -198,12 +184,11 @@ def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
             *(f"{1e3 * x:.2f}" for x in (stage.forward_s, stage.backward_s, stage.hop_s, stage.sync_s)),
             ", ".join(stage.skips),
         )
-    console.print(stages)
+    print_table(stages)
     any_plan = f"; within {100 * last.gap_any:.1f} % of any plan at all" if math.isfinite(last.gap) else ""
-    console.print(f"At {last.devices} devices: {last.certificate}{any_plan}.")
-    lost = Table(title=f"Why the others lost at {last.devices} devices", title_justify="left")
-    for name in ("plan", "family", "step s", "reason"):
-        lost.add_column(name, justify="right" if name == "step s" else "left")
+    line(f"At {last.devices} devices: {last.certificate}{any_plan}.")
+    title = f"Why the others lost at {last.devices} devices"
+    lost = Sheet("plan", "family", "step s", "reason", right=("step s",), title=title)
     for row in last.lost:
         lost.add_row(row.label, row.family, f"{row.step_s:.4g}" if row.step_s else "", row.reason)
-    console.print(lost)
+    print_table(lost)

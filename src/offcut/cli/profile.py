@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from offcut.cli.output import Sheet, line, print_json, print_table
 from offcut.errors import InputError, OffcutError
 
 
@@ -53,29 +54,16 @@ def profile(
     if output is not None:
         output.write_text(json.dumps(document, indent=1) + "\n")
     if as_json:
-        typer.echo(json.dumps(document))
+        print_json(document)
     else:
         _print(document, output)
 
 
 def _print(document: dict[str, Any], output: Path | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
     size = document["micro_batches"][-1]
-    table = Table(title=f"{document['model']} on {document['device']}, micro-batch of {size}", title_justify="left")
-    for name in (
-        "layer",
-        "forward ms",
-        "backward ms",
-        "of it weights ms",
-        "cut MB",
-        "stored MB",
-        "parameters MB",
-        "±%",
-    ):
-        table.add_column(name, justify="left" if name == "layer" else "right", no_wrap=name == "layer")
+    figures = ("forward ms", "backward ms", "of it weights ms", "cut MB", "stored MB", "parameters MB", "±%")
+    title = f"{document['model']} on {document['device']}, micro-batch of {size}"
+    table = Sheet("layer", *figures, right=figures, title=title)
     for layer in document["layers"]:
         table.add_row(
             layer["name"] + (" (skips)" if layer.get("skips") else ""),
@@ -84,6 +72,6 @@ def _print(document: dict[str, Any], output: Path | None) -> None:
             f"{layer['parameter_bytes'] / 1e6:.3f}",
             f"{50 * layer.get('spread', 0.0):.0f}",
         )
-    console.print(table)
+    print_table(table)
     if output is not None:
-        console.print(f"Written to {output}. Next: offcut plan {output} --hardware cluster.toml")
+        line(f"Written to {output}. Next: offcut plan {output} --hardware cluster.toml")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offcut.cli.shared import JsonOption, console, print_json
+from offcut.cli.output import Sheet, line, print_json, print_table
+from offcut.cli.shared import JsonOption
 
 if TYPE_CHECKING:
     from offcut.simulate.queue import QueueMetrics, QueueResult
@@ -88,13 +89,9 @@ def _simulate(jobs: BatchLog, nodes: int | None, scheduler: Scheduler, *, quiet:
 
 
 def _print_table(result: QueueResult, recorded: QueueMetrics | None) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"{len(result.log.jobs):,} jobs on {result.nodes:,} nodes")
     columns = [(result.scheduler, result.metrics)] + ([("in the log", recorded)] if recorded else [])
-    table.add_column()
-    for name, _ in columns:
-        table.add_column(name, justify="right")
+    names = tuple(name for name, _ in columns)
+    table = Sheet("", *names, right=names, title=f"{len(result.log.jobs):,} jobs on {result.nodes:,} nodes")
     rows: list[tuple[str, str, str]] = [
         ("mean wait", "mean_wait_s", "{:,.0f} s"),
         ("median wait", "median_wait_s", "{:,.0f} s"),
@@ -104,7 +101,7 @@ def _print_table(result: QueueResult, recorded: QueueMetrics | None) -> None:
     ]
     for title, field, form in rows:
         table.add_row(title, *(form.format(getattr(metrics, field)) for _, metrics in columns))
-    console.print(table)
-    console.print(f"{len(result.windows):,} idle windows between the first and the last submission")
+    print_table(table)
+    line(f"{len(result.windows):,} idle windows between the first and the last submission")
     for note in result.notes:
-        console.print(note, style="dim")
+        line(note, style="dim")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offcut.cli.shared import JsonOption, console, print_json
+from offcut.cli.output import Sheet, line, print_json, print_table
+from offcut.cli.shared import JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +133,7 @@ def replay(
         return
     _print(runs)
     if page is not None:
-        console.print(f"Report: {page}")
+        line(f"Report: {page}")
 
 
 def _options(
@@ -230,14 +231,10 @@ def _write(directory: Path, runs: list[tuple[ReplayOptions, ReplayMetrics]], tab
 
 
 def _print(runs: list[tuple[ReplayOptions, ReplayMetrics]]) -> None:
-    from rich.table import Table
-
     from offcut.report.replay_rows import name_of, rows
 
-    table = Table(title=f"{len(runs)} replays" if len(runs) > 1 else "Replay")
-    table.add_column()
-    for one, _ in runs:
-        table.add_column(name_of(one, [options for options, _ in runs]), justify="right")
+    names = tuple(name_of(one, [options for options, _ in runs]) for one, _ in runs)
+    table = Sheet("", *names, right=names, title=f"{len(runs)} replays" if len(runs) > 1 else "Replay")
     for title, values in rows([metrics for _, metrics in runs]):
         table.add_row(title, *values)
-    console.print(table)
+    print_table(table)

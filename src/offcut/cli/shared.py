@@ -1,14 +1,12 @@
-"""What the commands have in common: options, the connection, output."""
+"""What the commands have in common: options, the connection, figures."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
+from urllib.parse import quote
 
 import typer
-from rich.console import Console
 
 from offcut.wire.client import Client
 
@@ -16,9 +14,8 @@ StateOption = Annotated[
     Path | None,
     typer.Option("--state", help="The controller's state directory (default: $OFFCUT_STATE).", show_default=False),
 ]
+JobArgument = Annotated[str, typer.Argument(help="The job's id or name.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
-
-console = Console()
 
 
 def client(state: Path | None) -> Client:
@@ -28,9 +25,10 @@ def client(state: Path | None) -> Client:
     return Client(StatePaths(state or default_state_dir()).socket)
 
 
-def print_json(document: Any) -> None:
-    json.dump(document, sys.stdout, indent=2, allow_nan=False, default=str)
-    sys.stdout.write("\n")
+def job_path(job: str, *rest: str) -> str:
+    """The API's path of a job, or of what is under it, whatever characters its name has."""
+    # A path's dots would be taken for steps up.
+    return "/".join(("/v1/jobs", quote(job, safe="").replace(".", "%2E"), *rest))
 
 
 def count(number: float) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from offcut.cli.output import Sheet, text
 from offcut.cli.shared import count
 
 #: One colour per job, in order of submission.
@@ -24,14 +23,13 @@ STATE_STYLE = {
 }
 
 
-def job_table(jobs: list[dict[str, Any]]) -> Table:
-    table = Table(title=None, expand=False)
-    for heading in ("job", "state", "size", "sizes", "steps", "loss", "samples/s", "redone"):
-        table.add_column(heading, justify="left" if heading in ("job", "state") else "right")
+def job_table(jobs: list[dict[str, Any]]) -> Sheet:
+    figures = ("size", "sizes", "steps", "loss", "samples/s", "redone")
+    table = Sheet("job", "state", *figures, right=figures)
     for i, job in enumerate(jobs):
         table.add_row(
-            Text(job["id"], style=COLOURS[i % len(COLOURS)]),
-            Text(job["state"], style=STATE_STYLE.get(job["state"], "")),
+            text(job["id"], COLOURS[i % len(COLOURS)]),
+            text(job["state"], STATE_STYLE.get(job["state"], "")),
             str(job["size"]),
             job["sizes"],
             # A script of mode `restart` reports none.
@@ -43,29 +41,27 @@ def job_table(jobs: list[dict[str, Any]]) -> Table:
     return table
 
 
-def node_table(nodes: list[dict[str, Any]]) -> Table:
-    table = Table()
-    for heading in ("node", "phase", "job", "worker"):
-        table.add_column(heading)
+def node_table(nodes: list[dict[str, Any]]) -> Sheet:
+    table = Sheet("node", "phase", "job", "worker")
     for node in nodes:
         table.add_row(node["name"], node["phase"], node["job"] or "", node["worker"] if node["job"] else "")
     return table
 
 
-def cluster_lines(cluster: dict[str, Any]) -> list[str]:
+def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
     """What the batch system has to say: nothing for virtual nodes."""
     if cluster["kind"] != "slurm":
         return []
-    lines = [
+    lines: list[str | Text] = [
         f"Slurm, partition {cluster['partition']}, mode {cluster['mode']}: {cluster['held']} nodes held, "
         f"{cluster['pending']} claims pending, {cluster['offered']} more nodes idle and safe to take."
     ]
     if cluster["trouble"]:
         lines.append(
-            f"[yellow]Slurm does not answer: {escape(cluster['trouble'])} It is asked less often until it does.[/]"
+            text(f"Slurm does not answer: {cluster['trouble']} It is asked less often until it does.", "yellow")
         )
     if cluster["paused"]:
-        lines.append(f"[yellow]Claiming pauses: {escape(cluster['paused'])}[/]")
+        lines.append(text(f"Claiming pauses: {cluster['paused']}", "yellow"))
     if cluster["quiet"]:
         lines.append("Quiet hours: nothing is held.")
     return lines

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offcut.cli.shared import JsonOption, console, print_json
+from offcut.cli.output import Sheet, line, print_json, print_table
+from offcut.cli.shared import JsonOption
 
 if TYPE_CHECKING:
     from offcut.traces.idle import IdleRecord
@@ -112,10 +113,8 @@ def _generated(record: IdleRecord | None, nodes: int | None, days: float, seed: 
 
 
 def _print_table(*, document_rows: dict[str, Any], rule: str, notes: tuple[str, ...], origin_s: float) -> None:
-    from rich.table import Table
-
     d = document_rows
-    table = Table(title=f"Idle windows from {rule}", show_header=False)
+    table = Sheet("", "", title=f"Idle windows from {rule}", show_header=False)
     hours = (d["end_s"] - d["start_s"]) / 3600
     for name, value in (
         ("machine", f"{d['nodes']:,} nodes for {hours:,.1f} h"),
@@ -130,9 +129,9 @@ def _print_table(*, document_rows: dict[str, Any], rule: str, notes: tuple[str, 
         ("clock", f"0 is {origin_s:.15g} s on the log's clock" if origin_s else "the file's own"),
     ):
         table.add_row(name, value)
-    console.print(table)
+    print_table(table)
     for note in notes:
-        console.print(note, style="dim")
+        line(note, style="dim")
 
 
 def _quantiles(values: dict[str, float], unit: str) -> str:

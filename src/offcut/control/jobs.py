@@ -8,6 +8,7 @@ from offcut.control import admit, failures, profiling, resize
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
 from offcut.control.turn import Turn
 from offcut.model import events as ev
+from offcut.plaintext import visible
 
 
 def on_job_submitted(turn: Turn, event: ev.JobSubmitted) -> None:
@@ -152,7 +153,7 @@ def end(turn: Turn, job: JobState, phase: JobPhase, reason: str) -> None:
     resize.disband(turn, job)
     job.phase = phase
     admit.note_end(turn.state, job)
-    job.reason = reason
+    job.reason = visible(reason)
     job.ended_s = turn.now_s
     profiling.note_end(turn, job)
     job.formed, job.forming = (), {}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from offcut.model.effects import Effect, SetTimer, StopWorkers, Tell
 from offcut.model.events import Member
+from offcut.plaintext import visible
 
 if TYPE_CHECKING:
     from offcut.control.state import State
@@ -33,7 +34,7 @@ class Turn:
 
     def tell(self, subject: str, text: str) -> None:
         # Spelt out, as in `timer`: on a large machine these two are most of all effects.
-        self.effects.append(Tell(cause=self.cause, index=len(self.effects), subject=subject, text=text))
+        self.effects.append(Tell(cause=self.cause, index=len(self.effects), subject=subject, text=visible(text)))
 
     def timer(self, key: str, after_s: float) -> None:
         at_s = self.now_s + after_s

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from offcut.plaintext import in_figure
 from offcut.report.timeline import Timeline
 
 #: One per job, told apart by people who see colours differently too (Okabe and Ito).
@@ -34,7 +35,7 @@ def node_timeline(told: Timeline) -> Figure:
             facecolors=colour,
             alpha=0.35 if span.condition == "boots" else 1.0,
         )
-    axes.set_yticks(range(len(nodes)), nodes)
+    axes.set_yticks(range(len(nodes)), [in_figure(node) for node in nodes])
     axes.invert_yaxis()
     axes.set_xlabel("seconds")
     axes.set_xlim(0, max(1e-3, told.end_s - told.start_s))

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from offcut.plaintext import visible
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -30,22 +32,26 @@ class Section:
 
 def page(title: str, sections: Sequence[Section]) -> str:
     """The whole document."""
-    parts = [f"<section><h2>{html.escape(s.title)}</h2>{s.body}</section>" for s in sections]
+    parts = [f"<section><h2>{_escaped(s.title)}</h2>{s.body}</section>" for s in sections]
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>{''.join(parts)}</body></html>\n"
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_escaped(title)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{_escaped(title)}</h1>{''.join(parts)}</body></html>\n"
     )
 
 
 def paragraph(text: str, css: str = "") -> str:
-    return f'<p class="{css}">{html.escape(text)}</p>' if css else f"<p>{html.escape(text)}</p>"
+    return f'<p class="{css}">{_escaped(text)}</p>' if css else f"<p>{_escaped(text)}</p>"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table of plain values; the first column is text."""
-    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    head = "".join(f"<th>{_escaped(heading)}</th>" for heading in headings)
+    body = "".join("<tr>" + "".join(f"<td>{_escaped(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(visible(text))
 
 
 def svg(figure: Figure) -> str:

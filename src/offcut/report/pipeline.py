@@ -9,6 +9,7 @@ import numpy as np
 
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import KIND_NAMES
+from offcut.plaintext import in_figure
 
 _COLOURS = {"F": "#4477aa", "B": "#ee8866", "I": "#ee8866", "W": "#ddcc77", "sync": "#aa3377"}
 _NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient", "sync": "gradient all-reduce"}
@@ -56,7 +57,7 @@ def plan_figure(plan: Plan, path: Path) -> None:
     gantt.invert_yaxis()
     gantt.set_xlabel(f"time within one step ({unit})")
     gantt.set_title(
-        f"{plan.model}: {plan.label}, {plan.micro_batches} micro-batches of {plan.micro_batch}: "
+        f"{in_figure(plan.model)}: {plan.label}, {plan.micro_batches} micro-batches of {plan.micro_batch}: "
         f"{scale * plan.step_s:.4g} {unit} a step, bubble {100 * plan.bubble_of_step:.1f} %",
         fontsize=10,
         loc="left",

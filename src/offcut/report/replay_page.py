@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from offcut.plaintext import in_figure
 from offcut.report.page import Section, page, paragraph, svg, table
 from offcut.report.replay_rows import LOSSES, name_of, rows
 from offcut.simulate.metrics import ReplayMetrics
@@ -53,7 +54,7 @@ def shares_figure(names: Sequence[str], metrics: Sequence[ReplayMetrics]) -> Fig
                 fontsize=9,
             )
         left = [a + b for a, b in zip(left, values, strict=True)]
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [in_figure(name) for name in names])
     axes.invert_yaxis()
     axes.set(xlim=(0, max(1.0, *left)), xlabel="share of the idle node-time")
     axes.spines[["top", "right"]].set_visible(False)

@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from offcut.plaintext import in_figure
 from offcut.report.figures import COLOURS
 
 #: Two standard deviations: 95 % of what is believed.
@@ -20,7 +21,7 @@ def scaling_curve(told: Mapping[str, Any], title: str, truth: Mapping[str, Any] 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     draw_curve(axes, told, truth)
-    axes.set_title(title)
+    axes.set_title(in_figure(title))
     axes.legend(frameon=False)
     return figure
 

@@ -31,14 +31,14 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     routes = APIRouter()
 
     def find(job: str) -> str:
-        """A job's id, from its id or its name (the newest of that name)."""
+        """A job's id, from its id or its name: of several of a name the newest that lives, else the newest."""
         jobs = controller.state.jobs
         if job in jobs:
             return job
-        named = [item.job.id for item in jobs.values() if item.job.name == job]
+        named = [item for item in jobs.values() if item.job.name == job]
         if not named:
-            raise InputError(f"There is no job called {job}.", next_step="See: offcut status")
-        return named[-1]
+            raise InputError(f"There is no job called {job}.", next_step="See: offcut status --all")
+        return max(named, key=lambda item: (item.phase not in ENDED, item.submitted_s)).job.id
 
     @routes.post("/v1/jobs")
     async def _submit(spec: JobSpec) -> dict[str, Any]:

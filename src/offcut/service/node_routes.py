@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from offcut.cluster.base import Cluster
@@ -32,8 +32,8 @@ def node_routes(controller: Controller, cluster: Cluster) -> APIRouter:
         return cluster
 
     @routes.get("/v1/status")
-    async def _status() -> dict[str, Any]:
-        return views.status(controller)
+    async def _status(ended: Annotated[int | None, Query(ge=0)] = None) -> dict[str, Any]:
+        return views.status(controller, ended)
 
     @routes.get("/v1/statistics")
     async def _statistics() -> dict[str, Any]:

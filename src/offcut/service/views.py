@@ -8,14 +8,19 @@ from dataclasses import asdict
 from typing import Any
 
 from offcut.control import JobState, NodeState, State
+from offcut.control.state import ENDED
 from offcut.service.controller import Controller
 from offcut.service.metrics import percentile
 
 
-def status(controller: Controller) -> dict[str, Any]:
-    """Everything at a glance: nodes, jobs, resizes, node-seconds."""
+def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:
+    """Everything at a glance: nodes, jobs, resizes, node-seconds.
+
+    With `ended`, only so many of the jobs that have ended, the last ones; `left_out` says how many are not shown.
+    """
     now_s = time.time()
     state, metrics = controller.state, controller.metrics
+    shown = _shown(state, ended)
     took_ms = [resize.took_ms for resize in metrics.resizes]
     return {
         "time_s": now_s,
@@ -25,7 +30,8 @@ def status(controller: Controller) -> dict[str, Any]:
         "skipped": [asdict(event) for event in state.skipped],
         "nodes": [_node(node) for _, node in sorted(state.nodes.items())],
         "aside": aside(state),
-        "jobs": [job(controller, item, now_s) for item in state.jobs.values()],
+        "jobs": [job(controller, item, now_s) for item in shown],
+        "left_out": len(state.jobs) - len(shown),
         "resizes": {
             "count": len(took_ms),
             "p50_ms": percentile(took_ms, 0.5),
@@ -39,6 +45,15 @@ def status(controller: Controller) -> dict[str, Any]:
         "first_step_s": metrics.first_step_s,
         "tasks": controller.tasks.shown(),
     }
+
+
+def _shown(state: State, ended: int | None) -> list[JobState]:
+    """In order of submission: every job that lives, and the last `ended` of the others."""
+    if ended is None:
+        return list(state.jobs.values())
+    over = sorted((item.ended_s or 0.0, job_id) for job_id, item in state.jobs.items() if item.phase in ENDED)
+    kept = {job_id for _, job_id in over[len(over) - min(ended, len(over)) :]}
+    return [item for job_id, item in state.jobs.items() if item.phase not in ENDED or job_id in kept]
 
 
 def aside(state: State) -> list[dict[str, Any]]:

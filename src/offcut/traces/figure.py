@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from offcut.errors import InputError
+from offcut.plaintext import in_figure
 from offcut.traces.statistics import SHORT_S, WindowStatistics
 from offcut.traces.windows import Windows
 
@@ -87,7 +88,8 @@ def windows_figure(windows: Windows, statistics: WindowStatistics, title: str) -
         )
     axes.set_xlim(left=0)
     figure.suptitle(
-        f"{title}: {statistics.idle_share:.1%} of {statistics.nodes:,} nodes idle, {statistics.windows:,} windows"
+        f"{in_figure(title)}: {statistics.idle_share:.1%} of {statistics.nodes:,} nodes idle, "
+        f"{statistics.windows:,} windows"
     )
     return figure
 

@@ -48,7 +48,7 @@ class JobSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    name: str = Field(min_length=1, max_length=80, pattern=r"^[\w.+-]+$", description="What you call it.")
+    name: str = Field(min_length=1, max_length=80, pattern=r"^\w[\w.+-]*$", description="What you call it.")
     command: list[str] = Field(
         min_length=1, description="The training script and its arguments; a script that ends in .py runs under Python."
     )

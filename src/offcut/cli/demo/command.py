@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.live import Live
-from rich.table import Table
 
 from offcut.cli.demo.check import JobCheck
-from offcut.cli.shared import JsonOption, console, print_json
+from offcut.cli.output import Sheet, console, line, print_json, print_table, text
+from offcut.cli.shared import JsonOption
 from offcut.service.paths import StatePaths
 
 #: An allocation lasts seconds where time is compressed.
@@ -90,7 +90,7 @@ def _watch(running: Any, names: list[str], duration_s: float, *, live: bool) -> 
             elif live and elapsed_s - said_s >= 5.0:
                 said_s = elapsed_s
                 sizes = ", ".join(f"{job['id']} {job['size']} nodes, step {job['steps']}" for job in status["jobs"])
-                console.print(f"{elapsed_s:3.0f} s: {sizes}", highlight=False)
+                line(f"{elapsed_s:3.0f} s: {sizes}")
             time.sleep(max(0.0, min(_LOOK_S, duration_s - elapsed_s)))
 
 
@@ -155,9 +155,9 @@ def _report(paths: StatePaths, document: dict[str, Any], target: Path) -> Path:
 
 
 def _summarise(document: dict[str, Any], checks: list[JobCheck]) -> None:
-    table = Table(title="What was trained on nodes that came and went, against an undisturbed run")
-    for heading in ("job", "state", "stable steps", "lost", "redone", "loss", "undisturbed", "difference"):
-        table.add_column(heading, justify="left" if heading in ("job", "state") else "right")
+    figures = ("stable steps", "lost", "redone", "loss", "undisturbed", "difference")
+    title = "What was trained on nodes that came and went, against an undisturbed run"
+    table = Sheet("job", "state", *figures, right=figures, title=title)
     for item in checks:
         table.add_row(
             *(item.id, item.state, f"{item.steps:,}", str(item.lost), str(item.redone)),
@@ -165,22 +165,21 @@ def _summarise(document: dict[str, Any], checks: list[JobCheck]) -> None:
             "" if item.reference_loss is None else f"{item.reference_loss:.6f}",
             "" if item.difference is None else f"{item.difference:.1e}",
         )
-    console.print(table)
+    print_table(table)
     resizes, hand_backs, node_s = document["resizes"], document["hand_backs"], document["node_seconds"]
     if resizes["count"]:
-        console.print(
+        line(
             f"{resizes['count']} resizes: median {resizes['p50_ms']:.0f} ms, 95 % within {resizes['p95_ms']:.0f} ms, "
             "from the controller's word to the first step in the new membership."
         )
     if hand_backs["count"]:
-        console.print(
+        line(
             f"{hand_backs['count']} nodes wanted back while held, {hand_backs['late']} late; "
             f"the slowest was back after {hand_backs['longest_s']:.2f} s."
         )
     used = node_s["used"] / node_s["offered"] if node_s["offered"] else 0.0
-    console.print(f"{node_s['used']:.0f} of {node_s['offered']:.0f} idle node-seconds trained ({100 * used:.0f} %).")
+    line(f"{node_s['used']:.0f} of {node_s['offered']:.0f} idle node-seconds trained ({100 * used:.0f} %).")
     for promise, held in document["promises"].items():
-        console.print(
-            f"  [{'green' if held else 'bold red'}]{'held' if held else 'BROKEN'}[/] {promise.replace('_', ' ')}"
-        )
-    console.print(f"The report, with who had which node when: {document['report']}", soft_wrap=True)
+        verdict = text("held", "green") if held else text("BROKEN", "bold red")
+        line(verdict, f" {promise.replace('_', ' ')}", indent="  ")
+    line(f"The report, with who had which node when: {document['report']}")

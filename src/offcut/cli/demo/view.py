@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from offcut.cli.output import text
 from offcut.cli.tables import COLOURS, job_table
 
 #: Of a node's panel, in characters.
@@ -46,8 +47,9 @@ def _node(name: str, node: dict[str, Any] | None, owners: dict[str, str]) -> Pan
 
 
 def _panel(name: str, owner: str, does: str, style: str) -> Panel:
-    text = Text(f"{owner[: _WIDTH - 4]}\n{does}", style=style, no_wrap=True)
-    return Panel(text, title=name, width=_WIDTH, border_style=style)
+    shown = text(f"{owner[: _WIDTH - 4]}\n{does}", style)
+    shown.no_wrap = True
+    return Panel(shown, title=text(name), width=_WIDTH, border_style=style)
 
 
 def _resizes(status: dict[str, Any]) -> Text:
@@ -55,7 +57,7 @@ def _resizes(status: dict[str, Any]) -> Text:
     if not resizes["count"]:
         return Text("no resize yet", style="dim")
     last = ", ".join(f"{r['job']} → {r['size']} in {r['took_ms']:.0f} ms" for r in reversed(resizes["recent"][-4:]))
-    return Text(
+    return text(
         f"{resizes['count']} resizes, median {resizes['p50_ms']:.0f} ms, 95 % within {resizes['p95_ms']:.0f} ms; "
         f"last: {last}"
     )

@@ -1,0 +1,152 @@
+"""`offcut logs`: what a job's workers printed, byte for byte."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from offcut.cli.output import line, print_json
+from offcut.cli.shared import JobArgument, JsonOption, StateOption, client, job_path
+from offcut.errors import InputError
+from offcut.wire.client import Client
+
+#: Of the end of a log at most so much is read, however long its lines are; so much at a time.
+_MOST_BYTES = 8 << 20
+_BLOCK_BYTES = 64 << 10
+#: While following: how often to look for new output, and how often to ask whether the job has ended.
+_LOOK_S = 0.2
+_ASK_S = 1.0
+_ENDED = ("finished", "failed", "cancelled")
+
+
+def logs(
+    job: JobArgument,
+    worker: Annotated[str | None, typer.Option(help="Only the worker whose name starts so (n03).")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The last lines of each.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a job's workers printed, newest worker last: the very bytes, escape sequences too.
+
+    Examples: `offcut logs digits -n 20`, `offcut logs digits -f`
+    """
+    if json and follow:
+        raise InputError("logs: --json is one document, and --follow has no end.", next_step="Give one of them.")
+    with client(state) as controller:
+        directory = Path(controller.get(job_path(job, "directory"))["directory"]) / "logs"
+        if json:
+            tails = [(path, tail(path, lines)) for path in _logs(directory, worker)]
+            print_json([{"worker": path.stem, "lines": _split(data)} for path, data in tails])
+            return
+        out = _Out()
+        read = _show_ends(directory, worker, lines, out)
+        if follow:
+            _follow(controller, job, directory, worker, read, out)
+        elif not read:
+            line("No worker has printed anything yet.")
+
+
+def _split(data: bytes) -> list[str]:
+    return data.removesuffix(b"\n").decode(errors="replace").split("\n") if data else []
+
+
+class _Out:
+    """Standard output in bytes, with a heading wherever another log begins."""
+
+    def __init__(self) -> None:
+        sys.stdout.flush()
+        self._out: BinaryIO = sys.stdout.buffer
+        self._log: Path | None = None
+        self._at_line_start = True
+
+    def write(self, log: Path, data: bytes) -> None:
+        if not data:
+            return
+        if log != self._log:
+            heading = f"==> {log.stem} <==\n".encode()
+            self._out.write(heading if self._at_line_start else b"\n" + heading)
+            self._log = log
+        self._out.write(data)
+        self._out.flush()
+        self._at_line_start = data.endswith(b"\n")
+
+
+def _logs(directory: Path, worker: str | None) -> list[Path]:
+    """The workers' logs, the one that was written to last at the end."""
+    found = []
+    for path in directory.glob("*.log"):
+        if worker is None or path.name.startswith(worker):
+            try:
+                found.append((path.stat().st_mtime, path))
+            except FileNotFoundError:
+                continue  # removed since
+    return [path for _, path in sorted(found)]
+
+
+def tail(path: Path, lines: int) -> bytes:
+    """The last lines of a file, read from its end."""
+    with path.open("rb") as file:
+        end = file.seek(0, 2)
+        return _tail(file, end, lines)
+
+
+def _tail(file: BinaryIO, end: int, lines: int) -> bytes:
+    blocks: list[bytes] = []
+    start, found = end, 0
+    while start > 0 and end - start < _MOST_BYTES and found <= lines:
+        size = min(_BLOCK_BYTES, start)
+        start -= size
+        file.seek(start)
+        blocks.append(file.read(size))
+        found += blocks[-1].count(b"\n")
+    # A line end that is the last byte ends the last line, it begins no other.
+    data = b"".join(reversed(blocks))
+    at = len(data) - data.endswith(b"\n")
+    for _ in range(lines):
+        if (at := data.rfind(b"\n", 0, at)) < 0:
+            return data
+    return data[at + 1 :]
+
+
+def _show_ends(directory: Path, worker: str | None, lines: int, out: _Out) -> dict[Path, int]:
+    """Print the end of each log; how far each has been read."""
+    read: dict[Path, int] = {}
+    for path in _logs(directory, worker):
+        with path.open("rb") as file:
+            read[path] = file.seek(0, 2)
+            out.write(path, _tail(file, read[path], lines))
+    return read
+
+
+def _follow(
+    controller: Client, job: str, directory: Path, worker: str | None, read: dict[Path, int], out: _Out
+) -> None:
+    asked_s, ended = 0.0, False
+    try:
+        while True:
+            if time.monotonic() - asked_s >= _ASK_S:
+                asked_s, ended = time.monotonic(), controller.get(job_path(job))["state"] in _ENDED
+            for path in _logs(directory, worker):
+                for data in _new(path, read):
+                    out.write(path, data)
+            if ended:
+                return
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        return
+
+
+def _new(path: Path, read: dict[Path, int]) -> Iterator[bytes]:
+    """What was written since, a block at a time; from the start where the file is shorter than it was."""
+    with path.open("rb") as file:
+        at = read.get(path, 0)
+        file.seek(at if at <= file.seek(0, 2) else 0)
+        while data := file.read(_BLOCK_BYTES):
+            yield data
+            read[path] = file.tell()

@@ -1,0 +1,27 @@
+"""`fake_api` beside this file is a module that the tests here share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offcut.cli import main
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def offcut(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., tuple]:
+    """`offcut(*ARGUMENTS)`: exit code, standard output and standard error of the command, run in this process."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["offcut", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, error = capfdbinary.readouterr()
+        return int(ended.value.code or 0), out.decode(), error.decode()
+
+    return run
