@@ -54,9 +54,7 @@ def test_what_follows_the_dashes_is_the_scripts(offcut, monkeypatch, tmp_path: P
     assert posted[0]["sizes"] == "1:2"
 
 
-@pytest.mark.parametrize(
-    "name", [".", "..", "--help", "-x", ".hidden", "+1", "a/b", "", "a b", "\x1b[31m", "x" * 81, "ü" * 80]
-)
+@pytest.mark.parametrize("name", [".", "..", "--help", "-x", ".hidden", "+1", "a/b", "", "a b", "\x1b[31m", "x" * 81])
 def test_names_that_no_job_may_have(offcut, tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text("")
     code, _, error = offcut("submit", tmp_path / "train.py", f"--name={name}")
