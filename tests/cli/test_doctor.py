@@ -26,13 +26,13 @@ def test_all_well(monkeypatch, capsys, tmp_path: Path) -> None:
     assert found["controller"]["found"] == "none answers here"
 
 
-def test_a_token_that_others_can_read_is_bad(monkeypatch, capsys, tmp_path: Path) -> None:
-    tokens.create(tmp_path / "token")
-    (tmp_path / "token").chmod(0o644)
+def test_a_key_that_others_can_read_is_bad(monkeypatch, capsys, tmp_path: Path) -> None:
+    tokens.create(tmp_path / "agents.key")
+    (tmp_path / "agents.key").chmod(0o644)
     code, found = doctor(monkeypatch, capsys, tmp_path)
     assert code == 1
-    assert found["token"]["verdict"] == "bad"
-    assert "chmod 600" in found["token"]["next_step"]
+    assert found["agents' key"]["verdict"] == "bad"
+    assert "chmod 600" in found["agents' key"]["next_step"]
 
 
 def test_a_path_too_long_for_sockets_is_bad(monkeypatch, capsys, tmp_path: Path) -> None:

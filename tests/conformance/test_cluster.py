@@ -22,6 +22,7 @@ from offcut.cluster.slurm.commands import Commands
 from offcut.cluster.slurm.site import make_site
 from offcut.model.events import ClaimRefused, NodesChanged
 from offcut.wire import tokens
+from offcut.wire.credentials import Credentials, Identity
 from slurmed import QUICK, private_slurm  # noqa: F401
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -63,10 +64,9 @@ class Watched:
 
 @asynccontextmanager
 async def local(directory: Path) -> AsyncIterator[Watched]:
-    token = directory / "token"
-    tokens.create(token)
+    credentials = Credentials.of(directory / "agents.key", directory / "agents")
     await ensure_running(directory / "cluster", LocalSite(schedule=Schedule.always_idle(NODES)))
-    cluster = LocalCluster(directory / "cluster", directory / "address.json", token)
+    cluster = LocalCluster(directory / "cluster", directory / "address.json", credentials)
     await cluster.connect()
     cluster.begin()
     try:
@@ -78,8 +78,8 @@ async def local(directory: Path) -> AsyncIterator[Watched]:
 @asynccontextmanager
 async def slurm(directory: Path, start_slurm: Callable) -> AsyncIterator[Watched]:
     private = start_slurm(nodes=len(NODES))
-    tokens.create(directory / "token")
-    files = directory / "cluster", directory, directory / "address.json", directory / "token"
+    credentials = Credentials.of(directory / "agents.key", directory / "agents")
+    files = directory / "cluster", directory, directory / "address.json", credentials
     cluster = SlurmCluster(make_site(QUICK, "test"), *files, Commands(20.0, private.env))
 
     async def want(nodes: list[str]) -> None:
@@ -188,6 +188,31 @@ def test_a_wanted_node_is_reported_once_and_lost_before_it_is_offered_again(clus
             assert watched.offered.count("n01") == 1
             await watched.cluster.claim(["n01"], None)
             await watched.until(lambda: watched.refused == ["n01"])
+
+    asyncio.run(scenario())
+    assert left_behind(directory) == []
+
+
+def test_every_hold_has_a_name_of_its_own_and_a_credential_while_it_lasts(cluster, directory: Path) -> None:
+    credentials = Credentials.of(directory / "agents.key", directory / "agents")
+
+    async def hold(watched: Watched, times: int) -> str:
+        await watched.until(lambda: watched.offered.count("n01") == times)
+        await watched.cluster.claim(["n01"], None)
+        await watched.until(lambda: watched.cluster.pilot("n01") is not None)
+        pilot = watched.cluster.pilot("n01")
+        assert pilot is not None
+        await watched.until(credentials.file(pilot).exists)
+        assert credentials.check(tokens.read(credentials.file(pilot))) == Identity("n01", pilot)
+        await watched.cluster.release(["n01"])
+        await watched.until(lambda: watched.lost.count("n01") == times)
+        assert watched.cluster.pilot("n01") is None
+        assert not credentials.file(pilot).exists()
+        return pilot
+
+    async def scenario() -> None:
+        async with cluster() as watched:
+            assert await hold(watched, 1) != await hold(watched, 2)
 
     asyncio.run(scenario())
     assert left_behind(directory) == []

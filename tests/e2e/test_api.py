@@ -16,6 +16,7 @@ from websockets.sync.client import connect
 
 from offcut.errors import InputError
 from offcut.wire import messages
+from offcut.wire.credentials import Credentials, Identity
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -42,7 +43,8 @@ def refusal(address: str, token: str, hello: str) -> messages.Refused:
 def test_tokens_and_versions(up: Callable) -> None:
     running = up(1)
     address = json.loads(running.paths.address.read_text())["agents"]
-    token = running.paths.token.read_text().strip()
+    credentials = Credentials.of(running.paths.agent_key, running.paths.credentials)
+    token = credentials.of_identity(Identity("n01", "p"))
     hello = messages.Hello(node="n01", pilot="p").model_dump_json()
 
     for headers in ({}, {"Authorization": "Bearer guessed"}, {"Authorization": token}):
@@ -53,13 +55,14 @@ def test_tokens_and_versions(up: Callable) -> None:
     assert old.fatal
     assert "message version 0" in old.reason
     assert refusal(address, token, '{"kind":"nonsense"}').fatal
+    assert "is over" in refusal(address, token, hello).reason
 
     # Commands are not served there, whatever is shown.
     http = address.replace("ws://", "http://").replace("/v1/agents", "")
     for path in ("/v1/status", "/v1/jobs", "/docs", "/openapi.json", "/v1/agents"):
         for headers in ({}, {"Authorization": f"Bearer {token}"}):
             assert httpx.get(http + path, headers=headers).status_code in (401, 426)
-    assert running.paths.token.stat().st_mode & 0o077 == 0
+    assert running.paths.agent_key.stat().st_mode & 0o077 == 0
     assert running.paths.socket.stat().st_mode & 0o077 == 0
 
 

@@ -17,7 +17,7 @@ from offcut.cluster.slurm.private import PrivateSlurm
 from offcut.cluster.slurm.site import make_site
 from offcut.errors import InputError
 from offcut.model.events import ClaimRefused, NodesChanged
-from offcut.wire import tokens
+from offcut.wire.credentials import Credentials
 from slurmed import MARKS, QUICK
 
 pytestmark = MARKS
@@ -68,8 +68,8 @@ class Watched:
 
 @asynccontextmanager
 async def connected(slurm: PrivateSlurm, directory: Path, **fields: object) -> AsyncIterator[Watched]:
-    tokens.create(directory / "token")
-    files = directory / "cluster", directory, directory / "address.json", directory / "token"
+    credentials = Credentials.of(directory / "agents.key", directory / "agents")
+    files = directory / "cluster", directory, directory / "address.json", credentials
     cluster = SlurmCluster(make_site({**QUICK, **fields}, "test"), *files, Commands(5.0, slurm.env))
     await cluster.connect()
     try:

@@ -13,7 +13,7 @@ from offcut.cluster.slurm.adapter import SlurmCluster
 from offcut.cluster.slurm.commands import Commands
 from offcut.model.events import NodesChanged
 from offcut.service.config import read_slurm_site
-from offcut.wire import tokens
+from offcut.wire.credentials import Credentials
 from slurmed import MARKS
 
 pytestmark = MARKS
@@ -28,8 +28,8 @@ def test_a_pilot_runs(private_slurm: Callable, state_dir: Path, file: Path) -> N
     grace_s = 120 if "grace" in file.stem else 0
     gpus = int(site.gres.partition(":")[2] or 0)
     slurm = private_slurm(nodes=1, cpus=4, grace_s=grace_s, gpus=gpus)
-    tokens.create(state_dir / "token")
-    files = state_dir / "cluster", state_dir, state_dir / "address.json", state_dir / "token"
+    credentials = Credentials.of(state_dir / "agents.key", state_dir / "agents")
+    files = state_dir / "cluster", state_dir, state_dir / "address.json", credentials
 
     async def scenario() -> None:
         cluster = SlurmCluster(site, *files, Commands(20.0, slurm.env))

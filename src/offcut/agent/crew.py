@@ -296,7 +296,7 @@ class Crew:
         steps = here[1] - rank.pace_from[1]
         if steps < _PACE_STEPS or time.monotonic() - self._paced_s < _PACE_S:
             return
-        rank.own_step_s = (here[2] - rank.pace_from[2]) / steps
+        rank.own_step_s = max(0.0, here[2] - rank.pace_from[2]) / steps
         rank.pace_from = here
         if all(other.own_step_s is not None for other in self.ranks):
             self._paced_s = time.monotonic()

@@ -53,7 +53,7 @@ def doctor(
         _cores,
         _loopback,
         lambda: _directory(paths.root),
-        lambda: _token(paths.token),
+        lambda: _key(paths.agent_key),
         lambda: _controller(paths.socket),
     ]
     findings = _slurm() if cluster == "slurm" else [check() for check in checks]
@@ -130,16 +130,16 @@ def _directory(root: Path) -> Finding:
     )
 
 
-def _token(path: Path) -> Finding:
+def _key(path: Path) -> Finding:
     from offcut.wire import tokens
 
     if not path.exists():
-        return Finding("token", "good", "none yet; the controller makes one")
+        return Finding("agents' key", "good", "none yet; the controller makes one")
     try:
         tokens.read(path)
     except OffcutError as error:
-        return Finding("token", "bad", error.what, error.next_step)
-    return Finding("token", "good", "readable by its owner only")
+        return Finding("agents' key", "bad", error.what, error.next_step)
+    return Finding("agents' key", "good", "readable by its owner only")
 
 
 def _controller(control_socket: Path) -> Finding:

@@ -40,6 +40,11 @@ class Cluster(Protocol):
         """The nodes that we hold now, as the batch system sees it."""
         ...
 
+    def pilot(self, node: str) -> str | None:
+        """Names our present hold on the node, among all that there ever were; None where we hold it not (yet). The
+        node's agent has a credential for this one."""
+        ...
+
     def describe(self) -> dict[str, Any]:
         """What `offcut status` shows of it: `kind`, and whatever else helps to see what it does and why it does not."""
         ...

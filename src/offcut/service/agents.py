@@ -43,17 +43,18 @@ class AgentConnection:
 
 
 class Agents:
-    """All connected agents by node; `gone` is called with a node whose agent does not come back."""
+    """All connected agents by node; `gone` is called with the node and pilot of an agent that does not come back."""
 
-    def __init__(self, gone: Callable[[str], None]) -> None:
+    def __init__(self, gone: Callable[[str, str], None]) -> None:
         self._gone = gone
         self._connected: dict[str, AgentConnection] = {}
-        self._missing: dict[str, asyncio.TimerHandle] = {}
+        #: By node: the pilot whose agent is awaited, until its timer fires.
+        self._missing: dict[str, tuple[str, asyncio.TimerHandle]] = {}
 
     def connected(self, connection: AgentConnection) -> None:
         missing = self._missing.pop(connection.node, None)
         if missing is not None:
-            missing.cancel()
+            missing[1].cancel()
         before, self._connected[connection.node] = self._connected.get(connection.node), connection
         if before is not None:
             before.close()
@@ -63,20 +64,24 @@ class Agents:
         return self._connected.get(connection.node) is connection
 
     def disconnected(self, connection: AgentConnection) -> None:
-        if self._connected.get(connection.node) is not connection:
+        if not self.is_current(connection):
             return
         del self._connected[connection.node]
-        self.expect(connection.node, RECONNECT_S)
+        self.expect(connection.node, connection.pilot, RECONNECT_S)
 
-    def expect(self, node: str, within_s: float) -> None:
-        """The node counts as lost unless its agent dials in within `within_s`."""
-        loop = asyncio.get_running_loop()
-        if node not in self._connected and node not in self._missing:
-            self._missing[node] = loop.call_later(within_s, self._give_up, node)
+    def expect(self, node: str, pilot: str, within_s: float) -> None:
+        """The hold counts as lost unless its agent dials in within `within_s`."""
+        before = self._missing.get(node)
+        if node in self._connected or (before is not None and before[0] == pilot):
+            return
+        if before is not None:
+            before[1].cancel()
+        timer = asyncio.get_running_loop().call_later(within_s, self._give_up, node, pilot)
+        self._missing[node] = pilot, timer
 
-    def _give_up(self, node: str) -> None:
+    def _give_up(self, node: str, pilot: str) -> None:
         self._missing.pop(node, None)
-        self._gone(node)
+        self._gone(node, pilot)
 
     def send(self, node: str, message: messages.Message) -> None:
         """To the node's agent; dropped if there is none, for its end is an event of its own."""
@@ -97,5 +102,5 @@ class Agents:
                 if loop.time() - connection.heard_s > SILENCE_S:
                     _log.info("agent_silent", node=connection.node)
                     del self._connected[connection.node]
-                    self._gone(connection.node)
+                    self._gone(connection.node, connection.pilot)
                     connection.close()

@@ -19,6 +19,7 @@ from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.service.agents import AgentConnection, Agents
+from offcut.service.crews import Crews
 from offcut.service.meters import Meters
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
@@ -57,6 +58,7 @@ class Controller:
         self.tasks = Tasks()
         self.solver = Solver(self._solved, policy)
         self.agents = Agents(self._agent_gone)
+        self._crews = Crews(state)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
         #: Epochs that wait for a rendezvous store.
         self._unsent: dict[str, effects.SetEpoch] = {}
@@ -104,7 +106,7 @@ class Controller:
         if idle:
             self.handle(events.NodesChanged(time_s=now_s, lost=idle))
         for name in sorted(known & held):
-            self.agents.expect(name, 10.0)
+            self.agents.expect(name, self.cluster.pilot(name) or "", 10.0)
         for key, at_s in list(self.state.timers.items()):
             self._arm(key, at_s)
         if self.state.asked is not None:
@@ -214,8 +216,10 @@ class Controller:
         else:
             self.handle(events.Solved(time_s=now_s, version=version, allocation=answer, late=late))
 
-    def _agent_gone(self, node: str) -> None:
+    def _agent_gone(self, node: str, pilot: str) -> None:
         """Its training is over as far as we can tell; if the node is still ours, hand it back."""
+        if self.cluster.pilot(node) not in (pilot, None):
+            return  # that hold is over, and the node is held anew
         if node in self.state.nodes and self.state.nodes[node].phase != "idle":
             _log.info("agent_gone", node=node)
             self.handle(events.NodesChanged(time_s=time.time(), lost=(node,)))
@@ -269,6 +273,7 @@ class Controller:
     def _start_workers(self, effect: effects.StartWorkers) -> None:
         launch = self._launch(self.state.jobs[effect.job])
         for member in effect.members:
+            self._crews.start(effect.job, member)
             self.agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
 
     def _launch(self, job_state: JobState) -> messages.Launch:
@@ -355,6 +360,7 @@ class Controller:
 
     def agent_connected(self, connection: AgentConnection, hello: messages.Hello) -> None:
         self.agents.connected(connection)
+        self._crews.greet(hello)
         now_s = time.time()
         node = self.state.nodes.get(hello.node)
         if node is not None and node.phase == "claimed" and not hello.workers:
@@ -386,6 +392,10 @@ class Controller:
             self.agents.send(other, message)
 
     def agent_said(self, node: str, message: messages.FromAgent) -> None:
+        """A report; what its agent cannot know is ignored."""
+        if not self._crews.believed(node, message):
+            _log.debug("report_ignored", node=node, kind=message.kind)
+            return
         now_s = time.time()
         match message:
             case messages.Ready():
@@ -394,6 +404,7 @@ class Controller:
                 self.handle(events.WorkersReady(time_s=now_s, job=message.job, members=(member,)))
             case messages.Exited():
                 self._addresses.pop(Member(node, message.incarnation), None)
+                self._crews.end(message.job, Member(node, message.incarnation))
                 self.handle(
                     events.WorkerExited(
                         time_s=now_s,

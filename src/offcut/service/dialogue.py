@@ -10,13 +10,21 @@ from offcut.service.agent_socket import AgentSocket
 from offcut.service.agents import AgentConnection
 from offcut.service.controller import Controller
 from offcut.wire import messages
+from offcut.wire.credentials import Identity
 
 
 class AgentDialogue:
-    """`greeted` is called once the agent has said hello."""
+    """`identity` is whom the agent's credential speaks for: its hello must say the same. `greeted` is called then."""
 
-    def __init__(self, controller: Controller, socket: AgentSocket, greeted: Callable[[AgentSocket], None]) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        identity: Identity,
+        socket: AgentSocket,
+        greeted: Callable[[AgentSocket], None],
+    ) -> None:
         self._controller = controller
+        self._identity = identity
         self._socket = socket
         self._greeted = greeted
         self._connection: AgentConnection | None = None
@@ -36,6 +44,10 @@ class AgentDialogue:
         if not isinstance(hello, messages.Hello):
             raise ProtocolError(f"An agent began with '{hello.kind}' instead of 'hello'.")
         messages.check_version(hello.version)
+        if (hello.node, hello.pilot) != (self._identity.node, self._identity.pilot):
+            raise ProtocolError("The agent's credential is for another node or another hold on it.")
+        if self._controller.cluster.pilot(hello.node) != hello.pilot:
+            raise ProtocolError(f"The hold of this agent on {hello.node} is over.")
         self._connection = AgentConnection(hello.node, hello.pilot, self._socket)
         self._greeted(self._socket)
         self._controller.agent_connected(self._connection, hello)

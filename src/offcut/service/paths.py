@@ -33,8 +33,14 @@ class StatePaths:
         return self.root / "journal.sqlite"
 
     @property
-    def token(self) -> Path:
-        return self.root / "token"
+    def agent_key(self) -> Path:
+        """The secret under which agents' credentials are made."""
+        return self.root / "agents.key"
+
+    @property
+    def credentials(self) -> Path:
+        """Where agents read their credentials."""
+        return self.root / "agents"
 
     @property
     def certificates(self) -> Path:

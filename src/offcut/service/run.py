@@ -31,8 +31,9 @@ from offcut.service.limits import network_limits, raise_descriptor_limit
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
-from offcut.wire import local, tokens
+from offcut.wire import local
 from offcut.wire.certificate import Certificate
+from offcut.wire.credentials import Credentials
 
 _log = structlog.get_logger()
 
@@ -77,18 +78,18 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     agents = endpoint(config.listen, paths.certificates)
     tcp = agents.bind()
     lock = paths.take_lock()
-    token = tokens.create(paths.token)
+    credentials = Credentials.of(paths.agent_key, paths.credentials)
     endings.listen()
 
     journal = Journal(paths.journal)
     state = journal.load(config.settings)
     for remark in journal.remarks:
         _log.warning("journal", remark=remark)
-    cluster = await clusters.connect(config.site, paths)
+    cluster = await clusters.connect(config.site, paths, credentials)
     controller = Controller(state, journal, cluster, paths, config.policy, host=agents.host)
 
     owner = _OwnerServer.of(api.build(controller, journal, cluster, paths))
-    network = _network(controller, tcp, token, agents.certificate)
+    network = _network(controller, tcp, credentials, agents.certificate)
     controller.tasks.need("owner's API", partial(owner.serve, sockets=[local.listen(paths.socket)]))
     network.start()
     controller.tasks.need("cluster", controller.run)
@@ -150,18 +151,19 @@ async def _wind_down(controller: Controller) -> None:
     controller.handle(events.ClaimingResumed(time_s=time.time()))
 
 
-def _network(controller: Controller, listener: socket.socket, token: str, cert: Certificate | None) -> AgentServer:
+def _network(
+    controller: Controller, listener: socket.socket, credentials: Credentials, certificate: Certificate | None
+) -> AgentServer:
     """What agents dial; with a certificate, behind TLS. It knows no command."""
     # Raised after the cluster's own processes were started: workers should find the limit that their user set.
     limits = network_limits(raise_descriptor_limit())
 
     def admit(agent: AgentSocket, authorization: str) -> AgentDialogue | None:
         scheme, _, given = authorization.partition(" ")
-        if scheme != "Bearer" or not tokens.matches(given, token):
-            return None
-        return AgentDialogue(controller, agent, server.greeted)
+        identity = credentials.check(given) if scheme == "Bearer" else None
+        return None if identity is None else AgentDialogue(controller, identity, agent, server.greeted)
 
-    server = AgentServer(listener, limits, admit, cert.server_context() if cert else None)
+    server = AgentServer(listener, limits, admit, certificate.server_context() if certificate else None)
     return server
 
 

@@ -5,14 +5,39 @@ An agent opens the connection and says `Hello` first. Both sides refuse a versio
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from offcut.errors import ProtocolError
 
 #: Raised with every change that an older peer could misread.
 VERSION = 2
+
+
+#: Of a text for people. A longer one is cut: what it is about must not be lost because of it.
+_LONGEST_TEXT = 8000
+
+
+def _shown(text: Any) -> Any:
+    """The text as it can be sent: not too long, and Unicode."""
+    if not isinstance(text, str):
+        return text
+    cut = text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+    return cut.encode(errors="replace").decode()
+
+
+def _finite_or_none(number: Any) -> Any:
+    return None if isinstance(number, float) and not math.isfinite(number) else number
+
+
+#: A node, job, pilot or address.
+Name = Annotated[str, Field(max_length=256)]
+Text = Annotated[str, BeforeValidator(_shown)]
+#: Beyond 2^53 a number is not the same in every program that reads it.
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
 class Message(BaseModel):
@@ -22,102 +47,102 @@ class Message(BaseModel):
 class WorkerReport(Message):
     """One job's workers on the agent's node."""
 
-    job: str
-    incarnation: int
+    job: Name
+    incarnation: Count
     ready: bool
     #: See `Ready`.
-    address: str = ""
+    address: Name = ""
 
 
 class Hello(Message):
     kind: Literal["hello"] = "hello"
-    version: int = VERSION
-    node: str
+    version: Annotated[int, Field(ge=0, le=2**31)] = VERSION
+    node: Annotated[Name, Field(min_length=1)]
     #: Tells this agent from others that held the node before or after it.
-    pilot: str
-    workers: tuple[WorkerReport, ...] = ()
+    pilot: Name
+    workers: Annotated[tuple[WorkerReport, ...], Field(max_length=1000)] = ()
 
 
 class Ready(Message):
     """All ranks of the incarnation have booted and wait for an epoch."""
 
     kind: Literal["ready"] = "ready"
-    job: str
-    incarnation: int
+    job: Name
+    incarnation: Count
     #: In mode `restart`: where the other ranks find this node's first rank, should it be the first of all.
-    address: str = ""
+    address: Name = ""
 
 
 class Exited(Message):
     """The incarnation's workers are gone."""
 
     kind: Literal["exited"] = "exited"
-    job: str
-    incarnation: int
+    job: Name
+    incarnation: Count
     outcome: Literal["left", "finished", "failed", "lost"]
-    detail: str = ""
-    epoch: int = 0
-    stable_step: int = 0
+    detail: Text = ""
+    epoch: Count = 0
+    stable_step: Count = 0
 
 
 class Formed(Message):
     """The first rank's first step in a new epoch is done; in mode `restart`, its script has been launched (step 0)."""
 
     kind: Literal["formed"] = "formed"
-    job: str
-    epoch: int
-    step: int
+    job: Name
+    epoch: Count
+    step: Count
     #: What the script trains; see `offcut.torch`.
-    fingerprint: str = ""
+    fingerprint: Name = ""
 
 
 class Trained(Message):
     """The first rank has passed the last step; the script runs to its end."""
 
     kind: Literal["trained"] = "trained"
-    job: str
-    epoch: int
-    step: int
+    job: Name
+    epoch: Count
+    step: Count
 
 
 class Broken(Message):
     kind: Literal["broken"] = "broken"
-    job: str
-    incarnation: int
-    epoch: int
-    detail: str = ""
+    job: Name
+    incarnation: Count
+    epoch: Count
+    detail: Text = ""
 
 
 class Progress(Message):
     """Stable steps and samples so far, from the first rank. `redone` counts steps done again after a total loss."""
 
     kind: Literal["progress"] = "progress"
-    job: str
-    epoch: int
-    step: int
-    samples: int
-    loss: float | None = None
-    redone: int = 0
+    job: Name
+    epoch: Count
+    step: Count
+    samples: Count
+    loss: Annotated[float | None, BeforeValidator(_finite_or_none)] = None
+    redone: Count = 0
     #: The first rank's clock at the end of that step.
-    clock_s: float | None = None
+    clock_s: Seconds | None = None
 
 
 class Pace(Message):
     """How long the slowest rank of a node worked on a step of late, s, waiting for others left out."""
 
     kind: Literal["pace"] = "pace"
-    job: str
-    incarnation: int
-    epoch: int
-    own_step_s: float
+    job: Name
+    incarnation: Count
+    epoch: Count
+    own_step_s: Seconds
 
 
 class Note(Message):
     """Something the user of the job should know (a checkpoint that could not be written, say)."""
 
     kind: Literal["note"] = "note"
-    job: str
-    text: str
+    job: Name
+    text: Text
 
 
 class Heartbeat(Message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 from offcut.cluster.base import ClusterEvent
 from offcut.errors import ClusterError, InputError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
+from offcut.wire.credentials import Credentials
 from offcut.wire.local import answers, encode
 
 #: The daemon takes its nodes down, each within its grace, when it is told to stop.
@@ -20,14 +22,16 @@ _CLOSE_PATIENCE_S = 15.0
 
 
 class LocalCluster:
-    """Virtual nodes; `address_file` and `token_file` tell their agents how to reach the controller."""
+    """Virtual nodes; `address_file` and `credentials` tell their agents how to reach the controller."""
 
-    def __init__(self, directory: Path, address_file: Path, token_file: Path) -> None:
+    def __init__(self, directory: Path, address_file: Path, credentials: Credentials) -> None:
         self._directory = directory
-        self._controller = {"address_file": str(address_file), "token_file": str(token_file)}
+        self._address_file = address_file
+        self._credentials = credentials
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._held: frozenset[str] = frozenset()
+        #: By node.
+        self._pilots: dict[str, str] = {}
         self._closing = False
 
     async def connect(self) -> None:
@@ -38,7 +42,8 @@ class LocalCluster:
             raise ClusterError(f"The local cluster in {self._directory} does not answer: {error.strerror}.") from None
         self._send(kind="watch")
         first = json.loads(await self._reader.readline())
-        self._held = frozenset(first["nodes"])
+        self._pilots = dict(first["pilots"])
+        self._credentials.keep_only(self._pilots.values())
 
     def begin(self) -> None:
         """Start the clock of the schedule; again does nothing."""
@@ -49,6 +54,8 @@ class LocalCluster:
         while line := await _line_or_end(self._reader):
             message = json.loads(line)
             if message["kind"] == "nodes":
+                for node, pilot in (*message.get("refused", {}).items(), *message.get("lost", {}).items()):
+                    self._forget(node, pilot)
                 for event in _events(message):
                     yield event
         if not self._closing:
@@ -58,13 +65,24 @@ class LocalCluster:
             )
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
-        self._send(kind="claim", nodes=list(nodes), controller=self._controller)
+        claims = {}
+        for node in nodes:
+            pilot = f"{node}-{secrets.token_hex(4)}"
+            # Where we hold the node already, the claim is refused, and that hold stays.
+            self._pilots.setdefault(node, pilot)
+            self._credentials.issue(node, pilot)
+            claims[node] = pilot
+        files = {"address_file": str(self._address_file), "credentials": str(self._credentials.directory)}
+        self._send(kind="claim", claims=claims, controller=files)
 
     async def release(self, nodes: Sequence[str]) -> None:
         self._send(kind="release", nodes=list(nodes))
 
     async def claimed(self) -> frozenset[str]:
-        return self._held
+        return frozenset(self._pilots)
+
+    def pilot(self, node: str) -> str | None:
+        return self._pilots.get(node)
 
     async def want(self, nodes: Sequence[str]) -> None:
         """Play the queue: want these nodes back. InputError for a node that does not exist."""
@@ -96,6 +114,11 @@ class LocalCluster:
                     next_step="End its processes by hand: they name that directory.",
                 )
             await asyncio.sleep(0.02)
+
+    def _forget(self, node: str, pilot: str) -> None:
+        self._credentials.withdraw(pilot)
+        if self._pilots.get(node) == pilot:
+            del self._pilots[node]
 
     def _send(self, **command: Any) -> None:
         if self._writer is None or self._writer.is_closing():

@@ -41,7 +41,9 @@ class _Node:
         self.phase = "busy"
         self.agent: Forked | None = None
         #: Number of the hold on the node, so that a late kill hits no later one.
-        self.pilot = 0
+        self.number = 0
+        #: What the controller calls the hold.
+        self.pilot = ""
         #: Handed back before its agent was there.
         self.released = False
         self.wanted_s: float | None = None
@@ -168,38 +170,40 @@ class Daemon:
         node.wanted_s = time.time()
         if node.agent is not None:
             node.agent.signal(signal.SIGTERM)
-        self._spawn(self._take(node, node.pilot))
+        self._spawn(self._take(node, node.number))
         return True
 
-    async def _take(self, node: _Node, pilot: int) -> None:
+    async def _take(self, node: _Node, number: int) -> None:
         """The queue waits no longer than this."""
         await asyncio.sleep(self._grace_s)
-        if node.pilot == pilot and node.agent is not None:
+        if node.number == number and node.agent is not None:
             node.agent.kill()
 
     # -- our side ---------------------------------------------------------------------------------------------------
 
-    def _claim(self, names: Sequence[str], controller: dict[str, str]) -> None:
-        refused = []
-        for name in names:
+    def _claim(self, claims: dict[str, str], controller: dict[str, str]) -> None:
+        refused = {}
+        for name, pilot in claims.items():
             node = self._nodes.get(name)
             if node is None or node.phase != "idle":
-                refused.append(name)
+                refused[name] = pilot
                 continue
             node.phase = "held"
             node.released = False
             self._pilots += 1
-            node.pilot = self._pilots
-            self._spawn(self._pilot(node, self._pilots, controller))
+            node.number = self._pilots
+            node.pilot = pilot
+            self._spawn(self._pilot(node, controller))
         if refused:
             self._tell(refused=refused)
 
-    async def _pilot(self, node: _Node, number: int, controller: dict[str, str]) -> None:
+    async def _pilot(self, node: _Node, controller: dict[str, str]) -> None:
         """Hold the node with an agent until that ends."""
         held_s = time.time()
         arguments = [
-            *("--node", node.name, "--pilot", f"{node.name}-{number}"),
-            *("--address-file", controller["address_file"], "--token-file", controller["token_file"]),
+            *("--node", node.name, "--pilot", node.pilot),
+            *("--address-file", controller["address_file"]),
+            *("--token-file", str(Path(controller["credentials"]) / f"{node.pilot}.token")),
             *("--socket", str(self._directory / f"{node.name}.sock")),
             *("--template", str(self._directory / "workers.sock")),
             *self._agent_arguments,
@@ -234,7 +238,7 @@ class Daemon:
         node.wanted_s = None
         if idle_again:
             node.idle_since_s = node.idle_since_s or now_s
-        self._tell(lost=[node.name], idle=[node.name] if idle_again else [])
+        self._tell(lost={node.name: node.pilot}, idle=[node.name] if idle_again else [])
 
     def _release(self, names: Sequence[str]) -> None:
         for name in names:
@@ -244,12 +248,12 @@ class Daemon:
             node.released = True
             if node.agent is not None:
                 node.agent.signal(signal.SIGTERM)
-                self._spawn(self._end(node, node.pilot))
+                self._spawn(self._end(node, node.number))
 
-    async def _end(self, node: _Node, pilot: int) -> None:
+    async def _end(self, node: _Node, number: int) -> None:
         """What was told to go and does not (it is frozen) is killed, as a batch system does with a cancelled job."""
         await asyncio.sleep(_KILL_WAIT_S)
-        if node.pilot == pilot and node.agent is not None:
+        if node.number == number and node.agent is not None:
             node.agent.kill()
 
     # -- connections ------------------------------------------------------------------------------------------------
@@ -279,8 +283,8 @@ class Daemon:
         unknown = [name for name in names if name not in self._nodes]
         match command["kind"]:
             case "watch":
-                held = [node.name for node in self._nodes.values() if node.phase in ("held", "taking")]
-                writer.write(local.encode({"kind": "held", "nodes": held}))
+                held = {node.name: node.pilot for node in self._nodes.values() if node.phase in ("held", "taking")}
+                writer.write(local.encode({"kind": "held", "pilots": held}))
                 self._watchers.append(writer)
                 idle = [node.name for node in self._nodes.values() if node.phase == "idle"]
                 writer.write(local.encode({"kind": "nodes", "time_s": time.time(), "idle": idle}))
@@ -288,7 +292,7 @@ class Daemon:
                 self._began_s = time.time()
                 self._spawn(self._follow_schedule())
             case "claim":
-                self._claim(names, command["controller"])
+                self._claim(command["claims"], command["controller"])
             case "release":
                 self._release(names)
             case "want" | "offer" if unknown:

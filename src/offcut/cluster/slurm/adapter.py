@@ -22,6 +22,7 @@ from offcut.cluster.slurm.records import ENDED, JobRow, View, expand
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.errors import ClusterError, InputError, OffcutError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
+from offcut.wire.credentials import Credentials
 
 _log = structlog.get_logger()
 
@@ -46,12 +47,13 @@ class SlurmCluster:
         directory: Path,
         state_dir: Path,
         address_file: Path,
-        token_file: Path,
+        credentials: Credentials,
         commands: Commands | None = None,
     ) -> None:
         self._site = site
         self._directory = directory
-        self._files = address_file, token_file
+        self._address_file = address_file
+        self._credentials = credentials
         self._commands = commands or Commands(site.command_limit_s)
         self._name = pilots.pilot_name(state_dir)
         self._look = Look(self._commands, site, self._name)
@@ -86,14 +88,16 @@ class SlurmCluster:
             site=self._site,
             name=self._name,
             logs=self._directory,
-            address_file=self._files[0],
-            token_file=self._files[1],
+            address_file=self._address_file,
+            credentials=self._credentials.directory,
             step=pilots.uses_step(self._site, partition),
         )
         for row in (await self._look.own()).values():
             node = pilots.node_of(row)
             if row.state not in ENDED and node is not None:
                 self._pilots[node] = Pilot(node=node, job=row.id, submitted_s=time.time())
+                self._credentials.issue(node, row.id)
+        self._credentials.keep_only(pilot.job for pilot in self._pilots.values() if pilot.job is not None)
         await self._check_submission(expand(partition.nodes))
         if self._pilots:
             _log.info("pilots_adopted", nodes=sorted(self._pilots))
@@ -142,6 +146,10 @@ class SlurmCluster:
 
     async def claimed(self) -> frozenset[str]:
         return frozenset(self._pilots)
+
+    def pilot(self, node: str) -> str | None:
+        pilot = self._pilots.get(node)
+        return None if pilot is None else pilot.job
 
     def describe(self) -> dict[str, Any]:
         now_s = time.time()
@@ -273,6 +281,7 @@ class SlurmCluster:
             fate = pilots.fate(pilot, row)
             if fate.what == "gone":
                 del self._pilots[node]
+                self._credentials.withdraw(pilot.job)
                 lost.append(node)
                 if fate.wanted and not pilot.wanted:
                     wanted.append(node)
@@ -361,6 +370,12 @@ class SlurmCluster:
         pilot.job, pilot.submitted_s = shown.strip().split(";")[0], time.time()
         self._figures["submissions"] += 1
         self._hurry.set()
+        try:
+            await asyncio.to_thread(self._credentials.issue, pilot.node, pilot.job)
+        except OffcutError as error:
+            # Its agent could never report.
+            pilot.leaving = True
+            self._failed(str(error))
         if pilot.leaving:
             self._cancel([pilot.job])
 

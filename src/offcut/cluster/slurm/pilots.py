@@ -51,7 +51,8 @@ class PilotPlan:
     #: Where pilots write their logs, on a file system that the nodes share with us.
     logs: Path
     address_file: Path
-    token_file: Path
+    #: Where each pilot's credential is, `JOBID.token`.
+    credentials: Path
     #: The agent runs in a job step of its own rather than in place of the batch script.
     step: bool = False
 
@@ -80,13 +81,14 @@ class PilotPlan:
     def script(self, node: str) -> str:
         """The batch script. The agent takes the shell's place, so that nothing stands between it and Slurm's signals.
 
-        The token's file is named; the token itself appears nowhere.
+        The credential's file is named; the credential itself appears nowhere. It is written when Slurm has told the
+        job's number: the agent waits for it.
         """
         site = self.site
         sockets = f"{site.node_dir}/{self.name}-{node}"
         agent = [
             *(site.python, "-m", "offcut.agent", "--node", node),
-            *("--address-file", str(self.address_file), "--token-file", str(self.token_file)),
+            *("--address-file", str(self.address_file)),
             *("--leave-limit-s", str(site.leave_limit_s)),
             *(("--template", str(site.worker_template)) if site.worker_template else ()),
             *(word for pair in site.worker_env.items() for word in ("--worker-env", "=".join(pair))),
@@ -98,6 +100,7 @@ class PilotPlan:
             # A pilot before this one that was killed left its socket's file.
             f"rm -f {shlex.quote(sockets)}-*.sock",
             f'exec {shlex.join([*run, *agent])} --pilot "$SLURM_JOB_ID" '
+            f'--token-file {shlex.quote(str(self.credentials))}/"$SLURM_JOB_ID".token '
             f'--socket {shlex.quote(sockets)}-"$SLURM_JOB_ID".sock',
         ]
         return "\n".join(line for line in lines if line) + "\n"

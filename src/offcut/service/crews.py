@@ -1,0 +1,59 @@
+"""Which workers each agent was told to run: what an agent says of any others is not believed."""
+
+from __future__ import annotations
+
+from offcut.control import State, reports
+from offcut.model.events import Member
+from offcut.wire import messages
+
+
+class Crews:
+    """Kept from one connection of an agent to the next, and not over a restart: then the state says who runs what."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        #: By node: the pilot, and job and incarnation of its workers.
+        self._of: dict[str, tuple[str, set[tuple[str, int]]]] = {}
+
+    def greet(self, hello: messages.Hello) -> None:
+        """An agent has come or come back: of what it says it runs, take what it was told to run."""
+        pilot, before = self._of.get(hello.node, ("", set()))
+        told = before if pilot == hello.pilot else set()
+        said = {(worker.job, worker.incarnation) for worker in hello.workers}
+        decided = {(job, n) for job, n in said if reports.runs(self._state, job, Member(hello.node, n))}
+        self._of[hello.node] = hello.pilot, (said & told) | decided
+
+    def start(self, job: str, member: Member) -> None:
+        """Its agent is told to start this worker."""
+        if member.node in self._of:
+            self._of[member.node][1].add((job, member.incarnation))
+
+    def end(self, job: str, member: Member) -> None:
+        """The worker's end has been reported."""
+        if member.node in self._of:
+            self._of[member.node][1].discard((job, member.incarnation))
+
+    def believed(self, node: str, message: messages.FromAgent) -> bool:
+        """Whether the node's agent can know what it says."""
+        crews = self._of.get(node, ("", set()))[1]
+        match message:
+            case messages.Ready() | messages.Exited():
+                return (message.job, message.incarnation) in crews
+            case messages.Broken() | messages.Pace():
+                member = Member(node, message.incarnation)
+                job = self._state.jobs.get(message.job)
+                return (message.job, message.incarnation) in crews and (
+                    reports.speaks_for(self._state, message.job, message.epoch, member)
+                    # One that broke may have been replaced already: its members may still hang in it.
+                    or (isinstance(message, messages.Broken) and job is not None and message.epoch < job.epoch)
+                )
+            case messages.Formed() | messages.Trained() | messages.Progress():
+                return any(
+                    reports.speaks_for(self._state, message.job, message.epoch, Member(node, incarnation))
+                    for job, incarnation in crews
+                    if job == message.job
+                )
+            case messages.Note():
+                return any(job == message.job for job, _ in crews)
+            case messages.Hello() | messages.Heartbeat():
+                return False

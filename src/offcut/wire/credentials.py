@@ -1,0 +1,99 @@
+"""Credentials of agents: each is good for one node and one pilot, and for reporting on them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from offcut.errors import StoreError
+from offcut.wire import tokens
+
+#: What a credential begins with; raised when its form changes.
+_FORM = "offcut1"
+#: A longer one is nobody's: node names and pilots are short.
+_LONGEST = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom a credential speaks for: the agent of one hold on a node."""
+
+    node: str
+    pilot: str
+
+
+class Credentials:
+    """Makes and checks the credentials of one controller's agents.
+
+    A credential names its node and pilot and carries a MAC of them under `key`, so that nothing needs to be stored to
+    check one, and agents of a controller before this one are known again. Each lies in a file of mode 0600 in
+    `directory`, where its agent reads it.
+    """
+
+    def __init__(self, key: str, directory: Path) -> None:
+        self._key = key.encode()
+        self.directory = directory
+
+    @classmethod
+    def of(cls, key_file: Path, directory: Path) -> Credentials:
+        """With the key in `key_file`, which is made if it is missing. StoreError, InputError."""
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"The directory {directory} cannot be made: {error.strerror}.", next_step="Choose another --state."
+            ) from None
+        return cls(tokens.create(key_file), directory)
+
+    def file(self, pilot: str) -> Path:
+        """Where the pilot's agent finds its credential."""
+        return self.directory / f"{pilot}.token"
+
+    def issue(self, node: str, pilot: str) -> Path:
+        """Write the credential of a hold; its file. StoreError where it cannot be written."""
+        path = self.file(pilot)
+        tokens.write(path, self.of_identity(Identity(node, pilot)))
+        return path
+
+    def withdraw(self, pilot: str) -> None:
+        """The hold is over."""
+        with suppress(OSError):
+            self.file(pilot).unlink(missing_ok=True)
+
+    def keep_only(self, pilots: Iterable[str]) -> None:
+        """Remove the credentials of all other holds."""
+        kept = {self.file(pilot) for pilot in pilots}
+        for path in self.directory.glob("*.token"):
+            if path not in kept:
+                path.unlink(missing_ok=True)
+
+    def of_identity(self, identity: Identity) -> str:
+        named = ".".join((_FORM, _encode(identity.node), _encode(identity.pilot)))
+        return f"{named}.{self._mac(named)}"
+
+    def check(self, token: str) -> Identity | None:
+        """Whose credential it is; None if it is not one of this controller's."""
+        if len(token) > _LONGEST or not token.isascii():
+            return None
+        named, _, mac = token.rpartition(".")
+        # Compared first, and without telling by the time it takes how much was right.
+        if not hmac.compare_digest(mac, self._mac(named)):
+            return None
+        form, node, pilot = named.split(".")
+        return Identity(_decode(node), _decode(pilot)) if form == _FORM else None
+
+    def _mac(self, named: str) -> str:
+        return hmac.new(self._key, named.encode(), hashlib.sha256).hexdigest()
+
+
+def _encode(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _decode(text: str) -> str:
+    return base64.urlsafe_b64decode(text).decode()
