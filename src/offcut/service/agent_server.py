@@ -14,6 +14,8 @@ from offcut.service.limits import NetworkLimits
 
 _log = structlog.get_logger()
 
+#: What the kernel may keep for us while there is no room; it has a limit of its own.
+_BACKLOG = 4096
 #: Accepted in one go, so that a flood of connections leaves time for everything else.
 _AT_ONCE = 64
 #: How soon the listener is looked at again when there was no room.
@@ -69,7 +71,7 @@ class AgentServer:
 
     def start(self) -> None:
         self._listener.setblocking(False)
-        self._listener.listen(min(self._limits.connections, 4096))
+        self._listener.listen(_BACKLOG)
         self._loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:

@@ -25,6 +25,13 @@ _log = structlog.get_logger()
 #: The path that agents dial. There is no other.
 PATH = "/v1/agents"
 
+_REFUSAL = "Agents of this controller only. Commands: offcut --help\n"
+#: The same to what is no request for a WebSocket at all: one with a body, or none of HTTP.
+_RAW_REFUSAL = (
+    f"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: {len(_REFUSAL)}\r\n"
+    f"Content-Type: text/plain; charset=utf-8\r\n\r\n{_REFUSAL}"
+).encode()
+
 #: How long the peer may take to close a connection that we have ended.
 _CLOSE_S = 2.0
 #: A peer may send this many seconds' worth of messages at once.
@@ -140,7 +147,11 @@ class AgentSocket(asyncio.Protocol):
         """How many frames came in."""
         self._ws.receive_data(data)
         frames = 0
-        for event in self._ws.events_received():
+        events = self._ws.events_received()
+        unread = not events and self._dialogue is None and self._ws.handshake_exc is not None
+        if unread and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(_RAW_REFUSAL)
+        for event in events:
             if isinstance(event, Request):
                 self._open(event)
             elif isinstance(event, Frame):
@@ -155,9 +166,7 @@ class AgentSocket(asyncio.Protocol):
         header = request.headers.get_all("Authorization")
         dialogue = self._admit(self, header[0]) if len(header) == 1 and request.path == PATH else None
         if dialogue is None:
-            self._ws.send_response(
-                self._ws.reject(HTTPStatus.UNAUTHORIZED, "Agents of this controller only. Commands: offcut --help\n")
-            )
+            self._ws.send_response(self._ws.reject(HTTPStatus.UNAUTHORIZED, _REFUSAL))
             return
         response = self._ws.accept(request)
         self._ws.send_response(response)
