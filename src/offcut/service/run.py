@@ -117,8 +117,8 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
                 paths.statistics.write_text(json.dumps(counted))
         not_closed = await _close_cluster(cluster, endings)
         controller.rendezvous.end()
-        await controller.close()
         network.close()
+        await controller.close()
         with suppress(OSError):
             paths.socket.unlink(missing_ok=True)
             paths.address.unlink(missing_ok=True)
