@@ -8,7 +8,13 @@ import os
 import sys
 from pathlib import Path
 
-from offcut.agent.agent import LEAVE_LIMIT_S, Agent, AgentConfig
+import structlog
+
+from offcut.agent.agent import EMPTY_LIMIT_S, LEAVE_LIMIT_S, ORPHAN_LIMIT_S, Agent, AgentConfig
+from offcut.wire.printer import Printer
+
+#: How long the last lines of the log may take.
+_LOG_LIMIT_S = 0.05
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,6 +26,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--socket", type=Path, required=True, help="where to listen for workers")
     parser.add_argument("--template", type=Path, help="socket of the process that workers are forked from")
     parser.add_argument("--leave-limit-s", type=float, default=LEAVE_LIMIT_S)
+    parser.add_argument("--empty-limit-s", type=float, default=EMPTY_LIMIT_S)
+    parser.add_argument("--orphan-limit-s", type=float, default=ORPHAN_LIMIT_S)
     parser.add_argument("--worker-env", action="append", default=[], metavar="NAME=VALUE")
     given = parser.parse_args(argv)
     config = AgentConfig(
@@ -30,9 +38,15 @@ def main(argv: list[str] | None = None) -> int:
         socket=given.socket,
         template=given.template,
         leave_limit_s=given.leave_limit_s,
+        empty_limit_s=given.empty_limit_s,
+        orphan_limit_s=given.orphan_limit_s,
         worker_env=tuple((name, value) for name, _, value in (item.partition("=") for item in given.worker_env)),
     )
+    # The log may lie on a file system that hangs.
+    printer = Printer(1)
+    structlog.configure(logger_factory=lambda *_: printer, wrapper_class=structlog.make_filtering_bound_logger("info"))
     asyncio.run(Agent(config).run())
+    printer.flush(_LOG_LIMIT_S)
     return 0
 
 

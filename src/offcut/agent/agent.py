@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import structlog
 
 from offcut.agent.controller import ControllerLine
 from offcut.agent.crew import Crew
+from offcut.agent.hard_end import HardEnd
 from offcut.agent.launch import Launcher
 from offcut.agent.restart import RestartCrew
 from offcut.agent.silence import SilenceLimits
@@ -28,6 +28,13 @@ _log = structlog.get_logger()
 LEAVE_LIMIT_S = 0.8
 #: How long the last reports may take when the agent exits.
 _LAST_WORDS_S = 0.1
+#: What an orderly end may take beyond `leave_limit_s`; then it is ended by force.
+_HARD_END_S = 0.15
+#: See `AgentConfig`.
+EMPTY_LIMIT_S = 30.0
+ORPHAN_LIMIT_S = 600.0
+#: The longest line that a worker may send. Workers cut their texts far below it.
+_LINE_LIMIT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,9 @@ class AgentConfig:
     socket: Path
     template: Path | None
     leave_limit_s: float = LEAVE_LIMIT_S
+    #: Without a controller the agent leaves by itself after this if its node has no worker, and in any case.
+    empty_limit_s: float = EMPTY_LIMIT_S
+    orphan_limit_s: float = ORPHAN_LIMIT_S
     silence: SilenceLimits = field(default_factory=SilenceLimits)
     #: Added to the environment of every worker.
     worker_env: tuple[tuple[str, str], ...] = ()
@@ -56,23 +66,41 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._line = ControllerLine(config.address_file, config.token_file, self._hello, self._take)
         self._leaving = asyncio.Event()
+        self._hard_end = HardEnd(config.leave_limit_s + _HARD_END_S, self._told_to_leave, self._groups)
 
     async def run(self) -> None:
         """Until the node is wanted, or the controller has no use for this agent."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._leaving.set)
-        server = await asyncio.start_unix_server(self._serve_worker, sock=local.listen(self._config.socket))
+        self._loop = asyncio.get_running_loop()
+        self._hard_end.listen()
+        server = await asyncio.start_unix_server(
+            self._serve_worker, sock=local.listen(self._config.socket), limit=_LINE_LIMIT_BYTES
+        )
         line = asyncio.create_task(self._line.run())
-        watch = asyncio.create_task(self._watch())
+        watches = [asyncio.create_task(self._watch_workers()), asyncio.create_task(self._watch_controller())]
         leaving = asyncio.create_task(self._leaving.wait())
-        await asyncio.wait((line, leaving), return_when=asyncio.FIRST_COMPLETED)
+        # A watch that fails ends the agent too: a node must not be held by one that does not look after it.
+        await asyncio.wait((line, leaving, *watches), return_when=asyncio.FIRST_COMPLETED)
+        self._hard_end.begin()
         await self._give_back()
-        for task in (line, watch, leaving):
+        for task in (line, leaving, *watches):
             task.cancel()
         server.close()
         with suppress(FileNotFoundError):
             self._config.socket.unlink()
+
+    def _told_to_leave(self) -> None:
+        """By a signal; called in another thread."""
+        with suppress(RuntimeError):  # the loop has been closed: it has left
+            self._loop.call_soon_threadsafe(self._leaving.set)
+
+    def _groups(self) -> list[int]:
+        """The process groups of all workers; called in another thread."""
+        return [
+            running.pid
+            for crew in list(self._crews.values())
+            for rank in crew.ranks
+            if (running := rank.running) is not None
+        ]
 
     async def _give_back(self) -> None:
         limit_s = self._config.leave_limit_s
@@ -156,7 +184,18 @@ class Agent:
         finally:
             writer.close()
 
-    async def _watch(self) -> None:
+    async def _watch_controller(self) -> None:
+        """Return when there has been no controller for too long."""
+        config = self._config
+        period_s = min(1.0, config.empty_limit_s / 10, config.orphan_limit_s / 10)
+        while True:
+            await asyncio.sleep(period_s)
+            away_s = self._line.away_s()
+            if away_s > (config.orphan_limit_s if self._crews else config.empty_limit_s):
+                _log.warning("no_controller", node=config.node, away_s=round(away_s), workers=bool(self._crews))
+                return
+
+    async def _watch_workers(self) -> None:
         """Find frozen workers."""
         limits = self._config.silence
         period_s = limits.stopped_s / 10

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from offcut.agent.aside import aside
 from offcut.errors import OffcutError, ProtocolError
 from offcut.wire import messages, tokens
 from offcut.wire.certificate import trusting
@@ -21,6 +24,8 @@ _log = structlog.get_logger()
 #: Waits between two attempts, seconds: quick at first, for a restart takes about a second.
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _HEARTBEAT_S = 0.5
+#: A controller that refuses an agent accepts its connection first.
+_LASTS_S = 2.0
 
 
 class ControllerLine:
@@ -44,6 +49,8 @@ class ControllerLine:
         self._waiting: deque[messages.Message] = deque()
         self._progress: dict[str, messages.Progress] = {}
         self._news = asyncio.Event()
+        self._away_since_s = time.monotonic()
+        self._up_since_s: float | None = None
         #: This node's own address as seen on the way to the controller: other nodes can reach it there.
         self.host = "127.0.0.1"
 
@@ -70,8 +77,7 @@ class ControllerLine:
         attempt = 0
         while True:
             try:
-                told = json.loads(self._address_file.read_text())
-                token = tokens.read(self._token_file)
+                told, token = await aside(self._look_up)
                 async with connect(
                     told["agents"],
                     additional_headers={"Authorization": f"Bearer {token}"},
@@ -87,12 +93,31 @@ class ControllerLine:
                 _log.debug("controller_away", error=str(error))
             except OffcutError as error:
                 _log.warning("controller_refused", error=str(error))
+            finally:
+                self._note_cut()
             await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
             attempt += 1
+
+    def _look_up(self) -> tuple[dict[str, Any], str]:
+        """Where the controller is, and the token: both files may be on a file system that hangs."""
+        return json.loads(self._address_file.read_text()), tokens.read(self._token_file)
+
+    def away_s(self) -> float:
+        """For how long there has been no controller; a connection counts once it has lasted for a moment."""
+        now_s = time.monotonic()
+        if self._up_since_s is not None and now_s - self._up_since_s > _LASTS_S:
+            return 0.0
+        return now_s - self._away_since_s
+
+    def _note_cut(self) -> None:
+        if self.away_s() == 0.0:
+            self._away_since_s = time.monotonic()
+        self._up_since_s = None
 
     async def _talk(self, socket: ClientConnection) -> bool:
         """One connection's life; False if there must be no other."""
         await socket.send(self._hello().model_dump_json())
+        self._up_since_s = time.monotonic()
         sender = asyncio.create_task(self._send(socket))
         try:
             async for data in socket:

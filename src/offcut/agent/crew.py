@@ -6,10 +6,13 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from offcut.agent import devices, leftovers
+from offcut.agent.aside import aside
 from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
 from offcut.agent.silence import SilenceLimits
 from offcut.errors import ClusterError
@@ -21,6 +24,9 @@ _TAIL_BYTES = 4000
 #: A node reports its pace at most this often, over so many steps at least.
 _PACE_S = 2.0
 _PACE_STEPS = 5
+#: Logs, and processes that hold on to a file system that hangs, are looked at for this long.
+_LOOK_LIMIT_S = 2.0
+_Result = TypeVar("_Result")
 
 
 class Rank:
@@ -39,6 +45,8 @@ class Rank:
         self.finished = False
         self.frozen = False
         self.hung = False
+        #: The end of what it printed, read when it has ended badly.
+        self.last_output = ""
         #: Epoch, step and seconds of work from which its pace is taken, and the pace since.
         self.pace_from: tuple[int, int, float] | None = None
         self.own_step_s: float | None = None
@@ -94,6 +102,9 @@ class Crew:
             local.ENV_RECORDS: "1" if self.launch.step_records else "",
         }
 
+    def _is_stopping(self) -> bool:
+        return self._stopping is not None
+
     @property
     def ready(self) -> bool:
         return all(rank.ready for rank in self.ranks)
@@ -114,8 +125,11 @@ class Crew:
                 detail = str(error)
                 self.kill()
             codes = await asyncio.gather(*(self._wait(rank) for rank in self.ranks if rank.running))
-        leftovers.kill_marked(local.ENV_CREW, self._mark)
+        await _within(_LOOK_LIMIT_S, leftovers.kill_marked, local.ENV_CREW, self._mark)
         self.done = True
+        if self._stopping is None and any(codes):
+            for rank in self.ranks:
+                rank.last_output = await _within(_LOOK_LIMIT_S, tail, rank.log) or ""
         outcome, why = self._outcome(codes, detail)
         self._report(
             messages.Exited(
@@ -148,7 +162,10 @@ class Crew:
         }
 
     async def _start(self, launcher: Launcher, rank: Rank, local_rank: int) -> None:
-        rank.log.parent.mkdir(parents=True, exist_ok=True)
+        # Into a file system that all nodes share, and that may hang: the job's workers wait then, the agent does not.
+        await aside(partial(rank.log.parent.mkdir, parents=True, exist_ok=True))
+        if self._is_stopping():
+            return
         command = self.launch.command
         if is_script(command) and not os.path.isabs(command[0]):
             command = (os.path.join(self.launch.workdir, command[0]), *command[1:])
@@ -192,7 +209,7 @@ class Crew:
             return "left", ""
         raised = [rank for rank, code in zip(self.ranks, codes, strict=False) if code > 0]
         if raised:
-            return "failed", tail(raised[0].log) or "no output"
+            return "failed", raised[0].last_output or "no output"
         killed = [code for code in codes if code < 0]
         if killed:
             return "lost", f"killed by signal {-killed[0]}"
@@ -316,6 +333,14 @@ class Crew:
             if limits.frozen(now_s - rank.last_beat_s, rank.pid):
                 rank.frozen = True
                 rank.running.kill()
+
+
+async def _within(limit_s: float, function: Callable[..., _Result], *arguments: Any) -> _Result | None:
+    """What the function returns; None if it hangs for so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            return await aside(function, *arguments)
+    return None
 
 
 def tail(log: Path) -> str:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from offcut.agent.hard_end import unblock
 from offcut.errors import ClusterError
 from offcut.wire.forkserver import Forked, die_with_parent, kill_group
 
@@ -79,15 +82,34 @@ class Launcher:
         return await _Spawned.start(process)
 
 
+#: Programs are started by one thread that lives as long as the agent: a working directory on a file system that hangs
+#: would hold up the agent's loop, and the kernel ends a process with the thread that started it.
+_starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
+
+
+def _prepare(parent: int) -> None:
+    unblock()
+    die_with_parent(parent)
+
+
 class _Spawned:
     """A program of its own."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
 
     @classmethod
     async def start(cls, process: WorkerProcess) -> _Spawned:
+        starting = asyncio.get_running_loop().run_in_executor(_starter, cls._start, process)
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_kill_late)
+            raise
+
+    @classmethod
+    def _start(cls, process: WorkerProcess) -> _Spawned:
         command = list(process.command)
         if is_script(process.command):
             command = [sys.executable, "-u", *command]
@@ -96,15 +118,15 @@ class _Spawned:
             command = ["/bin/bash", "-c", f"{process.setup}\nexec {shlex.join(command)}"]
         try:
             with process.log.open("ab") as log:
-                started = await asyncio.create_subprocess_exec(
-                    *command,
+                started = subprocess.Popen(
+                    command,
                     env=dict(process.env),
                     cwd=process.workdir,
-                    stdin=asyncio.subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    preexec_fn=partial(die_with_parent, os.getpid()),
+                    preexec_fn=partial(_prepare, os.getpid()),  # noqa: PLW1509
                 )
         except OSError as error:
             raise ClusterError(
@@ -114,9 +136,18 @@ class _Spawned:
         return cls(started)
 
     async def wait(self) -> int:
-        code = await self._process.wait()
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        handle = os.pidfd_open(self.pid)
+        try:
+            loop.add_reader(handle, ended.set)
+            await ended.wait()
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+        # The group first: while its leader is not reaped, its number can be nobody else's.
         self.kill()
-        return code
+        return self._process.wait()
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -124,3 +155,8 @@ class _Spawned:
 
     def kill(self) -> None:
         kill_group(self.pid)
+
+
+def _kill_late(starting: asyncio.Future[_Spawned]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().kill()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from offcut.agent.crew import Crew, Rank, tail
+from offcut.agent.crew import Crew, Rank
 from offcut.agent.launch import Launcher
 from offcut.wire import messages
 
@@ -48,6 +48,8 @@ class RestartCrew(Crew):
 
     async def _start(self, launcher: Launcher, rank: Rank, local_rank: int) -> None:
         await super()._start(launcher, rank, local_rank)
+        if rank.running is None:
+            return  # told to go meanwhile
         epoch = self._membership
         if epoch is not None and rank is self.ranks[0] and epoch.members[0].node == self._node:
             self._report(messages.Formed(job=self.launch.job, epoch=epoch.epoch, step=0))
@@ -74,7 +76,7 @@ class RestartCrew(Crew):
         rank, code = self._first_to_fail
         if code < 0:
             return "lost", f"killed by signal {-code}"
-        return "failed", tail(rank.log) or f"exit code {code}, and no output"
+        return "failed", rank.last_output or f"exit code {code}, and no output"
 
     def take_epoch(self, epoch: messages.Epoch) -> None:
         if self._membership is None:

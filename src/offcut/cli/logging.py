@@ -6,8 +6,12 @@ import sys
 
 import structlog
 
+from offcut.wire.printer import Printer
 
-def configure(*, json_lines: bool) -> None:
+
+def configure(*, json_lines: bool) -> Printer:
+    """Log to standard error from now on. What is still to be written at the end: see `Printer.flush`."""
+    printer = Printer(2)
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
@@ -17,8 +21,8 @@ def configure(*, json_lines: bool) -> None:
             structlog.processors.TimeStamper(fmt="iso"),
             renderer,
         ],
-        # Standard error as it is when something is logged: a command may run within another program.
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        logger_factory=lambda *_: printer,
         wrapper_class=structlog.make_filtering_bound_logger("info"),
         cache_logger_on_first_use=False,
     )
+    return printer

@@ -65,7 +65,7 @@ def up(
     from offcut.service.paths import default_state_dir
     from offcut.service.run import ServiceConfig, run
 
-    configure(json_lines=log_json)
+    log = configure(json_lines=log_json)
     root = (state or default_state_dir()).absolute()
     given = {"partition": partition, "mode": mode, "account": account}
     site: Any
@@ -92,7 +92,10 @@ def up(
         listen=listen,
         begin=not wait_begin,
     )
-    run(service)
+    try:
+        run(service)
+    finally:
+        log.flush(1.0)
     from offcut.report.run import write_report
     from offcut.service.paths import StatePaths
 

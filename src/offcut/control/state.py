@@ -62,6 +62,9 @@ class Settings:
     aside_s: float = 600.0
     #: A held node that no job wants is handed back after this.
     hold_s: float = 10.0
+    #: An agent that has no controller releases its node after this if no worker runs there, and if some do.
+    empty_limit_s: float = 30.0
+    orphan_limit_s: float = 600.0
     #: A script that is past its training has this long to come to its end.
     finish_limit_s: float = 120.0
     #: At most so many jobs run at once; None: as many as the allocation gives nodes to.

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from offcut.cluster.base import Cluster
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.cluster.local.site import LocalSite, ensure_running
 from offcut.cluster.slurm.adapter import SlurmCluster
 from offcut.cluster.slurm.site import SlurmSite
+from offcut.control import Settings
 from offcut.service.paths import StatePaths
 from offcut.wire.credentials import Credentials
 
 Site = LocalSite | SlurmSite
 
 
-async def connect(site: Site, paths: StatePaths, credentials: Credentials) -> Cluster:
+async def connect(site: Site, paths: StatePaths, credentials: Credentials, settings: Settings) -> Cluster:
     """A cluster that answers; what a controller before us held there is held again. InputError, ClusterError."""
+    limits = (
+        *("--empty-limit-s", str(settings.empty_limit_s)),
+        *("--orphan-limit-s", str(settings.orphan_limit_s)),
+    )
     if isinstance(site, LocalSite):
-        await ensure_running(paths.cluster, site)
+        await ensure_running(paths.cluster, replace(site, agent_arguments=(*site.agent_arguments, *limits)))
         local = LocalCluster(paths.cluster, paths.address, credentials)
         await local.connect()
         return local
-    slurm = SlurmCluster(site, paths.cluster, paths.root, paths.address, credentials)
+    slurm = SlurmCluster(site, paths.cluster, paths.root, paths.address, credentials, agent_arguments=limits)
     await slurm.connect()
     return slurm

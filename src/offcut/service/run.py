@@ -85,7 +85,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     state = journal.load(config.settings)
     for remark in journal.remarks:
         _log.warning("journal", remark=remark)
-    cluster = await clusters.connect(config.site, paths, credentials)
+    cluster = await clusters.connect(config.site, paths, credentials, config.settings)
     controller = Controller(state, journal, cluster, paths, config.policy, host=agents.host)
 
     owner = _OwnerServer.of(api.build(controller, journal, cluster, paths))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import ctypes
+import errno
 import gc
 import io
 import json
@@ -20,6 +21,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +32,10 @@ from typing import Any, NoReturn
 from offcut.wire.local import encode, listen
 
 _PR_SET_PDEATHSIG = 1
+#: An environment may be large; this is larger than the kernel would take.
+_REQUEST_LIMIT_BYTES = 16 << 20
+#: Answers are some bytes: a client that does not take them has no room for them for a reason of its own.
+_ANSWER_LIMIT_S = 1.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -77,19 +83,50 @@ class ForkServer:
         gc.freeze()
         while True:
             for key, _ in self._selector.select():
-                key.data()
+                # What came before it in this round may have closed it.
+                if self._selector.get_map().get(key.fd) is key:
+                    key.data()
 
     def _accept(self) -> None:
-        connection, _ = self._server.accept()
         try:
-            with connection.makefile("rb") as lines:
-                request = json.loads(lines.readline() or b"null")
-        except (OSError, ValueError):
+            connection, _ = self._server.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                time.sleep(0.1)  # no descriptors left: some come back when a process ends
+            return
+        connection.setblocking(False)
+        received = bytearray()
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._receive(connection, received))
+
+    def _receive(self, connection: socket.socket, received: bytearray) -> None:
+        """Take what has come of a request. One that never comes to its end holds up nobody else."""
+        try:
+            data = connection.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        received += data
+        if data and not received.endswith(b"\n") and len(received) < _REQUEST_LIMIT_BYTES:
+            return
+        self._selector.unregister(connection)
+        try:
+            request = json.loads(received) if received.endswith(b"\n") else None
+        except ValueError:
             request = None
         if request is None:
             connection.close()
             return
-        parent, pid = os.getpid(), os.fork()
+        connection.setblocking(True)
+        connection.settimeout(_ANSWER_LIMIT_S)
+        self._fork(request, connection)
+
+    def _fork(self, request: dict[str, Any], connection: socket.socket) -> None:
+        try:
+            parent, pid = os.getpid(), os.fork()
+        except OSError:
+            connection.close()  # no more processes: whoever asked is told by that, and may ask again
+            return
         if pid == 0:
             self._become(request, parent, connection)
         child = _Child(pid, os.pidfd_open(pid), connection)

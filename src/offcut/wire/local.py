@@ -28,6 +28,9 @@ from offcut.errors import InputError
 #: The kernel's limit on a UNIX socket's path, less its terminating zero and the dot under which `listen` makes it.
 PATH_LIMIT = 106
 
+#: The longest text that a worker tells its agent: of a note, or of why an epoch broke.
+TEXT_LIMIT = 4096
+
 #: The environment of a worker: where its agent listens, who it is, and where its job keeps its files.
 ENV_AGENT = "OFFCUT_AGENT"
 ENV_WORKER = "OFFCUT_WORKER"
@@ -92,6 +95,10 @@ def peer_pid(connection: socket.socket) -> int:
     return pid
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]} (cut: it had {len(text):,} characters)"
+
+
 def encode(message: dict[str, Any]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
@@ -110,8 +117,8 @@ class Line:
         return cls(connection)
 
     def send(self, **message: Any) -> None:
-        """OSError when the other side is gone."""
-        data = encode(message)
+        """OSError when the other side is gone. Texts longer than `TEXT_LIMIT` are cut."""
+        data = encode({key: _cut(value) if isinstance(value, str) else value for key, value in message.items()})
         with self._lock:
             self._connection.sendall(data)
 

@@ -49,8 +49,11 @@ class SlurmCluster:
         address_file: Path,
         credentials: Credentials,
         commands: Commands | None = None,
+        *,
+        agent_arguments: Sequence[str] = (),
     ) -> None:
         self._site = site
+        self._agent_arguments = tuple(agent_arguments)
         self._directory = directory
         self._address_file = address_file
         self._credentials = credentials
@@ -91,6 +94,7 @@ class SlurmCluster:
             address_file=self._address_file,
             credentials=self._credentials.directory,
             step=pilots.uses_step(self._site, partition),
+            agent_arguments=self._agent_arguments,
         )
         for row in (await self._look.own()).values():
             node = pilots.node_of(row)

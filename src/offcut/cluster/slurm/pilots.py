@@ -55,6 +55,8 @@ class PilotPlan:
     credentials: Path
     #: The agent runs in a job step of its own rather than in place of the batch script.
     step: bool = False
+    #: What else agents are told.
+    agent_arguments: tuple[str, ...] = ()
 
     def command(self, node: str, limit_s: float) -> list[str]:
         """sbatch's argument list; the script comes on its standard input."""
@@ -90,6 +92,7 @@ class PilotPlan:
             *(site.python, "-m", "offcut.agent", "--node", node),
             *("--address-file", str(self.address_file)),
             *("--leave-limit-s", str(site.leave_limit_s)),
+            *self.agent_arguments,
             *(("--template", str(site.worker_template)) if site.worker_template else ()),
             *(word for pair in site.worker_env.items() for word in ("--worker-env", "=".join(pair))),
         ]

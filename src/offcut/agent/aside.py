@@ -1,0 +1,36 @@
+"""Calls that may hang, because a shared file system does: in threads, so that the agent itself never waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+async def aside(function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """`function(*arguments)`, called in a thread of its own that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Result] = loop.create_future()
+
+    def settle(result: _Result | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def call() -> None:
+        try:
+            outcome = function(*arguments), None
+        except BaseException as error:
+            outcome = None, error  # type: ignore[assignment]
+        with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=call, daemon=True).start()
+    return await done

@@ -1,0 +1,57 @@
+"""The end of an agent that nothing can delay.
+
+Leaving in good order needs the event loop, and a loop may be stuck in a call that hangs. So signals are taken by a
+thread of their own, and another one counts down from the moment at which the agent was told to leave: then it kills
+every worker and ends the process, whatever the loop does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from offcut.wire.forkserver import kill_group
+
+#: What makes an agent leave.
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+
+class HardEnd:
+    """`told` is called, in a thread, when a signal comes; `groups` names the process groups to kill."""
+
+    def __init__(self, limit_s: float, told: Callable[[], None], groups: Callable[[], Iterable[int]]) -> None:
+        self._limit_s = limit_s
+        self._told = told
+        self._groups = groups
+        self._leaving = threading.Event()
+
+    def listen(self) -> None:
+        """Take the signals. Call it in the main thread, before any other thread is started."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        threading.Thread(target=self._take_signals, daemon=True, name="signals").start()
+        threading.Thread(target=self._count_down, daemon=True, name="hard end").start()
+
+    def begin(self) -> None:
+        """The agent leaves: the countdown starts, once."""
+        self._leaving.set()
+
+    def _take_signals(self) -> None:
+        while True:
+            signal.sigwait(SIGNALS)
+            self._leaving.set()
+            self._told()
+
+    def _count_down(self) -> None:
+        self._leaving.wait()
+        time.sleep(self._limit_s)
+        for leader in self._groups():
+            kill_group(leader)
+        os._exit(1)
+
+
+def unblock() -> None:
+    """In a process that the agent starts: signals work there as everywhere."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
