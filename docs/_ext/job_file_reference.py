@@ -57,7 +57,9 @@ def _table(model: type[BaseModel]) -> Iterator[str]:
 
 def _kind(annotation: Any) -> str:
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is types.UnionType:
+    if origin is typing.Annotated:
+        return _kind(inside[0])
+    if origin in (types.UnionType, typing.Union):
         return " or ".join(_kind(part) for part in inside if part is not types.NoneType)
     if origin is typing.Literal:
         return " or ".join(f"`{json.dumps(value)}`" for value in inside)
@@ -73,7 +75,7 @@ def _limits(field: FieldInfo) -> Iterator[str]:
         for name, words in _LIMITS.items():
             value = getattr(item, name, None)
             if value is not None:
-                yield words.format(value)
+                yield words.format(f"{value:g}" if isinstance(value, float) else value)
 
 
 def _default(field: FieldInfo) -> str:

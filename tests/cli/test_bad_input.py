@@ -60,7 +60,10 @@ GOOD = 'name = "a"\ncommand = ["train.py"]\n'
         (GOOD + 'sizes = "lots"\n', "'lots' cannot be read"),
         (GOOD + 'sizes = "1:8"\n[curve]\nnodes = [1, 4]\nrate = [1, 3]\n', "8 nodes lie outside the curve"),
         (GOOD + 'sizes = "1:4"\n[curve]\nnodes = [4, 1]\nrate = [1, 3]\n', "node counts must increase"),
-        (GOOD + 'sizes = "1:4"\n[curve]\nnodes = [1, 4]\nrate = [1, nan]\n', "the rate at 4 nodes is nan"),
+        (
+            GOOD + 'sizes = "1:4"\n[curve]\nnodes = [1, 4]\nrate = [1, nan]\n',
+            "curve.rate.1: Input should be a finite number",
+        ),
         (GOOD + "weight = -1\n", "weight"),
         (GOOD + 'max_failures = "many"\n', "max_failures"),
         (GOOD + 'mode = "sometimes"\n', "mode"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from offcut.errors import InputError
 from offcut.model import Sizes
@@ -23,7 +24,7 @@ def test_fit_is_the_largest_size_that_the_nodes_can_carry(sizes, nodes):
 @settings(max_examples=60, deadline=None)
 def test_what_is_written_can_be_read(sizes):
     assert Sizes.parse(str(sizes)) == sizes
-    assert sizes.contiguous == (sizes.allowed == tuple(range(sizes.smallest, sizes.largest + 1)))
+    assert sizes.contiguous == (tuple(sizes.allowed) == tuple(range(sizes.smallest, sizes.largest + 1)))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_what_is_written_can_be_read(sizes):
     ],
 )
 def test_ways_to_write_sizes(text, allowed):
-    assert Sizes.parse(text).allowed == allowed
+    assert tuple(Sizes.parse(text).allowed) == allowed
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,9 @@ def test_ways_to_write_sizes(text, allowed):
         ("1:", "sizes '1:' cannot be read."),
         ("one", "sizes 'one' cannot be read."),
         ("1:1000000000000", "sizes '1:1000000000000': 1000000000000 is beyond any machine."),
+        ("1,1000001", "sizes: 1000001 is beyond any machine."),
+        ("1:1000000:3", "sizes: 333,334 of them are listed, at most 10,000 may be."),
+        ("1:" + "9" * 5000, f"sizes '1:{'9' * 38}...' cannot be read."),
     ],
 )
 def test_what_cannot_be_read_says_why(text, sentence):
@@ -62,6 +66,32 @@ def test_what_cannot_be_read_says_why(text, sentence):
         Sizes.parse(text)
     assert caught.value.what == sentence
     assert caught.value.next_step
+
+
+def test_a_list_and_a_range_of_the_same_sizes_are_equal():
+    assert Sizes((1, 2, 3)) == Sizes.parse("1:3")
+    assert Sizes((2, 4, 6, 8)) == Sizes.parse("2:8:2")
+    assert str(Sizes((2, 4, 6, 8))) == "2:8:2"
+    assert str(Sizes((1, 2, 4))) == "1,2,4"
+    assert str(Sizes((3,))) == "3"
+
+
+def test_a_large_range_takes_no_room():
+    sizes = Sizes.parse("1:1000000")
+    assert isinstance(sizes.allowed, range)
+    assert sizes.fit(999) == 999
+    assert TypeAdapter(Sizes).dump_json(sizes) == b'"1:1000000"'
+
+
+@pytest.mark.parametrize("written", ['"1:3"', '{"allowed": [1, 2, 3]}', '{"allowed": "1:3:1"}'])
+def test_what_json_may_hold(written):
+    assert TypeAdapter(Sizes).validate_json(written) == Sizes.parse("1:3")
+
+
+@pytest.mark.parametrize("written", ["3", "null", "{}", '{"allowed": [0]}', '"x"', '{"allowed": 3}'])
+def test_json_that_is_no_sizes(written):
+    with pytest.raises(ValidationError):
+        TypeAdapter(Sizes).validate_json(written)
 
 
 def test_no_sizes():

@@ -82,7 +82,7 @@ def _request(
         id=job.id,
         min_nodes=sizes.smallest,
         max_nodes=sizes.largest,
-        sizes=None if sizes.contiguous else sizes.allowed,
+        sizes=None if sizes.contiguous else tuple(sizes.allowed),
         current=current,
         weight=job.weight / unit,
         curve=curve,

@@ -97,7 +97,7 @@ class PlanSet:
 
     def curve(self, ranks_per_node: int = 1) -> ScalingCurve:
         """Planned throughput (samples/s) by node count: what is known of the job before it has run."""
-        sizes = self.sizes(ranks_per_node).allowed
+        sizes = tuple(self.sizes(ranks_per_node).allowed)
         return ScalingCurve(sizes, tuple(self.at(n * ranks_per_node).samples_per_s for n in sizes))
 
     def to_json(self) -> dict[str, Any]:

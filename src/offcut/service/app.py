@@ -5,12 +5,11 @@ It is served nowhere else. What comes over a network meets `agent_server`, which
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
 
 from offcut import __version__
 from offcut.cluster.base import Cluster
-from offcut.errors import OffcutError
+from offcut.service import refusals
 from offcut.service.body_limit import BodyLimit
 from offcut.service.controller import Controller
 from offcut.service.job_routes import job_routes
@@ -24,12 +23,7 @@ def build(controller: Controller, journal: Journal, cluster: Cluster, paths: Sta
     """The API of one controller. Whoever can connect to it is its owner."""
     app = FastAPI(title="offcut", version=__version__)
     app.add_middleware(BodyLimit, most_bytes=BODY_BYTES)
-
-    @app.exception_handler(OffcutError)
-    async def _refuse(_: Request, error: OffcutError) -> JSONResponse:
-        code = 400 if error.exit_code == 2 else 500
-        return JSONResponse({"error": error.what, "next_step": error.next_step}, status_code=code)
-
+    refusals.install(app)
     app.include_router(job_routes(controller, journal, paths))
     app.include_router(node_routes(controller, cluster))
     return app

@@ -19,6 +19,9 @@ from offcut.service.planned import check_sizes, with_plans
 from offcut.store.journal import Journal
 from offcut.wire.jobspec import JobSpec, Weight
 
+#: Of a story no more lines are given at once.
+_MOST_LINES = 10_000
+
 
 class JobChange(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -97,7 +100,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
         return {"id": job_id, "directory": str(paths.job(job_id))}
 
     @routes.get("/v1/story/{subject}")
-    async def _story(subject: str, last: Annotated[int, Query(ge=1)] = 100) -> list[dict[str, Any]]:
+    async def _story(subject: str, last: Annotated[int, Query(ge=1, le=_MOST_LINES)] = 100) -> list[dict[str, Any]]:
         return [{"time_s": time_s, "text": text} for time_s, text in journal.story(subject, last)]
 
     return routes

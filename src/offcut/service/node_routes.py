@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from offcut.cluster.base import Cluster
 from offcut.cluster.local.adapter import LocalCluster
@@ -15,11 +15,12 @@ from offcut.errors import InputError
 from offcut.model import events
 from offcut.service import views
 from offcut.service.controller import Controller
+from offcut.wire.fields import NodeName
 
 
 class NodeNames(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    nodes: list[str] = []
+    nodes: list[NodeName] = Field([], max_length=10_000)
 
 
 def node_routes(controller: Controller, cluster: Cluster) -> APIRouter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 from offcut.errors import InputError
@@ -19,7 +20,7 @@ def check_sizes(job: Job, sizes: Sizes) -> None:
 
 
 def _check(sizes: Sizes, planned: Sizes, path: str) -> None:
-    without = [n for n in sizes.allowed if n not in planned]
+    without = list(islice((n for n in sizes.allowed if n not in planned), 5))
     if without:
         raise InputError(
             f"sizes: {path} has no plan for {', '.join(map(str, without))} nodes.",

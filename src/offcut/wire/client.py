@@ -59,10 +59,7 @@ def _refusal(response: httpx.Response) -> OffcutError:
     except ValueError:
         body = {}
     if "error" in body:
-        kind = InputError if response.status_code in (400, 413) else OffcutError
+        kind = InputError if response.status_code in (400, 413, 422) else OffcutError
         return kind(body["error"], next_step=body.get("next_step", ""))
     detail = body.get("detail", response.text[:200])
-    if isinstance(detail, list) and detail:
-        first = detail[0]
-        return InputError(f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}.")
     return OffcutError(f"The controller answered {response.status_code}: {detail}")

@@ -10,16 +10,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from offcut.errors import InputError
 from offcut.model import Job, ScalingCurve, Sizes
+from offcut.model.sizes import LARGEST
+from offcut.wire.fields import PlainText, fault
 from offcut.wire.local import ENV_PLANS
 
 #: Programs that start a script's ranks, as mode `restart` does.
 _LAUNCHERS = ("torchrun", "accelerate", "mpirun", "srun")
 
 
+#: A directory has its job's id, which is the name and a number, and may be 255 bytes long.
+_NAME_BYTES = 200
+
 #: Beyond these no job's figures lie; within them no sum of the solver's overflows.
 WEIGHT_RANGE = (1e-6, 1e6)
 _RATE_RANGE = (1e-6, 1e12)
 _MOST_COST_S = 1e6
+_MOST_POINTS = 10_000
 
 Weight = Annotated[float, Field(ge=WEIGHT_RANGE[0], le=WEIGHT_RANGE[1], allow_inf_nan=False)]
 _CostS = Annotated[float, Field(ge=0, le=_MOST_COST_S)]
@@ -30,8 +36,8 @@ class CurveSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    nodes: list[int]
-    rate: list[float]
+    nodes: list[Annotated[int, Field(le=LARGEST)]] = Field(max_length=_MOST_POINTS)
+    rate: list[float] = Field(max_length=_MOST_POINTS)
 
     @field_validator("rate")
     @classmethod
@@ -49,22 +55,24 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, max_length=80, pattern=r"^\w[\w.+-]*$", description="What you call it.")
-    command: list[str] = Field(
-        min_length=1, description="The training script and its arguments; a script that ends in .py runs under Python."
+    command: list[PlainText] = Field(
+        min_length=1,
+        max_length=10_000,
+        description="The training script and its arguments; a script that ends in .py runs under Python.",
     )
     sizes: str = Field("1:8", description="The node counts it may have: '4', '1:8', '2:8:2' or '1,2,4'.")
     ranks_per_node: int = Field(1, ge=1, le=64, description="Training processes on each node: one per accelerator.")
-    workdir: str = Field(".", description="Where it runs; relative to the job file.")
-    env: dict[str, str] = Field({}, description="Added to the environment of its processes.")
-    setup: str = Field("", description="Shell lines run first: modules, a container, an activation script.")
+    workdir: PlainText = Field(".", description="Where it runs; relative to the job file.")
+    env: dict[PlainText, PlainText] = Field({}, description="Added to the environment of its processes.")
+    setup: PlainText = Field("", description="Shell lines run first: modules, a container, an activation script.")
     weight: Weight = Field(1.0, description="How much its throughput counts against other jobs'.")
-    priority: int = Field(0, description="Jobs of a higher priority are served first.")
+    priority: int = Field(0, ge=-1_000_000, le=1_000_000, description="Jobs of a higher priority are served first.")
     curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known; else it is learnt.")
-    plans: str | None = Field(
+    plans: PlainText | None = Field(
         None,
         description="Of a pipeline job: its plans (offcut plan --save). Sizes and curve are theirs unless given.",
     )
-    family: str | None = Field(
+    family: PlainText | None = Field(
         None,
         min_length=1,
         max_length=200,
@@ -73,18 +81,43 @@ class JobSpec(BaseModel):
     mode: Literal["session", "restart"] = Field(
         "session", description="'session': the script uses offcut.torch. 'restart': a resize ends and relaunches it."
     )
-    goal_samples: int | None = Field(None, ge=1, description="Stop after so many samples; else at the script's end.")
-    max_failures: int = Field(3, ge=0, description="Failures in a row, without progress between, that are forgiven.")
+    goal_samples: int | None = Field(
+        None, ge=1, le=10**15, description="Stop after so many samples; else at the script's end."
+    )
+    max_failures: int = Field(
+        3, ge=0, le=1_000_000, description="Failures in a row, without progress between, that are forgiven."
+    )
     grow_cost_s: _CostS | None = Field(None, description="Seconds of progress that growing costs.")
     shrink_cost_s: _CostS | None = Field(None, description="Seconds of progress that shrinking costs.")
-    checkpoint_age_s: float = Field(30.0, gt=0, description="At most this much work is redone after a total loss.")
+    checkpoint_age_s: float = Field(
+        30.0, gt=0, le=1e9, description="At most this much work is redone after a total loss."
+    )
     hang_limit_s: float = Field(
-        1800.0, gt=0, description="A script that does not come back to its session for so long is ended as hung."
+        1800.0,
+        gt=0,
+        le=1e9,
+        description="A script that does not come back to its session for so long is ended as hung.",
     )
     restart_grace_s: float = Field(
-        10.0, ge=0, description="Mode restart: seconds from SIGTERM to SIGKILL when it is to be launched anew."
+        10.0, ge=0, le=1e9, description="Mode restart: seconds from SIGTERM to SIGKILL when it is to be launched anew."
     )
     step_records: bool = Field(False, description="Write down which samples every step used.")
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_short(cls, name: str) -> str:
+        size = len(name.encode())
+        if size > _NAME_BYTES:
+            raise ValueError(f"it is {size} bytes long; at most {_NAME_BYTES}, for a directory has the name too")
+        return name
+
+    @field_validator("env")
+    @classmethod
+    def _variables_have_names(cls, env: dict[str, str]) -> dict[str, str]:
+        for variable in env:
+            if not variable or "=" in variable:
+                raise ValueError(f"'{variable}' is no name of a variable")
+        return env
 
     @field_validator("sizes")
     @classmethod
@@ -156,7 +189,9 @@ def parse_job(data: dict[str, Any], *, where: str) -> JobSpec:
     try:
         return JobSpec.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"{where}: {_first(error)}", next_step="See: offcut submit --help") from None
+        raise InputError(
+            f"{where}: {fault(error.errors(include_url=False))}", next_step="See: offcut submit --help"
+        ) from None
 
 
 def check_files(spec: JobSpec, *, where: str) -> JobSpec:
@@ -168,13 +203,3 @@ def check_files(spec: JobSpec, *, where: str) -> JobSpec:
     if script.endswith(".py") and not (workdir / script).is_file():
         raise InputError(f"{where}: command: there is no script {workdir / script}.", next_step="Check the path.")
     return spec
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"unknown key '{field}'."
-    text = first["msg"].removeprefix("Value error, ").rstrip(".")
-    given = f" (given: {first['input']!r})" if first["type"] not in ("missing", "value_error") else ""
-    return f"{field + ': ' if field and not text.startswith(field) else ''}{text}{given}."

@@ -30,6 +30,8 @@ PATH_LIMIT = 106
 
 #: The longest text that a worker tells its agent: of a note, or of why an epoch broke.
 TEXT_LIMIT = 4096
+#: A line of the local cluster's daemon may name every node, or tell of every reclaim that there was.
+LINE_BYTES = 64 << 20
 
 #: The environment of a worker: where its agent listens, who it is, and where its job keeps its files.
 ENV_AGENT = "OFFCUT_AGENT"

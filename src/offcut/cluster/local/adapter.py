@@ -15,10 +15,12 @@ from offcut.cluster.base import ClusterEvent
 from offcut.errors import ClusterError, InputError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
 from offcut.wire.credentials import Credentials
-from offcut.wire.local import answers, encode
+from offcut.wire.local import LINE_BYTES, answers, encode
 
 #: The daemon takes its nodes down, each within its grace, when it is told to stop.
 _CLOSE_PATIENCE_S = 15.0
+#: So many unknown names are told in a sentence.
+_MOST_NAMED = 5
 
 
 class LocalCluster:
@@ -37,7 +39,9 @@ class LocalCluster:
     async def connect(self) -> None:
         """ClusterError if the daemon does not answer."""
         try:
-            self._reader, self._writer = await asyncio.open_unix_connection(str(self._directory / "cluster.sock"))
+            self._reader, self._writer = await asyncio.open_unix_connection(
+                str(self._directory / "cluster.sock"), limit=LINE_BYTES
+            )
         except OSError as error:
             raise ClusterError(f"The local cluster in {self._directory} does not answer: {error.strerror}.") from None
         self._send(kind="watch")
@@ -127,7 +131,7 @@ class LocalCluster:
 
     async def _ask(self, **command: Any) -> dict[str, Any]:
         try:
-            reader, writer = await asyncio.open_unix_connection(str(self._directory / "cluster.sock"))
+            reader, writer = await asyncio.open_unix_connection(str(self._directory / "cluster.sock"), limit=LINE_BYTES)
         except OSError as error:
             raise ClusterError(f"The local cluster does not answer: {error.strerror}.") from None
         try:
@@ -140,7 +144,11 @@ class LocalCluster:
     async def _ask_about(self, kind: str, nodes: Sequence[str]) -> None:
         answer = await self._ask(kind=kind, nodes=list(nodes))
         if answer["unknown"]:
-            raise InputError(f"No node is called {', '.join(answer['unknown'])}.", next_step="See: offcut status")
+            unknown = answer["unknown"]
+            more = f", and {len(unknown) - _MOST_NAMED} more are unknown" if len(unknown) > _MOST_NAMED else ""
+            raise InputError(
+                f"No node is called {', '.join(unknown[:_MOST_NAMED])}{more}.", next_step="See: offcut status"
+            )
 
 
 async def _line_or_end(reader: asyncio.StreamReader) -> bytes:

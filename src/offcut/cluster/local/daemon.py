@@ -79,7 +79,7 @@ class Daemon:
         worker_template = [str(self._directory / "workers.sock"), "--parent", parent, "--preload", self._preload]
         self._spawn(self._keep("workers", "offcut.torch.template", *worker_template))
         path = self._directory / "cluster.sock"
-        server = await asyncio.start_unix_server(self._serve, sock=local.listen(path))
+        server = await asyncio.start_unix_server(self._serve, sock=local.listen(path), limit=local.LINE_BYTES)
         self._spawn(self._end_when_forgotten())
         await self._stopping.wait()
         await self._take_down()
