@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import setting
 import torch
 import torch.distributed as dist
@@ -31,6 +33,7 @@ from torch.utils.data import TensorDataset
 from offcut.torch import Session
 from offcut.torch.batch import Batch
 from offcut.wire import local
+from rendezvous import Store, running_store
 
 MEMBERS = 2
 BATCH = 64
@@ -104,7 +107,7 @@ def by_session(rank: int, steps: int, work_s: float, agent: str) -> list[float]:
 class Agent:
     """Tells every worker that says it is ready the same epoch."""
 
-    def __init__(self, path: Path, store: str) -> None:
+    def __init__(self, path: Path, store: Store) -> None:
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(str(path))
         self._server.listen(MEMBERS)
@@ -125,7 +128,7 @@ class Agent:
                     job="job",
                     epoch=1,
                     members=[{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in range(MEMBERS)],
-                    store=self._store,
+                    **self._store.meeting_point("job", 1),
                     abort=False,
                     departing=False,
                 )
@@ -141,15 +144,15 @@ def _process(task: Callable[..., list[float]], rank: int, steps: int, work_s: fl
 
 def run(task: Callable[..., list[float]], steps: int, work_s: float) -> float:
     """Median milliseconds per step, of the first member; the first tenth of the steps is warm-up."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    address = f"127.0.0.1:{store.port}"
     context = mp.get_context("fork")
     out = context.Queue()
-    with tempfile.TemporaryDirectory() as directory:
-        where = address
+    with tempfile.TemporaryDirectory() as directory, running_store() as store:
         if task is by_session:
             where = str(Path(directory) / "agent")
-            agent = Agent(Path(where), address)
+            agent = Agent(Path(where), store)
+        else:
+            plain = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            where = f"127.0.0.1:{plain.port}"
         processes = [
             context.Process(target=_process, args=(task, rank, steps, work_s, where, out)) for rank in range(MEMBERS)
         ]

@@ -7,7 +7,6 @@ test process, however that ends.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import json
 import multiprocessing
 import os
@@ -15,47 +14,73 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from offcut.service import rendezvous_server
+from offcut.wire import rendezvous, tokens
 from offcut.wire.forkserver import die_with_parent
 
 #: For anything to happen that must happen; a loaded machine is slow.
 LIMIT_S = 60.0
 
-_locks: list[IO[str]] = []
-
 
 def fork_server() -> Any:
     """The context of processes that have torch imported and no threads."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "offcut.torch", "offcut.torch.store", "torch.distributed.checkpoint"])
+    context.set_forkserver_preload(["pytest", "offcut.torch", "torch.distributed.checkpoint"])
     return context
 
 
+@dataclass(frozen=True)
+class Store:
+    address: str
+    master: str
+    pid: int
+
+    def secret(self, job: str, epoch: int) -> str:
+        """What the members of that epoch show."""
+        return rendezvous.generation_secret(self.master, job, epoch)
+
+    def meeting_point(self, job: str, epoch: int) -> dict[str, str]:
+        """The fields of an epoch's message that say where its members meet, and as whom."""
+        return {"store": self.address, "secret": self.secret(job, epoch)}
+
+
 @cache
-def store_address() -> str:
-    """Where a store listens that lives as long as this process; jobs share it under names of their own."""
+def shared_store() -> Store:
+    """A store that lives as long as this process; jobs share it under names of their own."""
+    ends = ExitStack()
+    atexit.register(ends.close)
+    return ends.enter_context(running_store())
+
+
+@contextmanager
+def running_store() -> Iterator[Store]:
+    """A store that is gone after the block."""
     place = Path(tempfile.mkdtemp(prefix="offcut-store-"))
-    atexit.register(shutil.rmtree, place)
-    # The store ends some time after nobody has held its lock; this process holds it to its end.
-    _locks.append((place / "lock").open("w"))
-    fcntl.flock(_locks[-1], fcntl.LOCK_EX)
-    process = fork_server().Process(target=_keep, args=(str(place / "address"), str(place / "lock")), daemon=True)
+    told, secret = place / "address", place / "secret"
+    master = tokens.create(secret)
+    process = fork_server().Process(target=_keep, args=(str(told), str(secret)), daemon=True)
     process.start()
-    end_s = time.monotonic() + LIMIT_S
-    while not (place / "address").exists():
-        assert process.is_alive()
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
-    address: str = json.loads((place / "address").read_text())["address"]
-    return address
+    try:
+        end_s = time.monotonic() + LIMIT_S
+        while not told.exists():
+            assert process.is_alive()
+            assert time.monotonic() < end_s
+            time.sleep(0.005)
+        yield Store(json.loads(told.read_text())["address"], master, process.pid)
+    finally:
+        process.kill()
+        process.join()
+        shutil.rmtree(place)
 
 
-def _keep(address_file: str, lock_file: str) -> None:
-    from offcut.torch import store
-
+def _keep(address_file: str, secret_file: str) -> None:
     die_with_parent(os.getppid())
-    sys.argv = ["store", address_file, lock_file]
-    store.main()
+    sys.argv = ["store", address_file, secret_file, "--linger-s", "1e9"]  # there is no controller
+    rendezvous_server.main()

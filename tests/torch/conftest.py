@@ -14,7 +14,7 @@ import torch.multiprocessing
 
 from offcut.torch.group import Group
 from offcut.torch.link import MembershipEpoch
-from rendezvous import store_address
+from rendezvous import shared_store
 
 
 class Changes:
@@ -37,11 +37,10 @@ Task = Callable[[Group, Changes], Any]
 _jobs = itertools.count()
 
 
-def _member(task: Task, rank: int, world: int, job: str, pipe: Any) -> None:
+def _member(task: Task, rank: int, membership: MembershipEpoch, pipe: Any) -> None:
     torch.set_num_threads(1)
     changes = Changes()
-    names = tuple(f"n{i}#1:0" for i in range(world))
-    group = Group(MembershipEpoch(1, names, store_address(), job), rank, changes.changed, lambda: changes.stale)
+    group = Group(membership, rank, changes.changed, lambda: changes.stale)
     # As bytes, not in shared memory: the member is gone when they are read.
     pipe.send(task(group, changes))
 
@@ -51,13 +50,14 @@ def members() -> Callable[[int, Task], list[Any]]:
     """`members(world, task)` runs `task(group, changes)` in as many processes; their results by rank."""
 
     def run(world: int, task: Task) -> list[Any]:
-        store_address()  # made here, for all
         context = torch.multiprocessing.get_context("fork")
         job = f"group-{os.getpid()}-{next(_jobs)}"
+        names = tuple(f"n{i}#1:0" for i in range(world))
+        membership = MembershipEpoch(1, names, job=job, **shared_store().meeting_point(job, 1))
         running = []
         for rank in range(world):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_member, args=(task, rank, world, job, theirs), daemon=True)
+            process = context.Process(target=_member, args=(task, rank, membership, theirs), daemon=True)
             process.start()
             theirs.close()
             running.append((process, ours))

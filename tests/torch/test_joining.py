@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 import torch.multiprocessing
 from torch.utils.data import TensorDataset
 
 from offcut.torch import Session
 from offcut.wire import local
+from rendezvous import shared_store
 
 JOINER = local.worker_name("n1", 1, 0)
 #: Longer than this test may take.
@@ -30,7 +30,6 @@ def join(agent: str) -> None:
 
 def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> None:
     """They may have come to the end of the training, say, when the epoch that it was to join in was set."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     path = tmp_path / "agent"
     listener = local.listen(path)
     process = torch.multiprocessing.get_context("fork").Process(target=join, args=(str(path),), daemon=True)
@@ -41,8 +40,8 @@ def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> N
         heard.append(message["kind"])
         if message["kind"] == "ready":
             members = [{"node": node, "incarnation": 1, "ranks": 1} for node in ("n0", "n1")]
-            address = f"127.0.0.1:{store.port}"
-            line.send(kind="epoch", job="job", epoch=1, members=members, store=address, abort=False, departing=False)
+            met = shared_store().meeting_point("joining", 1)
+            line.send(kind="epoch", job="joining", epoch=1, members=members, **met, abort=False, departing=False)
             line.send(kind="leave", limit_s=GRACE_S)
         if message["kind"] == "left":
             break

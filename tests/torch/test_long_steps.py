@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.multiprocessing
 from torch.utils.data import TensorDataset
 
 from offcut.torch import Session
 from offcut.wire import local
+from rendezvous import shared_store
 
 WORKERS = [local.worker_name(f"n{rank}", 1, 0) for rank in range(2)]
 #: What the second member's steps take, s: the last one never ends.
@@ -27,9 +27,8 @@ GRACE_S = 0.9
 class Agents:
     """Both members' agents: when a step is surely done the second one has to leave, and the first is told to go on."""
 
-    def __init__(self, path: Path, store: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.heard: dict[str, list[str]] = {worker: [] for worker in WORKERS}
-        self._store = store
         self._lines: dict[str, local.Line] = {}
         self._told = False
         self._lock = threading.Lock()
@@ -64,9 +63,8 @@ class Agents:
 
     def _set_epoch(self, line: local.Line, epoch: int, ranks: tuple[int, ...]) -> None:
         members = [{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in ranks]
-        line.send(
-            kind="epoch", job="job", epoch=epoch, members=members, store=self._store, abort=False, departing=False
-        )
+        met = shared_store().meeting_point("long-steps", epoch)
+        line.send(kind="epoch", job="long-steps", epoch=epoch, members=members, **met, abort=False, departing=False)
 
 
 def member(rank: int, agent: str, results: Any) -> None:
@@ -89,11 +87,10 @@ def member(rank: int, agent: str, results: Any) -> None:
 
 
 def test_who_cannot_reach_its_boundary_in_time_does_not_wait_to_be_killed(tmp_path: Path) -> None:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = torch.multiprocessing.get_context("fork")
     results = context.Queue()
     path = tmp_path / "agent"
-    agents = Agents(path, f"127.0.0.1:{store.port}")
+    agents = Agents(path)
     members = [context.Process(target=member, args=(rank, str(path), results), daemon=True) for rank in range(2)]
     for process in members:
         process.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,12 @@ def can_drop_packets() -> bool:
 @pytest.mark.skipif(not can_drop_packets(), reason="needs root, unshare, and ip and tc of iproute2")
 def test_members_notice_that_the_network_drops_everything() -> None:
     run = subprocess.run(
-        ["unshare", "-n", sys.executable, str(SCRIPT), "2"], capture_output=True, text=True, timeout=60, check=False
+        ["unshare", "-n", sys.executable, str(SCRIPT), "2"],
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])},  # rendezvous.py
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert sorted(line.partition(":")[0] for line in run.stdout.splitlines()) == [
         "0 a peer is gone",

@@ -330,6 +330,7 @@ class Controller:
             members=named(members),
             departing=named(departing),
             store=self._meeting_point(job, members),
+            secret="" if job.restarts else self.rendezvous.secret(job.job.id, epoch),
             abort=abort,
         )
 

@@ -63,6 +63,11 @@ class StatePaths:
         return self.root / "rendezvous.json"
 
     @property
+    def rendezvous_secret(self) -> Path:
+        """From which every generation's secret is derived that members show to the store."""
+        return self.root / "rendezvous.secret"
+
+    @property
     def cluster(self) -> Path:
         return self.root / "cluster"
 

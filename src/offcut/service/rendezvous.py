@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,82 +11,170 @@ from contextlib import suppress
 
 import structlog
 
-from offcut.errors import ClusterError
+from offcut.errors import ClusterError, ProtocolError
 from offcut.service.paths import StatePaths
+from offcut.wire import rendezvous as wire
+from offcut.wire import tokens
 
 _log = structlog.get_logger()
 
 _START_PATIENCE_S = 60.0
 _LOOK_S = 0.5
+#: A store that does not answer the controller for this long is replaced.
+_ANSWER_S = 10.0
 
 
 class Rendezvous:
-    """`address` is None until a store answers; `changed` is called with every new address."""
+    """`address` is None until a store answers; `changed` is called with every new address.
+
+    A store is this controller's if it proves that it knows the state directory's secret. None is ever ended by the
+    number of its process: it is asked to end, over the connection on which it has proved that.
+    """
 
     def __init__(self, paths: StatePaths, changed: Callable[[], None], *, listen: str) -> None:
         self._paths = paths
         self._changed = changed
         self._listen = listen
+        self._master = tokens.create(paths.rendezvous_secret)
         self._process: subprocess.Popen[bytes] | None = None
-        self._pid: int | None = None
+        self._control: _Control | None = None
         self.address: str | None = None
 
+    def secret(self, job: str, epoch: int) -> str:
+        """What the members of one generation of a job show to the store."""
+        return wire.generation_secret(self._master, job, epoch)
+
     async def keep(self) -> None:
-        """Have a living store, always."""
+        """Have a living store, always. ClusterError where none can be started."""
         while True:
-            if not await self._alive():
-                self.address = None
-                await self._start()
+            if self._control is None or not await self._control.answers():
+                self._drop()
+                if not await self._adopt():
+                    await self._start()
             await asyncio.sleep(_LOOK_S)
 
-    async def _alive(self) -> bool:
-        if self._process is not None and self._process.poll() is not None:
-            return False
+    def _drop(self) -> None:
+        self.address = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    async def _adopt(self) -> bool:
+        """Take the store that the state directory names, if it is ours."""
         try:
             told = json.loads(self._paths.rendezvous.read_text())
-            host, _, port = told["address"].rpartition(":")
-            _, writer = await asyncio.open_connection(host, int(port))
-        except (OSError, ValueError, KeyError):
+            address = str(told["address"])
+            control = await _Control.connect(address, self._master)
+        except (OSError, EOFError, ValueError, KeyError, TypeError, ProtocolError):
             return False
-        writer.close()
-        if host != self._listen:  # of an earlier controller, which members elsewhere reached differently
-            os.kill(told["pid"], 15)
+        if address.rpartition(":")[0] != self._listen:  # of an earlier controller, which members reached differently
+            await control.stop()
             return False
-        if told["address"] != self.address:
-            self.address, self._pid = told["address"], told["pid"]
-            _log.info("rendezvous_store", address=self.address)
-            self._changed()
+        self._control, self.address = control, address
+        _log.info("rendezvous_store", address=address)
+        self._changed()
         return True
 
     async def _start(self) -> None:
+        self._end_process()
+        # A store that is named there no longer ends by itself.
         self._paths.rendezvous.unlink(missing_ok=True)
-        with (self._paths.root / "rendezvous.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "offcut.torch.store"),
-                    *(str(self._paths.rendezvous), str(self._paths.lock), "--listen", self._listen),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        try:
+            with (self._paths.root / "rendezvous.log").open("ab") as log:
+                self._process = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "offcut.service.rendezvous_server"),
+                        *(str(self._paths.rendezvous), str(self._paths.rendezvous_secret), "--listen", self._listen),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ClusterError(f"The rendezvous store could not be started: {error.strerror}.") from None
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + _START_PATIENCE_S
-        while not self._paths.rendezvous.exists():
+        while not await self._adopt():
             if self._process.poll() is not None or loop.time() > give_up_s:
                 raise ClusterError(
                     "The rendezvous store did not start.",
-                    next_step=f"Is torch installed? Its log is {self._paths.root / 'rendezvous.log'}.",
+                    next_step=f"Its log is {self._paths.root / 'rendezvous.log'}.",
                 )
             await asyncio.sleep(0.02)
 
+    def _end_process(self) -> None:
+        """The one that this controller has started: its number cannot be another's before it is waited for."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
     def end(self) -> None:
         """For good: no job will need it."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-        elif self._pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, 15)
+        self._end_process()
+        self._drop()
+        # An adopted one ends when it is not named any more.
         self._paths.rendezvous.unlink(missing_ok=True)
+
+
+class _Control:
+    """The controller's own connection to a store that has proved to be ours."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, address: str, master: str) -> _Control:
+        """Raises OSError, EOFError or ProtocolError where no store of ours answers."""
+        host, _, port = address.rpartition(":")
+        async with asyncio.timeout(_ANSWER_S):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            control = cls(reader, writer)
+            try:
+                await control._prove(wire.control_secret(master), address)
+            except BaseException:
+                control.close()
+                raise
+        return control
+
+    async def _prove(self, secret: str, address: str) -> None:
+        version, theirs = await self._read(2)
+        if version != wire.VERSION:
+            raise ProtocolError("A rendezvous store of another version.")
+        ours = wire.nonce()
+        proof = wire.proof(secret, b"client", address, theirs, ours)
+        self._writer.write(wire.pack(wire.CONTROL, b"", b"0", ours, proof))
+        kind, said = await self._read(2)
+        if kind != b"ok" or not wire.proves(said, secret, b"server", address, theirs, ours):
+            raise ProtocolError("That is no rendezvous store of this state directory.")
+
+    async def _read(self, fields: int) -> list[bytes]:
+        size = wire.length(await self._reader.readexactly(wire.LENGTH_BYTES))
+        if size > wire.GREETING_BYTES:
+            raise ProtocolError("That is no rendezvous store.")
+        found = wire.unpack(await self._reader.readexactly(size))
+        if len(found) != fields:
+            raise ProtocolError("That is no rendezvous store.")
+        return found
+
+    async def answers(self) -> bool:
+        """Whether the store is alive."""
+        return await self._say(b"ping")
+
+    async def stop(self) -> None:
+        """Ask it to end."""
+        await self._say(b"stop")
+        self.close()
+
+    async def _say(self, word: bytes) -> bool:
+        with suppress(OSError, EOFError, ProtocolError):
+            async with asyncio.timeout(_ANSWER_S):
+                self._writer.write(wire.pack(word))
+                await self._read(1)
+                return True
+        return False
+
+    def close(self) -> None:
+        self._writer.close()

@@ -4,7 +4,8 @@
 - `link`, `group`: the line to the agent, and one epoch's process group that can be walked away from
 - `reducer`, `sampler`, `batch`: gradients, which samples, and fetching them
 - `state`, `transfer`, `checkpoint`: what a training is, how it moves, and how it is kept
-- `template`, `store`: programs of their own: the process that workers are forked from, and the rendezvous store
+- `rendezvous`: a member's side of the store through which the members of an epoch find each other
+- `template`: a program of its own: the process that workers are forked from
 - `demo`: the training scripts of `offcut demo`
 """
 

@@ -10,9 +10,9 @@ until that work ends, for its destructor would block until then.
 from __future__ import annotations
 
 import queue
-import socket
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import torch
@@ -21,6 +21,7 @@ import torch.distributed as dist
 from offcut.errors import ResizeError
 from offcut.torch import sockets
 from offcut.torch.link import MembershipEpoch
+from offcut.torch.rendezvous import RendezvousStore
 
 #: Gloo's own time-out: long, for newer epochs end a wait, and a member may evaluate for long between two steps.
 _PENDING = timedelta(hours=12)
@@ -108,17 +109,18 @@ class Forming:
         self._rank = rank
         self._changed = changed
         self._outcome: dist.ProcessGroupGloo | Exception | None = None
+        #: To be kept for as long as the group: torch may ask it again.
+        self.store: RendezvousStore | None = None
         threading.Thread(target=self._form, name="offcut-form", daemon=True).start()
 
     def _form(self) -> None:
         membership = self.membership
         try:
-            # A store client of its own: a get that waits for a dead peer holds the client's lock.
-            host, _, port = membership.store.rpartition(":")
-            # A store that is gone refuses at once; its client would try again until the time-out.
-            socket.create_connection((host, int(port)), _FORMING.total_seconds()).close()
-            client = dist.TCPStore(host, int(port), is_master=False, timeout=_FORMING, wait_for_workers=False)
-            store = dist.PrefixStore(f"{membership.job}/{membership.epoch}", client)
+            # A connection of its own: a get that waits for a dead peer holds the connection's lock.
+            self.store = RendezvousStore(
+                membership.store, membership.job, membership.epoch, membership.secret, _FORMING
+            )
+            store = dist.PrefixStore(membership.group, self.store)
             known = sockets.inodes()
             gloo = dist.ProcessGroupGloo(store, self._rank, membership.world, _FORMING)
             gloo._set_default_timeout(_PENDING)
@@ -134,6 +136,8 @@ class Forming:
         with self._changed:
             self._changed.wait_for(lambda: self._outcome is not None or stale())
         if self._outcome is None:
+            if self.store is not None:
+                self.store.close()  # the thread need not wait for keys that nobody will store
             raise Abandoned("a newer epoch came while this one was forming")
         if isinstance(self._outcome, Exception):
             raise Abandoned(f"the members did not find each other: {self._outcome}")
@@ -161,8 +165,11 @@ class Group:
         self._pending: list[Pending] = []
         self._within: list[Group] = []
         self._gloo: dist.ProcessGroupGloo | None = None
+        self._store: RendezvousStore | None = None
         if self.world > 1:
-            self._gloo = (forming or Forming(membership, rank, changed)).wait(stale)
+            forming = forming or Forming(membership, rank, changed)
+            self._gloo = forming.wait(stale)
+            self._store = forming.store
 
     def _start(self, start: Callable[[], dist.Work], *, watched: bool = False) -> Pending:
         try:
@@ -226,9 +233,7 @@ class Group:
         It ends with this one.
         """
         mine = self.membership
-        part = MembershipEpoch(
-            mine.epoch, tuple(mine.workers[rank] for rank in ranks), mine.store, f"{mine.job}/{name}"
-        )
+        part = replace(mine, workers=tuple(mine.workers[rank] for rank in ranks), group=f"{mine.group}/{name}")
 
         def stale() -> bool:
             return self.stale()  # which changes once the epoch has formed
@@ -245,5 +250,5 @@ class Group:
         for group in list(_left_behind):
             group._pending = [pending for pending in group._pending if not pending.done]
             if not group._pending:
-                group._gloo = None
+                group._gloo = group._store = None
                 _left_behind.remove(group)

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from offcut.errors import InputError
@@ -27,6 +27,10 @@ class MembershipEpoch:
     job: str
     #: Members of the epoch before it live, are left out, and write down what only they have.
     departing: bool = False
+    #: What the members show to the store.
+    secret: str = field(default="", repr=False)
+    #: Which of the epoch's groups: all of its members, or some of them under a name.
+    group: str = ""
 
     @property
     def world(self) -> int:
@@ -135,6 +139,7 @@ class AgentLink:
                         store=message["store"],
                         job=message["job"],
                         departing=bool(message["departing"]),
+                        secret=message["secret"],
                     )
                     if self.on_epoch is not None:
                         self.on_epoch(newest)

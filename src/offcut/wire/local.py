@@ -4,7 +4,7 @@ Worker to agent: `hello` (worker), `ready`, `beat` (epoch, step, samples, loss, 
 clock at the end of that step; own_s: for how long it has worked, waiting for others left out; script_s: for how long
 the script has not come back to its session), `formed` (epoch, step, fingerprint),
 `broken` (epoch, detail), `left` (step), `finished` (step), `note` (text).
-Agent to worker: `epoch` (epoch, members, departing, store, abort), `leave` (limit_s).
+Agent to worker: `epoch` (epoch, members, departing, store, secret, abort), `leave` (limit_s).
 Agent to launcher: one `run` per connection. Launcher to agent: `started` (pid), then `exited` (code); the worker is
 killed when the agent's end of the connection closes, so that no worker outlives its agent.
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from offcut.errors import ProtocolError
 
 #: Raised with every change that an older peer could misread.
-VERSION = 2
+VERSION = 3
 
 
 #: Of a text for people. A longer one is cut: what it is about must not be lost because of it.
@@ -198,7 +198,8 @@ class EpochMember(Message):
 class Epoch(Message):
     """The job's newest membership. Ranks count through `members` in order.
 
-    They find each other at `store`: the rendezvous store, or in mode `restart` what the first member's `Ready` said.
+    They find each other at `store`: the rendezvous store, to which they show `secret`, or in mode `restart` what the
+    first member's `Ready` said.
     `departing` live and are left out: what only they have they write down before they leave.
     """
 
@@ -208,6 +209,7 @@ class Epoch(Message):
     members: tuple[EpochMember, ...]
     departing: tuple[EpochMember, ...] = ()
     store: str
+    secret: str = Field(default="", repr=False)
     abort: bool
 
 

@@ -32,7 +32,7 @@ import torch
 from offcut.torch.faults import ENV_FAULTS
 from offcut.wire import local
 from offcut.wire.forkserver import die_with_parent
-from rendezvous import LIMIT_S, fork_server, store_address
+from rendezvous import LIMIT_S, fork_server, shared_store
 
 #: How long the controller waits before it renews an epoch that one member has found broken: the others may get on.
 RENEW_S = 0.2
@@ -194,7 +194,7 @@ class Cluster:
                 job=self._job,
                 epoch=self.epoch,
                 members=members,
-                store=store_address(),
+                **shared_store().meeting_point(self._job, self.epoch),
                 abort=abort,
                 departing=False,
             )

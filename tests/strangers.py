@@ -1,0 +1,40 @@
+"""Another user of the machine: real ones, for what they may do is the kernel's to say."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+NOBODY = 65534
+
+
+def _become(task: Callable[..., Any], connection: Connection, arguments: tuple[Any, ...]) -> None:
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    os.chdir("/")
+    task(connection, *arguments)
+
+
+@contextmanager
+def stranger(task: Callable[..., Any], *arguments: Any) -> Iterator[Connection]:
+    """Run `task(connection, *arguments)` as the Unix user nobody; yields the other end. It ends with the block."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be another user")
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_become, args=(task, theirs, arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
