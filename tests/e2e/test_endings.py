@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from live import Running, command_of, wait_for
+from offcut.service.paths import StatePaths
+from offcut.wire.client import Client
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -66,3 +71,37 @@ def test_a_second_signal_ends_it_at_once(up: Callable) -> None:
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
         daemon.terminate()
+
+
+@pytest.fixture
+def detached(state_dir: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """`detached(*options)` is `offcut up --detach`; whatever it started is ended."""
+
+    def start(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "offcut", "up", "--detach", "--nodes", "1", "--state", str(state_dir)]
+        return subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=90)
+
+    yield start
+    for process in psutil.process_iter():
+        if str(state_dir) in command_of(process):
+            process.kill()
+
+
+def test_up_detached_returns_when_it_is_ready_and_ends_by_a_signal(state_dir: Path, detached: Callable) -> None:
+    done = detached("--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["log"] == str(state_dir / "controller.log")
+    assert (state_dir / "controller.log").stat().st_mode & 0o077 == 0
+    assert Client(StatePaths(state_dir).socket).get("/v1/status")["claiming"]
+    controller = psutil.Process(told["pid"])
+    assert os.getsid(controller.pid) == controller.pid
+    refused = detached()
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "belongs to a running controller" in refused.stderr
+    assert refused.stderr.splitlines()[-1].endswith("controller.log")
+    controller.terminate()
+    wait_for("its end", lambda: not psutil.pid_exists(controller.pid) or controller.status() == psutil.STATUS_ZOMBIE)
+    wait_for("every process to end", lambda: not any(str(state_dir) in command_of(p) for p in psutil.process_iter()))
+    assert (state_dir / "report.html").exists()

@@ -49,20 +49,26 @@ def up(
     ] = None,
     wait_begin: Annotated[bool, typer.Option(hidden=True, help="Start the windows' clock by request.")] = False,
     preload: Annotated[str, typer.Option(help="Modules that workers want, imported once (a,b).")] = "",
-    json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON document.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Start it in the background; return when it is ready.")
+    ] = False,
+    ready_fd: Annotated[int | None, typer.Option(hidden=True, help="Where to say that it is ready.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="With --dry-run or --detach: one JSON document.")] = False,
     log_json: Annotated[bool, typer.Option(help="Log JSON lines instead of text.")] = False,
 ) -> None:
     """Run a controller, until Ctrl-C: with virtual nodes on this machine, or with what a Slurm leaves idle.
 
     Examples: `offcut up --nodes 4 --state /tmp/offcut`, then in another terminal
-    `offcut submit train.py --sizes 1:4 --state /tmp/offcut`.
+    `offcut submit train.py --sizes 1:4 --state /tmp/offcut`. `--detach` starts it in the background.
     `offcut up --cluster slurm --partition preempt --dry-run`, and without `--dry-run` to begin.
     """
     import asyncio
 
+    from offcut.cli.detach import say_ready, start_detached
+    from offcut.cli.ending_report import write_at_the_end
     from offcut.cli.logging import configure
     from offcut.service.config import read_settings, read_slurm_site
-    from offcut.service.paths import default_state_dir
+    from offcut.service.paths import StatePaths, default_state_dir
     from offcut.service.run import ServiceConfig, run
 
     log = configure(json_lines=log_json)
@@ -91,16 +97,16 @@ def up(
         policy=policy,
         listen=listen,
         begin=not wait_begin,
+        ready=say_ready(ready_fd),
     )
+    if detach:
+        start_detached(root, json=json)
+        return
     try:
         run(service)
     finally:
         log.flush(1.0)
-    from offcut.report.run import write_report
-    from offcut.service.paths import StatePaths
-
-    report = write_report(StatePaths(service.state_dir))
-    typer.echo(f"The report is {report}", err=True)
+    write_at_the_end(StatePaths(root))
 
 
 def _virtual_nodes(nodes: int, windows: Path | None, time_scale: float, grace_s: float, preload: str) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -54,6 +55,8 @@ class ServiceConfig:
     listen: str | None = None
     #: Start the windows' clock at once; a demo starts it when everything is ready.
     begin: bool = True
+    #: Called once commands and agents are answered.
+    ready: Callable[[], None] = lambda: None
 
 
 def run(config: ServiceConfig) -> None:
@@ -64,8 +67,15 @@ def run(config: ServiceConfig) -> None:
         await serve(config, endings)
         return endings
 
-    # The guard stays armed while threads that still run are waited for.
-    asyncio.run(with_endings()).withdraw()
+    try:
+        # The guard stays armed while threads that still run are waited for.
+        asyncio.run(with_endings()).withdraw()
+    except OSError as error:
+        where = error.filename or config.state_dir
+        raise ServiceError(
+            f"The controller cannot go on: {where}: {error.strerror or error}.",
+            next_step="Is the disk full, or read-only? Jobs go on when it is started again.",
+        ) from error
 
 
 async def serve(config: ServiceConfig, endings: Endings) -> None:
@@ -93,15 +103,16 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     controller.tasks.need("owner's API", partial(owner.serve, sockets=[local.listen(paths.socket)]))
     network.start()
     controller.tasks.need("cluster", controller.run)
-    paths.publish_address(
-        agents.url(tcp.getsockname()[1]), agents.certificate.public.read_text() if agents.certificate else None
-    )
-    if config.begin and isinstance(cluster, LocalCluster):
-        cluster.begin()
-    _log.info("ready", state_dir=str(paths.root))
     asked = asyncio.create_task(endings.asked.wait())
-    failures = (controller.unwritable, controller.tasks.fatal)
     try:
+        paths.publish_address(
+            agents.url(tcp.getsockname()[1]), agents.certificate.public.read_text() if agents.certificate else None
+        )
+        if config.begin and isinstance(cluster, LocalCluster):
+            cluster.begin()
+        _log.info("ready", state_dir=str(paths.root))
+        config.ready()
+        failures = (controller.unwritable, controller.tasks.fatal)
         await asyncio.wait((asked, *failures), return_when=asyncio.FIRST_COMPLETED)
         for failure in failures:
             if failure.done():
@@ -109,24 +120,33 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
         await endings.step(_wind_down(controller))
     finally:
         asked.cancel()
-        endings.surely_within(HURRY_LIMIT_S if endings.hurried.is_set() else END_LIMIT_S)
-        controller.closing = controller.tasks.closing = True
-        owner.should_exit = True
-        with suppress(OffcutError, OSError, ValueError):
-            if (counted := await endings.step(cluster.statistics())) is not None:
-                paths.statistics.write_text(json.dumps(counted))
-        not_closed = await _close_cluster(cluster, endings)
-        controller.rendezvous.end()
-        network.close()
-        await controller.close()
-        with suppress(OSError):
-            paths.socket.unlink(missing_ok=True)
-            paths.address.unlink(missing_ok=True)
+        not_closed = await _end(controller, owner, network, endings, paths)
         lock.close()
     if endings.hurried.is_set():
         raise ServiceError(HURRIED)
     if not_closed is not None:
         raise not_closed
+
+
+async def _end(
+    controller: Controller, owner: _OwnerServer, network: AgentServer, endings: Endings, paths: StatePaths
+) -> OffcutError | None:
+    """End everything, each step within its limit; what went wrong with the batch system."""
+    endings.surely_within(HURRY_LIMIT_S if endings.hurried.is_set() else END_LIMIT_S)
+    controller.closing = controller.tasks.closing = True
+    owner.should_exit = True
+    with suppress(OffcutError, OSError, ValueError):
+        if (counted := await endings.step(controller.cluster.statistics())) is not None:
+            paths.statistics.write_text(json.dumps(counted))
+    not_closed = await _close_cluster(controller.cluster, endings)
+    with suppress(OSError):
+        controller.rendezvous.end()
+    network.close()
+    await controller.close()
+    with suppress(OSError):
+        paths.socket.unlink(missing_ok=True)
+        paths.address.unlink(missing_ok=True)
+    return not_closed
 
 
 async def _close_cluster(cluster: Cluster, endings: Endings) -> OffcutError | None:

@@ -1,0 +1,56 @@
+"""The report at the end of `offcut up`: written within a limit, and skipped at a word."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import typer
+
+from offcut.errors import OffcutError
+from offcut.service.paths import StatePaths
+
+#: Long runs have much to tell; whoever ends a controller wants it ended.
+LIMIT_S = 60.0
+
+
+class _SkippedError(Exception):
+    pass
+
+
+def write_at_the_end(paths: StatePaths, limit_s: float = LIMIT_S) -> None:
+    """Write the report; another signal skips it, and so does the limit. What has been trained is not touched by it."""
+    from offcut.report.run import write_report
+
+    typer.echo("Writing the report; Ctrl-C skips it.", err=True)
+    try:
+        with _skipped_by_signals(limit_s):
+            report = write_report(paths)
+    except _SkippedError:
+        typer.echo(
+            f"The report was skipped. One is written each time that a controller of {paths.root} ends.", err=True
+        )
+    except OffcutError as error:
+        typer.echo(f"offcut: The report could not be written: {error}", err=True)
+    except OSError as error:
+        typer.echo(f"offcut: The report could not be written in {paths.root}: {error.strerror}.", err=True)
+    else:
+        typer.echo(f"The report is {report}", err=True)
+
+
+@contextmanager
+def _skipped_by_signals(limit_s: float) -> Iterator[None]:
+    def skip(number: int, frame: FrameType | None) -> None:
+        raise _SkippedError
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    before = {number: signal.signal(number, skip) for number in numbers}
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
