@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - for addresses; later, as another user, it may not be readable
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from offcut.wire.forkserver import die_with_parent
+
 NOBODY = 65534
 
 
@@ -18,6 +21,7 @@ def _become(task: Callable[..., Any], connection: Connection, arguments: tuple[A
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
+    die_with_parent(os.getppid())  # the kernel forgets that with the user
     os.chdir("/")
     task(connection, *arguments)
 

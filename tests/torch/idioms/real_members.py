@@ -248,6 +248,10 @@ class Cluster:
         """What the script of `name` has noted."""
         return self._workers[name].notes
 
+    def pids(self) -> list[int]:
+        """The workers' processes."""
+        return [worker.process.pid for worker in self._workers.values() if worker.process.pid is not None]
+
     # -- the stand-in for agent and controller ------------------------------------------------------------------------
 
     def _accept(self) -> None:
