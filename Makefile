@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CLUSTER ?= local
 
-.PHONY: demo test test-full lint docs clean
+.PHONY: demo test test-ci test-full lint docs clean
 
 # make demo CLUSTER=slurm: the same on a real Slurm, with a main queue beside it.
 demo: .venv/.ready
@@ -13,13 +13,21 @@ demo: .venv/.ready
 
 # Three workers: what starts real agents and trainings runs in one of them, one test after another; what starts a real
 # Slurm in another.
+PYTEST = $(BIN)/pytest -n 3 --dist loadgroup
+MORE := ci or frameworks or browser
+
 test: .venv/.ready
 	scripts/install-slurm
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not slow"
+	$(PYTEST) -m "not ($(MORE) or slow)"
+
+# What make test leaves out for its time: the whole fault matrix, long campaigns, other people's trainers.
+test-ci: .venv/.ready
+	scripts/install-slurm
+	$(PYTEST) -m "($(MORE)) and not slow"
 
 test-full: .venv/.ready
 	scripts/install-slurm
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(PYTEST)
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

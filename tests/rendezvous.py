@@ -32,7 +32,9 @@ LIMIT_S = 60.0
 def fork_server() -> Any:
     """The context of processes that have torch imported and no threads."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "offcut.torch", "torch.distributed.checkpoint"])
+    # What every training needs in the end: the import of torch._dynamo alone takes half a second of each worker.
+    everything = "pytest numpy.random torch._dynamo torch.distributed.checkpoint offcut.torch"
+    context.set_forkserver_preload(everything.split())
     return context
 
 

@@ -359,7 +359,7 @@ def test_any_sequence_of_events_is_answered_and_leaves_a_sound_state():
     run(100, 50)  # to shrink what it finds takes minutes: the long run does
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_long_sequences():
     run(600, 100, Phase.shrink)

@@ -42,7 +42,7 @@ def fault(point: str, how: str, rank: int, step: int) -> dict:
     return {"point": point, "how": how, "rank": rank, "step": step}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_grows_and_shrinks_and_every_layer_moves(up: Callable, tmp_path: Path) -> None:
     running = up(4)
     running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03", "n04"]})
@@ -66,7 +66,7 @@ def test_grows_and_shrinks_and_every_layer_moves(up: Callable, tmp_path: Path) -
     assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_stage_with_a_replica_survives_a_kill(up: Callable, tmp_path: Path) -> None:
     epochs = 40
     running, job = start(up, tmp_path, 4, ("2", "2x2"), epochs=epochs)
@@ -98,7 +98,7 @@ def test_no_stage_is_a_step_ahead_where_the_vote_breaks_between_members(up: Call
     assert redone(steps) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_where_nobody_saw_the_vote_end_the_step_is_done_again(up: Callable, tmp_path: Path) -> None:
     epochs = 30
     faults = [fault("before-reduce", "kill", 1, 60), fault("inside-reduce", "break", 2, 90)]
@@ -108,7 +108,7 @@ def test_where_nobody_saw_the_vote_end_the_step_is_done_again(up: Callable, tmp_
     assert not any(BACK in text for text in running.story(job))
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_frozen_stage_is_given_up_and_its_replica_goes_on(up: Callable, tmp_path: Path) -> None:
     epochs = 40
     running, job = start(up, tmp_path, 4, ("2", "2x2"), epochs=epochs)
@@ -119,7 +119,7 @@ def test_a_frozen_stage_is_given_up_and_its_replica_goes_on(up: Callable, tmp_pa
     assert redone(steps) <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Callable, tmp_path: Path) -> None:
     """The joiner has let go of the script's first values: the job begins anew with them, not without."""
     epochs = 20
@@ -141,7 +141,7 @@ def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Call
     assert all(len(steps[step].applied_in) == 2 for step in range(1, 21)), running.story(job)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_all_nodes_go_with_warning_and_nothing_is_done_again(up: Callable, tmp_path: Path) -> None:
     """The size afterwards is another: a checkpoint is of layers, not of members."""
     epochs = 30
@@ -154,7 +154,7 @@ def test_all_nodes_go_with_warning_and_nothing_is_done_again(up: Callable, tmp_p
     assert redone(steps) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_node_that_goes_in_the_middle_of_a_long_step_writes_its_layers_down(up: Callable, tmp_path: Path) -> None:
     epochs = 20
     running, job = start(up, tmp_path, 2, ("1", "2"), epochs=epochs, options=("--slow-at", "60"))

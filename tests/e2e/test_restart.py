@@ -99,7 +99,7 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
     wait_for("everything to be gone", lambda: not children(directory))
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_frozen_node_does_not_keep_its_ranks_beside_the_next_launch(up: Callable) -> None:
     running = up(1)
     job = submit(running, AWKWARD, "stubborn", sizes="1")

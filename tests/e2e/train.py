@@ -3,6 +3,7 @@
 import argparse
 import os
 import time
+from pathlib import Path
 
 import torch
 from torch.utils.data import TensorDataset
@@ -12,6 +13,7 @@ from offcut.torch import Session
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--pace", type=float, default=0.0)
+parser.add_argument("--pace-file", type=Path, help="how long a turn of the loop takes at least, seconds; may change")
 parser.add_argument("--samples", type=int, default=500)
 parser.add_argument("--raise-at", type=int, default=-1)
 parser.add_argument("--ballast-mib", type=int, default=0, help="what the state weighs more, in a buffer")
@@ -20,6 +22,16 @@ arguments = parser.parse_args()
 
 if arguments.bad_node and os.environ.get("OFFCUT_WORKER", "").startswith(arguments.bad_node):
     raise OSError(f"there is no such device on {arguments.bad_node}")
+
+
+def keep_pace():
+    if arguments.pace_file is None:
+        time.sleep(arguments.pace)
+        return
+    began_s = time.monotonic()
+    while (left_s := began_s + float(arguments.pace_file.read_text()) - time.monotonic()) > 0:
+        time.sleep(min(left_s, 0.02))
+
 
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(0)
@@ -34,7 +46,7 @@ with Session(model, optimizer, TensorDataset(x, y), global_batch=48) as session:
     session.register(schedule)
     for epoch in session.epochs(arguments.epochs):
         for batch in epoch:
-            time.sleep(arguments.pace)
+            keep_pace()
             if session.steps == arguments.raise_at:
                 raise ValueError(f"step {session.steps} does not please me")
             session.step(((session.model(batch.x) - batch.y) ** 2).mean())

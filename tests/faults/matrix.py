@@ -6,116 +6,141 @@ tests/faults/matrix.py` prints the table of docs/faults.md, which a test compare
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-#: Members 0 and 1 train; the third joins once they have applied this many steps.
-JOIN_AT = 8
-#: Steps at which faults strike: before and after the third has joined.
-EARLY, LATE = 4, 30
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from faults import outcomes
+from faults.outcomes import Fate, Outcome
+
+#: When faults strike: two members train; the third is about to join; it has joined; the training ends.
+EARLY, JOINING, LATE = "two-members", "a-joiner", "three-members"
 
 ROLES = {0: "first member", 1: "other member", 2: "joiner"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """`default`: part of the quick suite. `redone`: how many steps at most may have been applied twice."""
+    """`default`: one of its kind, in the quick suite."""
 
     plans: tuple[dict[str, Any], ...]
-    what: str
-    outcome: str
+    outcome: Outcome
     default: bool = False
-    redone: int = 1
-
-    @property
-    def waits(self) -> bool:
-        """Whether somebody has to be found silent, or to come back: the training goes on for longer then."""
-        return any(p["how"].startswith(("freeze", "silence")) for p in self.plans)
+    #: Once the fault has struck the workers that are left are killed too.
+    all_die: bool = False
 
     @property
     def name(self) -> str:
-        return "+".join(
+        name = "+".join(
             f"{p['how']}@{p['point']}:{ROLES.get(p.get('rank'), 'any')}".replace(" ", "-") for p in self.plans
         )
+        return name + ("+all" if self.all_die else "")
+
+    @property
+    def at_the_end(self) -> bool:
+        """Whether it strikes at the last barrier, with no step to come."""
+        return all(plan["point"] == "finishing" for plan in self.plans)
+
+    def fate(self, plan: int) -> Fate:
+        """What becomes of the worker that this plan strikes."""
+        return Fate.STAYS if self.plans[plan]["how"] == "break" else self.outcome.fate
+
+    def strikes(self, when: str) -> bool:
+        return any(plan.get("after") == when for plan in self.plans)
 
 
-def _case(point: str, how: str, rank: int | None, outcome: str, *, default: bool = False, **plan: Any) -> Case:
-    role = ROLES[rank] if rank is not None else "any member"
-    return Case(({"point": point, "how": how, "rank": rank, **plan},), f"{how} {role} at {point}", outcome, default)
-
-
-_GOES_ON = "the others redo the step; a new worker joins"
-_NOT_IN = "the others go on; a new worker is started"
+def _case(
+    point: str,
+    how: str,
+    rank: int | None,
+    outcome: Outcome,
+    *,
+    default: bool = False,
+    all_die: bool = False,
+    **plan: Any,
+) -> Case:
+    return Case(({"point": point, "how": how, "rank": rank, **plan},), outcome, default, all_die)
 
 
 def cases() -> list[Case]:
-    found = []
-    # Within a step: once with two members, once with three.
-    for point in ("loaded", "before-reduce", "inside-reduce", "after-reduce", "after-update", "boundary"):
-        for rank in (0, 1):
-            default = (point, rank) in {
-                ("loaded", 1), ("before-reduce", 0), ("inside-reduce", 1), ("after-reduce", 0), ("after-update", 1),
-                ("boundary", 0),
-            }  # fmt: skip
-            found.append(_case(point, "kill", rank, _GOES_ON, default=default, step=LATE if rank else EARLY))
-    # Between reduce and update on some members: survivors are at different steps.
-    ahead = "survivors at different steps: the one behind takes the state of the one ahead"
-    found += [
-        Case(
-            (
-                {"point": "after-reduce", "how": "kill", "rank": killed, "step": LATE},
-                {"point": "after-reduce", "how": "break", "rank": behind, "step": LATE},
-            ),
-            f"kill {ROLES[killed]}, {ROLES[behind]} does not see the reduce end",
-            ahead,
-            default=(killed, behind) == (0, 1),
-        )
-        for killed, behind in ((0, 1), (1, 0), (2, 0), (0, 2))
+    return [*_in_a_step(), *_at_different_steps(), *_joining(), *_checkpoints_and_end(), *_frozen(), *_cut_off()]
+
+
+def _in_a_step() -> list[Case]:
+    """Once with two members, once with three."""
+    quick = {
+        *(("loaded", 1), ("before-reduce", 0), ("inside-reduce", 1)),
+        *(("after-reduce", 0), ("after-update", 1), ("boundary", 0)),
+    }
+    points = ("loaded", "before-reduce", "inside-reduce", "after-reduce", "after-update", "boundary")
+    found = [
+        _case(point, "kill", rank, outcomes.KILLED, default=(point, rank) in quick, after=LATE if rank else EARLY)
+        for point in points
+        for rank in (0, 1)
     ]
-    found += [_case("after-reduce", "break", rank, ahead, step=LATE) for rank in (0, 1)]
-    # Two at once.
-    found.append(
-        Case(
-            tuple({"point": "inside-reduce", "how": "kill", "rank": rank, "step": LATE} for rank in (0, 2)),
-            "kill first member and joiner inside the same reduce",
-            _GOES_ON,
-            default=True,
-        )
-    )
-    # Joining and re-forming.
-    found.append(_case("before-ready", "kill", 0, _NOT_IN, default=True, times=2, step=1))
+    both = tuple({"point": "inside-reduce", "how": "kill", "rank": rank, "after": LATE} for rank in (0, 2))
+    return [*found, Case(both, outcomes.KILLED, default=True)]
+
+
+def _at_different_steps() -> list[Case]:
+    """Between reduce and update on some members."""
+    found = []
+    for killed, behind in ((0, 1), (1, 0), (2, 0), (0, 2)):
+        dies = {"point": "after-reduce", "how": "kill", "rank": killed, "after": LATE}
+        breaks = {"point": "after-reduce", "how": "break", "rank": behind, "after": LATE}
+        found.append(Case((dies, breaks), outcomes.KILLED_AHEAD, default=(killed, behind) == (0, 1)))
+    return found + [_case("after-reduce", "break", rank, outcomes.BEHIND, after=LATE) for rank in (0, 1)]
+
+
+def _joining() -> list[Case]:
+    found = [_case("before-ready", "kill", 0, outcomes.KILLED_BEFORE_READY, default=True, times=2)]
     for rank in (0, 1, 2):
-        found.append(
-            _case("forming", "kill", rank, "the others re-form under the next epoch", epoch=2, default=rank == 2)
-        )
-        found.append(
-            _case("formed", "kill", rank, "the others re-form under the next epoch", epoch=2, default=rank == 1)
-        )
-    found.append(_case("giving", "kill", 0, "another giver, or the next epoch's", epoch=2, default=True))
-    found.append(_case("receiving", "kill", 2, _NOT_IN, epoch=2, default=True))
-    found.append(_case("forming", "break", 1, "the same members re-form", epoch=2))
-    # Checkpoints and the end.
-    found.append(_case("writing", "kill", None, "half a checkpoint is never published", default=True))
-    found.append(_case("publishing", "kill", None, "the checkpoint of before stays", default=True, step=2))
-    found += [_case("finishing", "kill", rank, "the others end the training", default=rank == 0) for rank in (0, 1)]
-    # Frozen: for a moment, and for so long that it is given up.
-    found.append(_case("inside-reduce", "freeze", 1, "nothing: all wait", step=LATE, thaw_s=1.0))
-    found.append(_case("before-reduce", "freeze", 0, "the agent ends it; " + _GOES_ON, step=LATE, default=True))
-    found.append(_case("receiving", "freeze", 2, "the agent ends it; " + _NOT_IN, epoch=2))
-    found.append(_case("giving", "freeze", 0, "the agent ends it; " + _GOES_ON, epoch=2))
-    fenced = "the controller gives it up; when it returns it is fenced"
-    found.append(_case("before-reduce", "freeze-node", 1, fenced, step=LATE, thaw_s=6.0, default=True))
-    found.append(_case("after-reduce", "freeze-node", 0, fenced, step=LATE, thaw_s=6.0))
-    # Cut off: from the controller, and from the other members.
-    found.append(_case("loaded", "freeze-agent", 1, fenced, step=LATE, thaw_s=6.0))
-    found.append(_case("inside-reduce", "cut", 1, "the same members re-form", step=LATE, default=True))
-    found.append(_case("before-reduce", "cut", 0, "the same members re-form", step=LATE))
-    silent = "connections break after 20 s; the same members re-form"
-    found.append(_case("inside-reduce", "silence", 1, silent, step=LATE))
-    # The agent.
-    found.append(_case("before-reduce", "kill-agent", 0, _GOES_ON, step=LATE, default=True))
-    found.append(_case("receiving", "kill-agent", 2, _NOT_IN, epoch=2))
+        for point, default in (("forming", rank == 2), ("formed", rank == 1)):
+            outcome = outcomes.KILLED_AS_JOINER if rank == 2 else outcomes.KILLED_FORMING
+            found.append(_case(point, "kill", rank, outcome, default=default, after=JOINING))
+    found.append(_case("giving", "kill", 0, outcomes.KILLED_GIVING, default=True, after=JOINING))
+    found.append(_case("receiving", "kill", 2, outcomes.KILLED_AS_JOINER, default=True, after=JOINING))
+    found.append(_case("forming", "break", 1, outcomes.SAME, after=JOINING))
     return found
+
+
+def _checkpoints_and_end() -> list[Case]:
+    return [
+        _case("writing", "kill", None, outcomes.HALF, default=True, after=LATE),
+        _case("writing", "kill", None, outcomes.USED, all_die=True, after=LATE),
+        _case("publishing", "kill", None, outcomes.STAYS, default=True, after=LATE),
+        _case("publishing", "kill", None, outcomes.USED, all_die=True, after=LATE),
+        *(_case("finishing", "kill", rank, outcomes.ENDED, default=rank == 0) for rank in (0, 1)),
+    ]
+
+
+def _frozen() -> list[Case]:
+    """For a moment, and for so long that it is given up."""
+    return [
+        _case("inside-reduce", "freeze", 1, outcomes.NOTHING, after=LATE, thaw_s=1.0),
+        _case("before-reduce", "freeze", 0, outcomes.FROZEN, after=LATE, default=True),
+        _case("receiving", "freeze", 2, outcomes.FROZEN_AS_JOINER, after=JOINING),
+        _case("giving", "freeze", 0, outcomes.FROZEN, after=JOINING),
+        _case("before-reduce", "freeze-node", 1, outcomes.FENCED, after=LATE, thaw_s=6.0, default=True),
+        _case("after-reduce", "freeze-node", 0, outcomes.FENCED, after=LATE, thaw_s=6.0),
+        _case("publishing", "freeze-node", 0, outcomes.FENCED_PUBLISHING, after=LATE, thaw_s=6.0),
+    ]
+
+
+def _cut_off() -> list[Case]:
+    """From the controller, and from the other members; by the agent's death too."""
+    return [
+        _case("loaded", "freeze-agent", 1, outcomes.FENCED, after=LATE, thaw_s=6.0),
+        _case("inside-reduce", "cut", 1, outcomes.SAME, after=LATE, default=True),
+        _case("before-reduce", "cut", 0, outcomes.SAME, after=LATE),
+        _case("inside-reduce", "silence", 1, outcomes.SILENT, after=LATE),
+        _case("before-reduce", "kill-agent", 0, outcomes.AGENT_KILLED, after=LATE, default=True),
+        _case("receiving", "kill-agent", 2, outcomes.AGENT_KILLED_AS_JOINER, after=JOINING),
+    ]
 
 
 def table() -> str:
@@ -125,7 +150,8 @@ def table() -> str:
         points = " and ".join(dict.fromkeys(f"`{plan['point']}`" for plan in case.plans))
         victims = " and ".join(ROLES.get(plan.get("rank"), "any member") for plan in case.plans)
         hows = " and ".join(dict.fromkeys(f"`{plan['how']}`" for plan in case.plans))
-        rows.append(f"| {points} | {victims} | {hows} | {case.outcome} | {'yes' if case.default else ''} |")
+        hows += ", then all others" if case.all_die else ""
+        rows.append(f"| {points} | {victims} | {hows} | {case.outcome.text} | {'yes' if case.default else ''} |")
     return "\n".join(rows)
 
 

@@ -235,7 +235,7 @@ def test_easy_on_kth(shared: Path):
     assert recorded.mean_wait_s == pytest.approx(15_385.26, abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_easy_on_theta(shared: Path):
     """23,911 jobs on 4,360 nodes."""
     log = read_log(shared / "data/logs/alcf-theta_2022.swf.gz")

@@ -11,7 +11,7 @@ import pytest
 from live import wait_for
 from slurmed import MARKS
 
-pytestmark = [*MARKS, pytest.mark.slow]
+pytestmark = [*MARKS, pytest.mark.ci]
 
 SCRIPT = Path(__file__).parents[1] / "e2e" / "ddp_train.py"
 STEPS = 600

@@ -16,7 +16,7 @@ from live import wait_for
 from offcut.cluster.slurm.private import PrivateSlurm
 from slurmed import MARKS, Harvesting
 
-pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [*MARKS, pytest.mark.ci, pytest.mark.timeout(400)]
 
 
 def begin(private_slurm: Callable, harvest: Callable, **config: object) -> tuple[Harvesting, str]:

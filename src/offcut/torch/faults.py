@@ -1,10 +1,16 @@
 """Faults at named points, for tests: a member is killed, frozen, cut off, or sees its epoch break.
 
-`OFFCUT_FAULTS` holds a JSON list of plans, each with a `point` of POINTS and `how` (below); optional are `step` (the
-first step, counted from 1, at which it may strike; 1), `rank` (null: any), `epoch` (the first membership epoch; 0),
-`pass` (how many matching visits to let pass; 0), `thaw_s` (a freeze ends after so long; null: never) and `times` (how
-many members it strikes; 1). Plans strike as often as that over all processes of the job and all their incarnations: a
-file in the job's directory is created for each strike.
+`OFFCUT_FAULTS` holds a JSON list of plans, each with a `point` of POINTS and `how` (below). Optional are:
+
+- `step`: the first step, counted from 1, at which it may strike (1)
+- `after`: the name of a file in the job's directory that holds this step instead; without the file nothing happens
+- `rank` (null: any) and `epoch` (the first membership epoch; 0)
+- `pass`: how many matching visits to let pass (0)
+- `thaw_s`: a freeze ends after so long (null: never)
+- `times`: how many members it strikes (1)
+
+Plans strike as often as that over all processes of the job and all their incarnations: for each strike a file
+`fault-PLAN-TIME` is created in the job's directory, which says whom it struck, and where. `how` is:
 
 - `kill`: the worker, by signal 9
 - `freeze`: the worker stops; after `thaw_s` it goes on
@@ -21,18 +27,20 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import signal
 import socket
 import struct
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from offcut.errors import InputError
 from offcut.torch.sockets import own_sockets
-from offcut.wire.local import ENV_JOB_DIR, peer_pid
+from offcut.wire.local import ENV_JOB_DIR, ENV_WORKER, peer_pid
 
 ENV_FAULTS = "OFFCUT_FAULTS"
 
@@ -72,18 +80,30 @@ class Fault:
     passes: int = 0
     thaw_s: float | None = None
     times: int = 1
+    after: str | None = None
 
     def strikes(self, step: int, rank: int, epoch: int) -> bool:
-        if step < self.step or epoch < self.epoch or self.rank not in (None, rank):
+        if self.rank not in (None, rank) or epoch < self.epoch or step < self._first_step():
             return False
         self.passes -= 1
-        return self.passes < 0 and self._first()
+        return self.passes < 0 and self._first(step=step, rank=rank, epoch=epoch)
 
-    def _first(self) -> bool:
+    def _first_step(self) -> float:
+        if self.after is None:
+            return self.step
+        try:
+            return float(Path(os.environ[ENV_JOB_DIR], self.after).read_text() or "inf")
+        except FileNotFoundError:
+            return math.inf
+
+    def _first(self, **where: int) -> bool:
         directory = Path(os.environ[ENV_JOB_DIR])
-        for time in range(self.times):
+        told = {"worker": os.environ.get(ENV_WORKER, ""), "pid": os.getpid(), "time_s": time.time(), **where}
+        for number in range(self.times):
             with suppress(FileExistsError):
-                os.close(os.open(directory / f"fault-{self.number}-{time}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                file = os.open(directory / f"fault-{self.number}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                os.write(file, json.dumps(told).encode())
+                os.close(file)
                 return True
         return False
 
@@ -172,9 +192,11 @@ def _silence() -> None:
 
 
 def _network() -> list[socket.socket]:
+    """Its connections; not what it listens on, whose end gloo takes for a bug of its own and aborts the process."""
     found = []
     for connection in own_sockets():
-        if connection.family in (socket.AF_INET, socket.AF_INET6):
+        listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if connection.family in (socket.AF_INET, socket.AF_INET6) and not listens:
             found.append(connection)
         else:
             connection.close()
