@@ -56,6 +56,7 @@ POINTS = (
     "after-reduce",
     "after-update",
     "boundary",
+    "epoch-end",
     "writing",
     "publishing",
     "finishing",

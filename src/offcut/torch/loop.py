@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -48,6 +48,19 @@ class Steps(Protocol):
         """At the boundary after a step: the state is that of the step, or of the one before if it failed."""
 
 
+class Epoch:
+    """A data epoch, to be iterated over: this member's parts of its global batches."""
+
+    def __init__(self, number: int, batches: Callable[[int], Iterator[Any]]) -> None:
+        #: Which one it is, counted from 0 since the job began.
+        self.number = number
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        # Nobody but the script's loop holds the iterator, so a `break` closes it at once, and it takes note.
+        return self._batches(self.number)
+
+
 class Loop(ABC):
     """What sessions of every kind share: data epochs, boundaries, the membership, reports, the end.
 
@@ -80,6 +93,8 @@ class Loop(ABC):
         self._data: Any = None
         self._announced = -1
         self._goal_reached = False
+        #: This worker is a member, or about to be.
+        self._taking_part = False
         self._seat: Seat | Alone = Alone() if self._link is None else self._take_seat(self._link)
 
     def _configure(self, worker: str) -> None:
@@ -117,13 +132,18 @@ class Loop(ABC):
 
     @property
     def rank(self) -> int:
-        """This member's number in the current epoch; changes with it."""
-        return self._seat.group.rank if self._seat.group else 0
+        """This member's number in the current epoch, or the last one after a step that failed; changes with it.
+
+        Before the first batch it waits until this worker is a member: call it when the script is ready to train.
+        """
+        self._take_part()
+        return self._seat.rank
 
     @property
     def world(self) -> int:
-        """How many members (ranks) the current epoch has; changes with it."""
-        return self._seat.group.world if self._seat.group else 1
+        """How many members (ranks) the current epoch has, or the last one had; changes with it. See `rank`."""
+        self._take_part()
+        return self._seat.world
 
     @property
     def steps(self) -> int:
@@ -138,12 +158,18 @@ class Loop(ABC):
     def register(self, item: Stateful) -> None:
         """Make anything with `state_dict` and `load_state_dict` (a scheduler, an average of weights) part of the state.
 
-        Register the same objects in the same order in every run, before the first batch.
+        Register the same objects in the same order in every run, before the first batch, and before `once()`, `rank`
+        and `world` are asked for: with these the state comes.
         """
         if not (hasattr(item, "state_dict") and hasattr(item, "load_state_dict")):
             raise InputError(
                 f"Session: register() was given an object of the type {type(item).__name__}, which has no state.",
                 next_step="It needs state_dict() and load_state_dict().",
+            )
+        if self._taking_part:
+            raise InputError(
+                "Session: register() after the training has begun.",
+                next_step="Call it before the loop, and before once(), rank and world.",
             )
         self._state.registered.append(item)
 
@@ -156,26 +182,41 @@ class Loop(ABC):
         if kind is None:
             self._finish()
 
-    def epochs(self, count: int) -> Iterator[Iterator[Any]]:
+    def epochs(self, count: int) -> Iterator[Epoch]:
         """The data epochs that are left of `count`, each an iterator of this member's parts of its global batches.
 
         A worker that joins a running job begins in the middle of the epoch that the others are in.
         """
-        check_plain(self._state.tree(), "the state")
-        if not self._seat.taken:
-            self._seat.enter_next()
+        self._take_part()
         state = self._state
         while state.cursor.epoch < count and not self._goal_reached:
             epoch = state.cursor.epoch
-            yield self._batches(epoch)
+            yield Epoch(epoch, self._batches)
             self._work.drop()
             # Leaving the inner loop early ends the epoch; a state that was received may be in the next one already.
             if state.cursor.epoch == epoch and not self._goal_reached:
                 state.cursor = Cursor(epoch + 1, 0)
 
     def once(self) -> bool:
-        """True on one member: for what must happen once, such as evaluating, logging or saving the model."""
-        return self.rank == 0
+        """True on one member: for what must happen once, such as evaluating, logging or saving the model.
+
+        False on all of them after a step that failed, for until the next batch nobody knows who is still there. Before
+        the first batch it waits until this worker is a member.
+        """
+        self._take_part()
+        return self._seat.group is not None and self._seat.rank == 0
+
+    def _take_part(self) -> None:
+        """Be a member from now on: wait for the first epoch, and take its state."""
+        if self._taking_part:
+            return
+        check_plain(self._state.tree(), "the state")
+        self._taking_part = True
+        if not self._seat.taken:
+            self._seat.enter_next()
+        if self._seat.resumed or self._state.step > 0:
+            # The script is about to do what others, or an earlier run, have done for this state before its next batch.
+            self._state.keep_outside()
 
     # -- a step ---------------------------------------------------------------------------------------------------
 
@@ -183,7 +224,7 @@ class Loop(ABC):
         """A point at which tests let something go wrong."""
         group = self._seat.group
         epoch = group.membership.epoch if group is not None else 0
-        return self._faults.at(point, step=self._state.step, rank=self.rank, epoch=epoch)
+        return self._faults.at(point, step=self._state.step, rank=self._seat.rank, epoch=epoch)
 
     def _script_runs(self, runs: bool) -> None:
         """Whether the script has the word, or this session: the agent ends a script that keeps it for too long."""
@@ -200,16 +241,50 @@ class Loop(ABC):
             self._script_runs(False)
             if not work.more_parts:
                 self._boundary()
-                if state.cursor.epoch != epoch or self._sampler.done(state.cursor):
+                if state.cursor.epoch != epoch:
                     return
-                if self._goal_samples is not None and state.samples >= self._goal_samples:
-                    self._goal_reached = True
+                reached = self._goal_samples is not None and state.samples >= self._goal_samples
+                if reached or self._sampler.done(state.cursor):
+                    if not self._all_at_end(epoch):
+                        continue
+                    self._goal_reached = reached
+                    self._leave_loop(epoch)
                     return
                 self._begin_step(self._group())
             part = work.next_part(self._group())
             self._data = part.data
             self._script_runs(True)
-            yield part
+            try:
+                yield part
+            except GeneratorExit:
+                self._leave_loop(epoch)
+                raise
+
+    def _all_at_end(self, epoch: int) -> bool:
+        """Wait until every member has come to the end of a data epoch; False if members changed: look where it is now.
+
+        So what the script does next is done on the state after the last step, by all of them, once.
+        """
+        seat, group = self._seat, self._group()
+        if group.world == 1 or seat.furthest > epoch:
+            return True
+        try:
+            group.gather([0])
+            if self._at("epoch-end"):
+                raise Abandoned("injected at the end of a data epoch")
+        except Abandoned as reason:
+            seat.abandon(str(reason))
+            return False
+        self._note_stable()
+        return True
+
+    def _leave_loop(self, epoch: int) -> None:
+        """The script leaves the loop over batches, at its end or by `break`."""
+        self._work.drop()
+        # What it did after a step that did not count is undone before it goes on.
+        self._work.settle(applied=self._applied)
+        self._state.leave_loop(Cursor(epoch, self._sampler.samples))
+        self._end_change()
 
     def _note_stable(self) -> None:
         self._stable_step, self._stable_samples = self._state.step, self._state.samples
@@ -239,8 +314,11 @@ class Loop(ABC):
     def _boundary(self) -> None:
         """The state is whole here: switch epochs, leave, or begin a checkpoint as needed."""
         self._at("boundary")
+        if not self._changes:
+            self._begin_change()
         try:
             self._work.settle(applied=self._applied)
+            self._state.pass_boundary()
             self._move_on()
         finally:
             self._end_change()
@@ -276,8 +354,7 @@ class Loop(ABC):
 
     def _finish(self) -> None:
         """The final barrier: every member has applied the last step, and the state is kept for the script's end."""
-        if not self._seat.taken:
-            self._seat.enter_next()
+        self._take_part()
         seat, link = self._seat, self._link
         while True:
             self._boundary()
@@ -299,4 +376,4 @@ class Loop(ABC):
             return
         self._report(seat.group)
         link.beat_now()
-        link.send("finished", epoch=seat.group.membership.epoch, step=self._state.step, first=self.rank == 0)
+        link.send("finished", epoch=seat.group.membership.epoch, step=self._state.step, first=seat.rank == 0)

@@ -54,6 +54,7 @@ class Alone:
         self.taken = True
         self.newer = False
         self.leaving = False
+        self.rank, self.world, self.furthest, self.resumed = 0, 1, -1, False
 
     def enter_next(self, gone: Sequence[int] = ()) -> None:
         raise AssertionError("a script that runs alone has no next epoch")
@@ -75,6 +76,12 @@ class Seat:
         pace: Pace,
     ) -> None:
         self.group: Group | None = None
+        #: In the current epoch, or the last one.
+        self.rank, self.world = 0, 1
+        #: The furthest position of a member's script when the current epoch formed; see `TrainingState.position`.
+        self.furthest = -1
+        #: This worker began with the state of members whose scripts had come to their first batch.
+        self.resumed = False
         self._link = link
         self._state = state
         self._checkpoints = checkpoints
@@ -156,6 +163,7 @@ class Seat:
             if old is not None:
                 old.leave()
             self.group, self._formed = group, newest
+            self.rank, self.world = group.rank, group.world
             self._checkpoints.members_are(newest.workers)
             return
 
@@ -189,7 +197,9 @@ class Seat:
     def _synchronise(self, group: Group) -> None:
         """Whoever lacks the most advanced member's state receives it; where nobody has any, the first rank has."""
         state = self._state
-        steps = [row[0] for row in group.gather([state.step if self._has_state else -1])]
+        rows = group.gather([state.step, state.position, int(state.begun)] if self._has_state else [-1, -1, 0])
+        steps = [row[0] for row in rows]
+        self.furthest = max(row[1] for row in rows)
         if max(steps) < 0:
             if group.rank == 0:
                 saved = self._checkpoints.newest()
@@ -201,12 +211,14 @@ class Seat:
         for giver, receiver in (pair for turn in rounds(steps) for pair in turn):
             here = {"step": max(steps), "rank": group.rank, "epoch": group.membership.epoch}
             if group.rank == giver:
-                give(group, state.tree(), receiver, lambda here=here: self._faults.at("giving", **here))
+                tree = state.tree_for(rows[receiver][1])
+                give(group, tree, receiver, lambda here=here: self._faults.at("giving", **here))
             elif group.rank == receiver:
                 # Who has a state keeps it until the better one is there whole.
                 room = None if self._has_state else state.room()
                 self._overwritten = True
                 state.load(receive(group, giver, lambda here=here: self._faults.at("receiving", **here), room))
+                self.resumed |= not self._has_state and any(row[2] for row in rows)
                 # At once: the givers may be gone before this epoch holds.
                 self._has_state = True
         self._has_state = True
@@ -224,7 +236,7 @@ class Seat:
     def leave(self, *, save: bool) -> None:
         """End this worker's part at a boundary. Raises Left."""
         if save:
-            self._checkpoints.save_now(self._state.step, self._state.tree())
+            self._checkpoints.save_now(self._state.step, self._state.tree_for(-1))
         self._link.beat_now()
         self._link.send("left", step=self._state.step)
         exit_quickly()

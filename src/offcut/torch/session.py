@@ -214,7 +214,7 @@ class Session(Loop):
         if self._checkpoints is not None:
             membership = group.membership
             self._checkpoints.begin(
-                self._state.step, membership.epoch, membership.workers, group.rank, self._state.tree
+                self._state.step, membership.epoch, membership.workers, group.rank, lambda: self._state.tree_for(-1)
             )
 
     def _keep(self) -> None:
@@ -224,4 +224,4 @@ class Session(Loop):
     def _keep_last(self, group: Group) -> None:
         assert self._checkpoints is not None
         if group.rank == 0:
-            self._checkpoints.save_now(self._state.step, self._state.tree())
+            self._checkpoints.save_now(self._state.step, self._state.tree_for(-1))

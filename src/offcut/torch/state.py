@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,22 @@ from offcut.torch.sampler import Cursor
 class Stateful(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Copies of what a script changes besides the training: registered objects' states and the groups' settings."""
+
+    registered: list[dict[str, Any]]
+    groups: list[list[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What a script had when it left the loop over a data epoch's batches; `cursor` is the end of that epoch."""
+
+    cursor: Cursor
+    outside: Outside
 
 
 class TrainingState:
@@ -40,8 +57,14 @@ class TrainingState:
         self.buffers = Buffers(model)
         #: The state at the last boundary, where parts of a step have been applied since.
         self._undo: dict[str, Any] | None = None
-        #: Registered objects' states and the groups' settings, where a part or step that does not count has ended.
-        self._outside: tuple[list[dict[str, Any]], list[list[dict[str, Any]]]] | None = None
+        #: The script has come to its first batch.
+        self.begun = False
+        #: Of where a part or step that does not count has ended.
+        self._outside: Outside | None = None
+        #: Of the last loop over batches that the script has left, if no step was applied since.
+        self._left: _Left | None = None
+        #: The script has left that loop and not come back to its session: what it runs now will run again on `_left`.
+        self._after_loop = False
 
     def tree(self) -> dict[str, Any]:
         """The state as a tree; its tensors are the living ones, not copies."""
@@ -68,52 +91,98 @@ class TrainingState:
         if self._undo is not None:
             return self._undo
         tree = self.tree()
+        if self._after_loop or self._behind(-1):
+            return self._as_left(tree)
         for name, kept in self.buffers.kept.items():
             if name in tree["model"]:
                 tree["model"][name] = kept
         if self._outside is not None:
-            registered, groups = self._outside
-            tree["registered"] = registered
-            for optimizer, settings in zip(tree["optimizers"], groups, strict=True):
-                for group, own in zip(optimizer["param_groups"], settings, strict=True):
-                    group.update(own)
+            self._put(self._outside, tree)
+        return tree
+
+    def _put(self, outside: Outside, tree: dict[str, Any]) -> None:
+        """`outside` in place of what is there."""
+        tree["registered"] = outside.registered
+        for optimizer, settings in zip(tree["optimizers"], outside.groups, strict=True):
+            for group, own in zip(optimizer["param_groups"], settings, strict=True):
+                group.update(own)
+
+    # -- between two loops over batches -------------------------------------------------------------------------------
+
+    def leave_loop(self, end: Cursor) -> None:
+        """The script leaves the loop over the batches of a data epoch, which ends at `end`.
+
+        What it does until it comes back changes registered objects and settings. So they are copied: whoever is still
+        in the loop, or begins from a checkpoint, does that itself, once.
+        """
+        if self._left is None:
+            self._left = _Left(end, self._copy_outside())
+        self._after_loop = True
+
+    def pass_boundary(self) -> None:
+        """The script asks for a batch: what it has done belongs to the state."""
+        self.begun = True
+        self._after_loop = False
+
+    @property
+    def position(self) -> int:
+        """The data epoch in whose loop over batches the script is, or will be next."""
+        return self._left.cursor.epoch + 1 if self._left is not None else self.cursor.epoch
+
+    def tree_for(self, position: int) -> dict[str, Any]:
+        """The tree from which a member whose script is at `position` (-1: it begins) goes on as this one's did."""
+        tree = self.tree()
+        return self._as_left(tree) if self._behind(position) else tree
+
+    def _behind(self, position: int) -> bool:
+        """Whether a script at `position` has still to do what this one's has done since it left its loop."""
+        left = self._left
+        if left is None:
+            return False
+        return position <= left.cursor.epoch if position >= 0 else self.cursor.epoch == left.cursor.epoch
+
+    def _as_left(self, tree: dict[str, Any]) -> dict[str, Any]:
+        assert self._left is not None
+        self._put(self._left.outside, tree)
+        tree["progress"] |= {"epoch": self._left.cursor.epoch, "offset": self._left.cursor.offset}
         return tree
 
     # -- back to the last boundary ----------------------------------------------------------------------------------
 
     def keep_outside(self) -> None:
-        """Copy what a script may change after a part or a step that does not count.
+        """Copy what a script may change after a part or a step that does not count."""
+        self._outside = self._copy_outside()
 
-        That is registered objects and the settings of the optimizers' groups.
-        """
+    def _copy_outside(self) -> Outside:
         groups = [
             [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
             for optimizer in self.optimizers
         ]
         registered = [item.state_dict() for item in self.registered]
-        self._outside = map_tensors((registered, groups), lambda tensor: tensor.detach().clone())
+        return Outside(*map_tensors((registered, groups), lambda tensor: tensor.detach().clone()))
 
     def keep_whole(self) -> None:
         """Copy the state of this boundary: the step is about to change it before it counts."""
         if self._undo is None:
             self._undo = map_tensors(self.boundary_tree(), lambda tensor: tensor.detach().clone())
 
-    def forget_copy(self) -> None:
+    def forget_copies(self) -> None:
         """The step counts."""
         self._undo = None
+        self._left = None
 
     def restore(self) -> None:
         """Back to the last boundary, if anything has been kept since for a part or step that did not count."""
         if self._outside is None:
             return
-        (registered, groups), self._outside = self._outside, None
+        outside, self._outside = self._outside, None
         undo, self._undo = self._undo, None
         if undo is not None:
             self.load(undo)
             return
-        for item, state in zip(self.registered, registered, strict=True):
+        for item, state in zip(self.registered, outside.registered, strict=True):
             item.load_state_dict(state)
-        for optimizer, settings in zip(self.optimizers, groups, strict=True):
+        for optimizer, settings in zip(self.optimizers, outside.groups, strict=True):
             for group, own in zip(optimizer.param_groups, settings, strict=True):
                 group.update(own)
         self.buffers.restore()
@@ -135,6 +204,7 @@ class TrainingState:
         progress = tree["progress"]
         self.step, self.samples, self.loss = progress["step"], progress["samples"], progress["loss"]
         self.cursor = Cursor(progress["epoch"], progress["offset"])
+        self._left = None
         self.buffers.keep()
 
 

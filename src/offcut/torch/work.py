@@ -223,7 +223,7 @@ class Work:
         if self._scaler is not None:
             self._scaler.update()
         state.buffers.apply(tally.changes)
-        state.forget_copy()
+        state.forget_copies()
         state.rate.applied(state.step, group.world)
         state.step += 1
         state.loss = tally.loss

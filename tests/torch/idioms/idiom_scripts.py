@@ -55,3 +55,82 @@ def plateau(stage: Stage, epochs: int = 4) -> dict[str, Any]:
             scheduler.step(session.loss)
             stage.note(session.steps, session.loss)
     return {"parameters": numbers(model), "rate": optimizer.param_groups[0]["lr"], "loss": session.loss}
+
+
+def schedule_per_epoch(stage: Stage, epochs: int = 3, stop_at: int | None = None) -> dict[str, Any]:
+    """A schedule after each data epoch; with `stop_at`, the loop over batches is left after so many batches of it.
+
+    The rate is also set before each loop, as warm-ups by hand are.
+    """
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    counted = Counted()
+    with Session(model, optimizer, data(), global_batch=BATCH) as session:
+        session.register(scheduler)
+        session.register(counted)
+        for epoch in session.epochs(epochs):
+            counted.loops += 1
+            for batch in epoch:
+                stage.at("step", session)
+                session.step(loss_of(session, batch))
+                counted.batches += 1
+                if stop_at is not None and counted.batches % stop_at == 0:
+                    break
+            scheduler.step()
+            stage.note(epoch.number, session.steps, scheduler.last_epoch)
+            stage.at("epoch end", session)
+    return {
+        "parameters": numbers(model),
+        "rate": optimizer.param_groups[0]["lr"],
+        "last": scheduler.last_epoch,
+        "loops": counted.loops,
+        "batches": counted.batches,
+        "steps": session.steps,
+    }
+
+
+class Counted:
+    """What a script counts, to be registered."""
+
+    def __init__(self) -> None:
+        self.loops = self.batches = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"loops": self.loops, "batches": self.batches}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.loops, self.batches = state["loops"], state["batches"]
+
+
+def stops_by_loss(stage: Stage, below: float) -> dict[str, Any]:
+    """Both loops are left when the loss is small enough."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    with Session(model, optimizer, data(), global_batch=BATCH) as session:
+        session.register(scheduler)
+        for epoch in session.epochs(20):
+            for batch in epoch:
+                stage.at("step", session)
+                session.step(loss_of(session, batch))
+                if session.loss < below:
+                    break
+            scheduler.step()
+            if session.loss < below:
+                break
+        stage.at("end", session)
+    return {"parameters": numbers(model), "last": scheduler.last_epoch, "loss": session.loss, "steps": session.steps}
+
+
+def asks_once(stage: Stage) -> dict[str, Any]:
+    """Asks for its place among the members before the first batch, and after every step."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with Session(model, optimizer, data(), global_batch=BATCH) as session:
+        stage.note("first", session.once(), session.rank, session.world)
+        for epoch in session.epochs(2):
+            for batch in epoch:
+                counts = session.step(loss_of(session, batch))
+                stage.note(counts, session.once(), session.rank, session.world)
+    return {"parameters": numbers(model)}

@@ -244,6 +244,10 @@ class Cluster:
         assert not bad, "\n".join(outcome.traceback or str(outcome) for outcome in bad)
         return [outcome.value for outcome in outcomes.values() if outcome.how == "returned"]
 
+    def said(self, name: str) -> set[str]:
+        """The kinds of messages that `name` has sent to its agent."""
+        return self._workers[name].said
+
     def notes(self, name: str) -> list[tuple[Any, ...]]:
         """What the script of `name` has noted."""
         return self._workers[name].notes
@@ -263,7 +267,8 @@ class Cluster:
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(worker))
 
     def _read(self, worker: _Worker) -> None:
-        assert worker.agent is not None
+        if worker.agent is None:
+            return  # read to its end meanwhile
         try:
             data = worker.agent.recv(65536)
         except ConnectionError:

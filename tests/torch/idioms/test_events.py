@@ -8,6 +8,9 @@ import idiom_scripts as scripts
 import pytest
 from real_members import Cluster, alone
 
+#: In one process of xdist, for each of them would start a server of its own.
+pytestmark = pytest.mark.xdist_group("members")
+
 
 def same(results: list[Any], undisturbed: Any) -> None:
     """All members have the same bits, and those of the undisturbed run but for the order of sums."""
@@ -39,3 +42,94 @@ def test_a_start_from_the_checkpoint_of_a_data_epochs_end_decides_by_the_same_lo
         second = cluster.start()
         cluster.form(second)
         same(cluster.results(), alone(scripts.plateau))
+
+
+def broken(point: str, rank: int, step: int) -> dict[str, Any]:
+    return {"point": point, "how": "break", "rank": rank, "step": step}
+
+
+def train(script: Any, world: int, *faults: dict[str, Any], **options: Any) -> list[Any]:
+    """What members return that start together and run into `faults`."""
+    with Cluster(script, faults=faults, **options) as cluster:
+        cluster.form(cluster.start(world))
+        return cluster.results()
+
+
+@pytest.mark.parametrize("stop_at", [None, 3])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_code_after_a_data_epoch_runs_once_where_only_one_member_has_its_last_step(
+    rank: int, stop_at: int | None
+) -> None:
+    last = stop_at or scripts.STEPS
+    results = train(scripts.schedule_per_epoch, 2, broken("after-reduce", rank, last), stop_at=stop_at)
+    same(results, alone(scripts.schedule_per_epoch, stop_at=stop_at))
+    assert len(results) == 2
+
+
+def test_code_after_a_data_epoch_runs_once_where_only_one_member_knows_that_all_have_its_last_step() -> None:
+    results = train(scripts.schedule_per_epoch, 3, broken("epoch-end", 1, scripts.STEPS + 1))
+    same(results, alone(scripts.schedule_per_epoch))
+
+
+def test_all_stop_where_only_one_member_has_the_step_that_decides() -> None:
+    undisturbed = alone(scripts.stops_by_loss, below=1.75)
+    assert 1 < undisturbed["steps"] < 90
+    results = train(scripts.stops_by_loss, 2, broken("after-reduce", 1, undisturbed["steps"]), below=1.75)
+    same(results, undisturbed)
+    assert len(results) == 2
+
+
+def test_who_joins_when_the_others_have_left_both_loops_stops_too() -> None:
+    undisturbed = alone(scripts.stops_by_loss, below=1.75)
+    with Cluster(scripts.stops_by_loss, below=1.75) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], "end"):
+            second = cluster.start()
+            cluster.form([*first, *second])
+        results = cluster.results()
+    assert len(results) == 2
+    same(results, undisturbed)
+
+
+def test_what_a_joiner_does_before_its_first_batch_is_not_done_twice() -> None:
+    with Cluster(scripts.schedule_per_epoch) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], "step", 7):
+            second = cluster.start()
+            cluster.form([*first, *second])
+        results = cluster.results()
+    assert len(results) == 2
+    same(results, alone(scripts.schedule_per_epoch))
+
+
+@pytest.mark.parametrize("stop_at", [None, 3])
+def test_the_last_member_that_must_leave_during_an_evaluation_saves_the_state_before_it(stop_at: int | None) -> None:
+    with Cluster(scripts.schedule_per_epoch, stop_at=stop_at) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], "epoch end", 2 * (stop_at or scripts.STEPS)):
+            cluster.leave(first[0], limit_s=1.0)
+            cluster.until(lambda: "left" in cluster.said(first[0]))
+        second = cluster.start()
+        cluster.form(second)
+        same(cluster.results(), alone(scripts.schedule_per_epoch, stop_at=stop_at))
+        # What follows the second data epoch ran again, on the state before it.
+        assert cluster.notes(second[0])[0] == cluster.notes(first[0])[1]
+
+
+def test_once_is_true_on_one_member_before_the_first_batch_and_on_none_after_a_step_that_failed() -> None:
+    with Cluster(
+        scripts.asks_once, faults=[{"point": "before-reduce", "how": "kill", "rank": 2, "step": 4}]
+    ) as cluster:
+        names = cluster.start(3)
+        cluster.form(names)
+        results = cluster.results()
+        notes = [cluster.notes(name) for name in names]
+    assert len(results) == 2
+    assert [note[0] for note in notes] == [("first", rank == 0, rank, 3) for rank in range(3)]
+    for rank in range(2):
+        failed = [note for note in notes[rank][1:] if not note[0]]
+        assert failed == [(False, False, rank, 3)]
+        assert notes[rank][-1] == (True, rank == 0, rank, 2)

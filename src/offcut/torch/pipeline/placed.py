@@ -12,7 +12,7 @@ from torch import nn
 from offcut.errors import InputError
 from offcut.torch.pipeline.layers import layer_chain
 from offcut.torch.sampler import Cursor
-from offcut.torch.state import TrainingState
+from offcut.torch.state import Outside, TrainingState
 
 
 class PlacedState(TrainingState):
@@ -97,6 +97,24 @@ class PlacedState(TrainingState):
 
     # -- what is common -----------------------------------------------------------------------------------------------
 
+    def common_for(self, position: int) -> dict[str, Any]:
+        """The common part from which a member whose script is at `position` (-1: it begins) goes on."""
+        common = self.common()
+        return self._as_left(common) if self._behind(position) else common
+
+    def boundary_common(self) -> dict[str, Any]:
+        """The common part as of the last boundary, in the middle of a step, or after a loop over batches."""
+        common = self.common()
+        if self._after_loop or self._behind(-1):
+            return self._as_left(common)
+        if self._outside is not None:
+            self._put(self._outside, common)
+        return common
+
+    def _put(self, outside: Outside, tree: dict[str, Any]) -> None:
+        """`outside` in place of what is in the common part `tree`."""
+        tree["registered"], tree["settings"] = outside.registered, outside.groups
+
     def common(self) -> dict[str, Any]:
         """What every member has, as a tree."""
         return {
@@ -132,6 +150,7 @@ class PlacedState(TrainingState):
         self.step, self.samples, self.loss = progress["step"], progress["samples"], progress["loss"]
         self.cursor = Cursor(progress["epoch"], progress["offset"])
         self.norm_squared = progress["norm_squared"]
+        self._left = None
 
     def tree(self) -> dict[str, Any]:
         """All that is here."""

@@ -26,7 +26,7 @@ _SAVING_S = 0.6
 #: How long members wait for what departing ones write down, and how often they look.
 _RESCUE_S, _LOOK_S = 10.0, 0.02
 #: What a member says of itself when an epoch forms, before the flags of its layers.
-_STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _LAYERS = range(5)
+_STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _POSITION, _BEGUN, _LAYERS = range(7)
 
 
 class PipelineSeat(Seat):
@@ -62,10 +62,13 @@ class PipelineSeat(Seat):
                 state.layer_step,
                 int(self._work.prepared),
                 self._parts.newest(),
+                state.position if self._has_state else -1,
+                int(state.begun),
                 *flags(state.held, self._plans.layers),
             ]
         )
         top = max(row[_STEP] for row in rows)
+        self.furthest = max(row[_POSITION] for row in rows)
         if top < 0:
             self._begin(rows[0][_CHECKPOINT], need[mine])
         else:
@@ -120,7 +123,7 @@ class PipelineSeat(Seat):
             state.release(state.held)
         for giver, receiver in (pair for turn in rounds([row[_STEP] for row in rows]) for pair in turn):
             if group.rank == giver:
-                give(group, state.common(), receiver, self._visit("giving", group, top))
+                give(group, state.common_for(rows[receiver][_POSITION]), receiver, self._visit("giving", group, top))
             elif group.rank == receiver:
                 common = receive(group, giver, self._visit("receiving", group, top))
                 if late(mine):
@@ -128,6 +131,7 @@ class PipelineSeat(Seat):
                     self._work.apply_late(common["progress"]["norm_squared"])
                 state.load_common(common)
                 state.layer_step = top
+                self.resumed |= not self._has_state and any(row[_BEGUN] for row in rows)
                 self._has_state = True
         return [layers_of(row[_LAYERS:]) if useful(row) else frozenset() for row in rows]
 
@@ -166,6 +170,7 @@ class PipelineSeat(Seat):
         self._link.send("note", text=f"a stage was lost: all members go back to the checkpoint of step {saved}")
         self._placed.release(self._placed.held)
         self._read(saved, need)
+        self.furthest = -1
 
     # -- leaving ------------------------------------------------------------------------------------------------------
 
@@ -221,7 +226,7 @@ class PipelineSeat(Seat):
 
     def _write(self, layers: moves.Layers) -> None:
         state = self._placed
-        self._parts.save_now(state.layer_step, state.common(), {i: state.layer(i) for i in layers})
+        self._parts.save_now(state.layer_step, state.boundary_common(), {i: state.layer(i) for i in layers})
 
     def _leave_in_time(self, leave_by: float) -> None:
         """In a thread of its own: if no boundary comes in time, write down what only this member has.

@@ -185,11 +185,11 @@ class PipelineSession(Loop):
         assert parts is not None
         if state.step < self._stable_step:
             self._note_stable()  # all members have gone back to a checkpoint
-        if self.rank == 0:
+        if self._seat.rank == 0:
             parts.publish(self._stable_step)
 
     def _mine(self) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-        return self._placed.common(), {i: self._placed.layer(i) for i in self._stages.owned}
+        return self._placed.common_for(-1), {i: self._placed.layer(i) for i in self._stages.owned}
 
     def _keep_last(self, group: Group) -> None:
         assert self._parts is not None

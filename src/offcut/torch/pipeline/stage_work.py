@@ -205,6 +205,7 @@ class StageWork:
         state = self._state
         assert self._plan is not None
         state.update(self._clip_norm, float(tally.changes[0]))
+        state.forget_copies()
         self.prepared = False
         state.step += 1
         state.loss = tally.loss
