@@ -120,9 +120,8 @@ def test_the_last_member_that_must_leave_during_an_evaluation_saves_the_state_be
 
 
 def test_once_is_true_on_one_member_before_the_first_batch_and_on_none_after_a_step_that_failed() -> None:
-    with Cluster(
-        scripts.asks_once, faults=[{"point": "before-reduce", "how": "kill", "rank": 2, "step": 4}]
-    ) as cluster:
+    kill = {"point": "before-reduce", "how": "kill", "rank": 2, "step": 4}
+    with Cluster(scripts.asks_once, faults=[kill]) as cluster:
         names = cluster.start(3)
         cluster.form(names)
         results = cluster.results()
