@@ -95,6 +95,7 @@ class Loop(ABC):
         self._goal_reached = False
         #: This worker is a member, or about to be.
         self._taking_part = False
+        state.guard()
         self._seat: Seat | Alone = Alone() if self._link is None else self._take_seat(self._link)
 
     def _configure(self, worker: str) -> None:
@@ -179,8 +180,11 @@ class Loop(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._finish()
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._state.unguard()
 
     def epochs(self, count: int) -> Iterator[Epoch]:
         """The data epochs that are left of `count`, each an iterator of this member's parts of its global batches.
@@ -210,13 +214,16 @@ class Loop(ABC):
         """Be a member from now on: wait for the first epoch, and take its state."""
         if self._taking_part:
             return
-        check_plain(self._state.tree(), "the state")
+        state = self._state
+        check_plain(state.tree(), "the state")
         self._taking_part = True
+        groups = [len(item.param_groups) for item in state.optimizers]
         if not self._seat.taken:
             self._seat.enter_next()
-        if self._seat.resumed or self._state.step > 0:
+        if self._seat.resumed or state.step > 0:
             # The script is about to do what others, or an earlier run, have done for this state before its next batch.
-            self._state.keep_outside()
+            self._begin_change()
+            state.begin_as(groups)
 
     # -- a step ---------------------------------------------------------------------------------------------------
 

@@ -23,12 +23,21 @@ class Tally:
     save: bool
     #: Which ranks leave at this boundary.
     leaving: tuple[int, ...]
+    #: By rank, what each said of the parameters that it trains, and of its state (0: nothing).
+    trains: tuple[int, ...]
+    states: tuple[int, ...]
     #: The weighted sum of the buffers' changes, float64 [n].
     changes: torch.Tensor
 
 
-#: Behind a buffer's gradients there is room for so many numbers that ride along: those of 255 members.
-_ROOM = 1024
+#: Behind a buffer's gradients there is room for so many numbers that ride along: those of 292 members.
+_ROOM = 2048
+#: How many numbers each member has of its own: whether it leaves, three of its loss, and what it trains and has.
+_OWN = 7
+#: A float32 holds whole numbers of so many bits.
+WHOLE_BITS = 24
+#: What a member says of its state has so many bits, in two numbers.
+STATE_BITS = 2 * WHOLE_BITS
 
 #: A flat buffer, and the parameters with their views of it.
 _Flat = tuple[torch.Tensor, list[tuple[torch.nn.Parameter, torch.Tensor]]]
@@ -38,20 +47,30 @@ def _flatten(parameters: list[torch.nn.Parameter], dtype: torch.dtype, device: t
     # Touched here, not in the first step: a joiner makes it before the others wait for it.
     flat = torch.empty(sum(p.numel() for p in parameters) + _ROOM, dtype=dtype, device=device).zero_()
     *parts, _ = flat.split([*(p.numel() for p in parameters), _ROOM])
-    return flat, [(p, part.view_as(p)) for p, part in zip(parameters, parts, strict=True)]
+    return flat, [(p, _like(p, part)) for p, part in zip(parameters, parts, strict=True)]
+
+
+def _like(parameter: torch.nn.Parameter, flat: torch.Tensor) -> torch.Tensor:
+    """A view of `flat` with the parameter's shape and its strides, where these cover the memory without gaps.
+
+    Fused optimizers go through both in the order of the memory; other strides are slow or, there, wrong.
+    """
+    if torch.empty_like(parameter, device="meta").stride() != parameter.stride():
+        return flat.view_as(parameter)
+    return flat.as_strided(parameter.size(), parameter.stride())
 
 
 class Reducer:
     """Gradients live in one flat buffer per dtype and device, so that a reduce copies nothing.
 
-    `parameters` get views of it as their `.grad`; one that takes no part in a backward pass has a gradient of zeros.
+    `parameters`, each once, get views of it as their `.grad`; one that takes no part in a backward pass has a gradient
+    of zeros.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        unique = {id(p): p for p in parameters if p.requires_grad}
         self._groups: list[_Flat] = []
         by_kind: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
-        for parameter in unique.values():
+        for parameter in parameters:
             by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         for (dtype, device), members in by_kind.items():
             self._groups.append(_flatten(members, dtype, device))
@@ -100,13 +119,23 @@ class Rider:
     """
 
     def __init__(
-        self, group: Group, *, loss: float, switch: bool, save: bool, leaving: bool, changes: torch.Tensor
+        self,
+        group: Group,
+        *,
+        loss: float,
+        switch: bool,
+        save: bool,
+        leaving: bool,
+        changes: torch.Tensor,
+        trains: int = 0,
+        state: int = 0,
     ) -> None:
         self._rank = group.rank
         self._world = group.world
         self._loss = loss
         self._flags = float(switch), float(save), float(leaving)
         self._changes = changes
+        self._numbers = trains, state >> WHOLE_BITS, state % (1 << WHOLE_BITS)
         #: Where it is summed up, once it is on its way.
         self._seat: torch.Tensor | None = None
 
@@ -117,7 +146,7 @@ class Rider:
 
     def take_seat(self, room: torch.Tensor) -> int:
         """Ride in `room`, which is summed over the members: how many of its numbers are taken, 0 if it cannot."""
-        votes = 2 + 4 * self._world
+        votes = 2 + _OWN * self._world
         if self._changes.numel() or votes > room.numel() or room.dtype not in (torch.float32, torch.float64):
             return 0
         self._seat = room[:votes]
@@ -126,30 +155,33 @@ class Rider:
 
     def start(self, group: Group) -> Pending:
         """Go alone."""
-        votes = 2 + 4 * self._world
+        votes = 2 + _OWN * self._world
         self._seat = torch.zeros(votes + self._changes.numel(), dtype=torch.float64)
         self._write(self._seat[:votes])
         self._seat[votes:] = self._changes
         return group.start_all_reduce(self._seat)
 
     def _write(self, votes: torch.Tensor) -> None:
-        """Switch and save; by rank who leaves; by rank three parts of the loss."""
+        """Switch and save; then by rank whether it leaves, three parts of its loss, and what it trains and has."""
         numbers = [0.0] * votes.numel()
-        numbers[0], numbers[1], numbers[2 + self._rank] = self._flags
-        at = 2 + self._world + 3 * self._rank
-        numbers[at : at + 3] = _in_parts(self._loss, votes.dtype)
+        numbers[0], numbers[1], leaves = self._flags
+        at = 2 + _OWN * self._rank
+        numbers[at : at + _OWN] = [leaves, *_in_parts(self._loss, votes.dtype), *map(float, self._numbers)]
         votes.copy_(torch.tensor(numbers, dtype=votes.dtype))
 
     def tally(self) -> Tally:
         """What it says once the sum is there."""
         assert self._seat is not None
-        world, votes = self._world, 2 + 4 * self._world
+        votes = 2 + _OWN * self._world
         numbers = self._seat[:votes].tolist()
+        rows = [numbers[at : at + _OWN] for at in range(2, votes, _OWN)]
         return Tally(
-            loss=sum(sum(numbers[at : at + 3]) for at in range(2 + world, votes, 3)),
+            loss=sum(sum(row[1:4]) for row in rows),
             switch=numbers[0] > 0,
             save=numbers[1] > 0,
-            leaving=tuple(rank for rank in range(world) if numbers[2 + rank] > 0),
+            leaving=tuple(rank for rank, row in enumerate(rows) if row[0] > 0),
+            trains=tuple(int(row[4]) for row in rows),
+            states=tuple((int(row[5]) << WHOLE_BITS) + int(row[6]) for row in rows),
             changes=self._seat[votes:],
         )
 

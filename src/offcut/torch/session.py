@@ -24,7 +24,8 @@ from offcut.torch.reducer import Tally
 from offcut.torch.sampler import Sampler
 from offcut.torch.seat import Left, Seat
 from offcut.torch.state import TrainingState
-from offcut.torch.work import Work, parameters_of
+from offcut.torch.trained import parameters_of
+from offcut.torch.work import Work
 from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_JOB_DIR
 
 __all__ = ["Left", "Session"]
@@ -134,7 +135,9 @@ class Session(Loop):
         """
         work, seat = self._work, self._seat
         # Where a member has died meanwhile the step cannot count: no need to work on it any longer.
-        if loss is not None and seat.group is not None and not seat.group.stale():
+        if loss is None:
+            work.check_gradient()
+        elif seat.group is not None and not seat.group.stale():
             self.backward(loss)
         if not work.end_part() or work.failed:
             return False

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from offcut.errors import InputError
 from offcut.torch.buffers import Buffers
 from offcut.torch.rate import RateRule
 from offcut.torch.sampler import Cursor
+from offcut.torch.trained import (
+    Kept,
+    Trained,
+    freeze,
+    frozen_in,
+    groups_in,
+    names_in,
+    parameters_of,
+    regroup,
+    trained_now,
+)
 
 
 class Stateful(Protocol):
@@ -22,10 +35,14 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Copies of what a script changes besides the training: registered objects' states and the groups' settings."""
+    """Copies of what a script changes besides the training.
+
+    That is registered objects' states, the settings of the optimizers' groups, and what is trained at all.
+    """
 
     registered: list[dict[str, Any]]
     groups: list[list[dict[str, Any]]]
+    kept: Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +72,12 @@ class TrainingState:
         #: Mean loss over the last applied step's global batch. Scripts decide by it, so joiners have it too.
         self.loss = math.nan
         self.buffers = Buffers(model)
+        self._guards: list[RemovableHandle] = []
+        self._updating = False
         #: The state at the last boundary, where parts of a step have been applied since.
         self._undo: dict[str, Any] | None = None
+        #: What all members train, by optimizer, as of the last applied step; None before it is first looked at.
+        self.trained: Trained | None = None
         #: The script has come to its first batch.
         self.begun = False
         #: Of where a part or step that does not count has ended.
@@ -68,7 +89,12 @@ class TrainingState:
 
     def tree(self) -> dict[str, Any]:
         """The state as a tree; its tensors are the living ones, not copies."""
+        if self.trained is None:
+            self.trained = names_in(self.model, trained_now(self.optimizers))
         return {
+            "trained": self.trained,
+            "frozen": frozen_in(self.model),
+            "groups": groups_in(self.model, self.optimizers),
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "registered": [item.state_dict() for item in self.registered],
@@ -103,7 +129,10 @@ class TrainingState:
     def _put(self, outside: Outside, tree: dict[str, Any]) -> None:
         """`outside` in place of what is there."""
         tree["registered"] = outside.registered
+        tree["frozen"] = outside.kept.frozen_names(self.model, tree["frozen"])
+        tree["groups"] = [there[: len(own)] for there, own in zip(tree["groups"], outside.groups, strict=True)]
         for optimizer, settings in zip(tree["optimizers"], outside.groups, strict=True):
+            del optimizer["param_groups"][len(settings) :]
             for group, own in zip(optimizer["param_groups"], settings, strict=True):
                 group.update(own)
 
@@ -147,11 +176,46 @@ class TrainingState:
         tree["progress"] |= {"epoch": self._left.cursor.epoch, "offset": self._left.cursor.offset}
         return tree
 
+    # -- updates ------------------------------------------------------------------------------------------------------
+
+    def guard(self) -> None:
+        """From now on refuse a script's own `optimizer.step()`: it would change one member, or all of them twice."""
+        self._guards = [item.register_step_pre_hook(self._check_update) for item in self.optimizers]
+
+    def unguard(self) -> None:
+        for guard in self._guards:
+            guard.remove()
+        self._guards = []
+
+    def _check_update(self, *_: object) -> None:
+        if not self._updating:
+            raise InputError(
+                "Session: the script called an optimizer's step().",
+                next_step="Leave it out: session.step() does it, on all members at once.",
+            )
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Within it the optimizers change their parameters."""
+        self._updating = True
+        try:
+            yield
+        finally:
+            self._updating = False
+
     # -- back to the last boundary ----------------------------------------------------------------------------------
 
     def keep_outside(self) -> None:
         """Copy what a script may change after a part or a step that does not count."""
         self._outside = self._copy_outside()
+
+    def begin_as(self, groups: list[int]) -> None:
+        """The script is about to do what was done for this state already; its optimizers had so many `groups`.
+
+        Until its first batch they have these, for it may add the others again.
+        """
+        self._outside = self._copy_outside()
+        self._outside.kept.take_groups(self.optimizers, groups)
 
     def _copy_outside(self) -> Outside:
         groups = [
@@ -159,7 +223,8 @@ class TrainingState:
             for optimizer in self.optimizers
         ]
         registered = [item.state_dict() for item in self.registered]
-        return Outside(*map_tensors((registered, groups), lambda tensor: tensor.detach().clone()))
+        copies = map_tensors((registered, groups), lambda tensor: tensor.detach().clone())
+        return Outside(*copies, Kept.now(self.optimizers))
 
     def keep_whole(self) -> None:
         """Copy the state of this boundary: the step is about to change it before it counts."""
@@ -177,6 +242,7 @@ class TrainingState:
             return
         outside, self._outside = self._outside, None
         undo, self._undo = self._undo, None
+        outside.kept.restore(self.optimizers)
         if undo is not None:
             self.load(undo)
             return
@@ -196,8 +262,12 @@ class TrainingState:
                 next_step="Register the same ones, in the same order, in every run of a job.",
             )
         self.model.load_state_dict(tree["model"])
+        self.trained = tree["trained"]
+        freeze(self.model, tree["frozen"])
+        regroup(self.model, self.optimizers, tree["groups"])
         for optimizer, saved in zip(self.optimizers, tree["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
+            _as_saved(optimizer, saved)
         for item, saved in zip(self.registered, tree["registered"], strict=True):
             item.load_state_dict(saved)
         self.rate.load_state_dict(tree["rate"])
@@ -206,6 +276,23 @@ class TrainingState:
         self.cursor = Cursor(progress["epoch"], progress["offset"])
         self._left = None
         self.buffers.keep()
+
+
+def _as_saved(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Undo what `load_state_dict` does to an optimizer's tensors: it gives them the parameter's type, and their strides
+    are those that they came with.
+
+    Fused optimizers go through parameters and their states in the order of the memory.
+    """
+    for i, p in enumerate(dict.fromkeys(parameters_of(optimizer))):
+        for key, value in saved["state"].get(i, {}).items():
+            there = optimizer.state[p].get(key)
+            if not isinstance(value, torch.Tensor) or not isinstance(there, torch.Tensor):
+                continue
+            if value.shape == p.shape and (there.dtype != value.dtype or there.stride() != p.stride()):
+                optimizer.state[p][key] = torch.empty_like(p, dtype=value.dtype, requires_grad=False).copy_(value)
+            elif there.dtype != value.dtype:
+                optimizer.state[p][key] = value.to(there.device)
 
 
 _PLAIN = (torch.Tensor, torch.dtype, torch.device, torch.Size, str, bytes, int, float, complex, bool, type(None))

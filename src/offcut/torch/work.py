@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from typing import Any
 
 import torch
 
 from offcut.errors import InputError
 from offcut.torch.batch import Batch, seed_everything
+from offcut.torch.differences import difference
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.loader import Loader
 from offcut.torch.policy import BatchPolicy, Part
-from offcut.torch.reducer import Reducer, Rider, Tally
+from offcut.torch.reducer import WHOLE_BITS, Reducer, Rider, Tally
 from offcut.torch.sampler import Sampler
 from offcut.torch.state import TrainingState
+from offcut.torch.trained import Trained, names_in, parameters_in, parameters_of, trained_now
 
 
 class Work:
@@ -43,13 +46,22 @@ class Work:
         self._scaler = scaler
         self._device = device
         self._visit = visit
-        self._parameters = {id(item): parameters_of(item) for item in state.optimizers}
-        self._reducers = {id(item): Reducer(self._parameters[id(item)]) for item in state.optimizers}
+        #: The parameters that are trained in this step, by optimizer; their names, and those as a number.
+        self._parameters: dict[int, list[torch.nn.Parameter]] = {}
+        self._trained: Trained = []
+        self._says = 0
+        #: Reducers of what the last step trained, which is `_built`, and of what this one trains besides.
+        self._reducers: dict[int, Reducer] = {}
+        self._built: Trained | None = None
+        self._said = 0
+        self._added: dict[int, Reducer] = {}
+        self._look_at_parameters()
         #: The global batch, and the parts of it that this member has still to begin.
         self.batch = torch.empty(0, dtype=torch.int64)
         self._waiting: deque[Part] = deque()
         #: The part that the loop works on; None before the first and after its step().
         self._part: Part | None = None
+        self._has_gradient = False
         self._loss_sum = 0.0
         #: Optimizers that have had their update() already.
         self._updated: list[torch.optim.Optimizer] = []
@@ -74,15 +86,44 @@ class Work:
         self._waiting = deque(self._policy.parts(self.batch, group.rank, group.world))
         self._loss_sum, self.failed, self._updated = 0.0, False, []
         state.buffers.begin()
-        for reducer in self._reducers.values():
+        self._look_at_parameters()
+        for reducer in (*self._reducers.values(), *self._added.values()):
             reducer.zero()
         return self._policy.share(self.batch, group.rank, group.world)
+
+    def _look_at_parameters(self) -> None:
+        """See which parameters are trained; a script may have changed that since the last step.
+
+        All members have to reduce the same, and only the reduce tells whether they do. So what is new is reduced after
+        what is not, once all have said that it is new to them.
+        """
+        state = self._state
+        now = trained_now(state.optimizers)
+        if state.trained is None or [list(map(id, several)) for several in now] != [
+            list(map(id, self._parameters.get(id(item), ()))) for item in state.optimizers
+        ]:
+            self._parameters = {id(item): several for item, several in zip(state.optimizers, now, strict=True)}
+            self._trained = names_in(state.model, now)
+            self._says = _short(self._trained)
+        if state.trained is None:
+            state.trained = self._trained
+        if state.trained is not self._built:
+            there = parameters_in(state.model, state.trained)
+            self._reducers = {id(item): Reducer(several) for item, several in zip(state.optimizers, there, strict=True)}
+            self._built, self._said = state.trained, _short(state.trained)
+        self._added = {}
+        if self._says != self._said:
+            for item, names, before in zip(state.optimizers, self._trained, map(set, state.trained), strict=True):
+                new = [p for p, name in zip(self._parameters[id(item)], names, strict=True) if name not in before]
+                if new:
+                    self._added[id(item)] = Reducer(new)
 
     def next_part(self, group: Group) -> Batch:
         state = self._state
         # What an earlier part of the same step has changed.
         state.restore()
         part = self._part = self._waiting.popleft()
+        self._has_gradient = False
         batch = self._loader.load(part, state.step)
         self._loader.expect(lambda: self._upcoming(group))
         seed_everything(self._seed, state.step, part.stream, self._device)
@@ -122,6 +163,7 @@ class Work:
     ) -> None:
         """Add the part's gradient, weighted by its share; with `optimizer`, to its parameters only."""
         part = self.working("backward" if optimizer is None else "update")
+        self._has_gradient = True
         if self.failed or part.weight == 0.0:
             # No samples of its own: not even a gradient of 0 times something infinite.
             return
@@ -131,6 +173,14 @@ class Work:
             weighted = self._scaler.scale(weighted)
         inputs = None if optimizer is None else self._parameters[id(optimizer)]
         weighted.backward(retain_graph=retain_graph, inputs=inputs)
+
+    def check_gradient(self) -> None:
+        """InputError if the part's gradient is none that `backward` knows of: it would have the wrong weight."""
+        if not self._has_gradient and not self.failed and self.working("step").weight > 0.0:
+            raise InputError(
+                "Session: step() without a loss, and no backward() of the session before it.",
+                next_step="Write session.step(loss), or session.backward(loss) in place of loss.backward().",
+            )
 
     def end_part(self) -> bool:
         """The part is done; whether that was the step's last."""
@@ -178,8 +228,10 @@ class Work:
                 save=save,
                 leaving=leaving,
                 changes=self._state.buffers.changes,
+                trains=self._says,
             )
-            under_way = [work for item in optimizers for work in self._reducers[id(item)].start(group, rider)]
+            reducers = [self._reducers[id(item)] for item in optimizers]
+            under_way = [work for reducer in reducers for work in reducer.start(group, rider)]
             if not rider.seated:
                 under_way.append(rider.start(group))
             if self._visit("inside-reduce"):
@@ -188,13 +240,34 @@ class Work:
                 group.wait(work)
             if self._visit("after-reduce"):
                 raise Abandoned("injected after the reduce")
+            tally = rider.tally()
+            self._reduce_added(group, tally, optimizers)
         except Abandoned:
             self._fail()
             # A reduce that was walked away from may still write into the buffers when it ends.
-            for reducer in self._reducers.values():
+            for reducer in (*self._reducers.values(), *self._added.values()):
                 reducer.abandon_buffers()
             raise
-        return rider.tally()
+        return tally
+
+    def _reduce_added(self, group: Group, tally: Tally, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Reduce what this step trains and the last one did not, on all members alike."""
+        if all(trains == self._said for trains in tally.trains):
+            return
+        if len(set(tally.trains)) > 1:
+            raise difference(
+                group,
+                f"Session: in step {self._state.step + 1} the members do not train the same parameters",
+                {name: "trained" for several in self._trained for name in several},
+                "Freeze, unfreeze and add parameters by what all members know: epoch.number, session.steps.",
+            )
+        added = [self._added[id(item)] for item in optimizers if id(item) in self._added]
+        for work in [work for reducer in added for work in reducer.start(group)]:
+            group.wait(work)
+        for item in optimizers:
+            for p in parameters_of(item):
+                if not p.requires_grad:
+                    p.grad = None  # frozen: the optimizer shall let it be
 
     def _fail(self) -> None:
         """The step will come again."""
@@ -204,7 +277,7 @@ class Work:
     def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
         """Clip, and let `optimizers` change their parameters."""
         state = self._state
-        with state.rate.during(optimizers, state.step, group.world):
+        with state.updating(), state.rate.during(optimizers, state.step, group.world):
             for optimizer in optimizers:
                 if self._scaler is not None:
                     self._scaler.unscale_(optimizer)
@@ -224,6 +297,8 @@ class Work:
             self._scaler.update()
         state.buffers.apply(tally.changes)
         state.forget_copies()
+        if self._says != self._said:
+            state.trained = self._trained
         state.rate.applied(state.step, group.world)
         state.step += 1
         state.loss = tally.loss
@@ -237,5 +312,7 @@ class Work:
             self._state.buffers.keep()
 
 
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
-    return [p for settings in optimizer.param_groups for p in settings["params"]]
+def _short(trained: Trained) -> int:
+    """What a member says of what it trains: not 0, and small enough to ride."""
+    text = repr(trained).encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") % ((1 << WHOLE_BITS) - 1) + 1

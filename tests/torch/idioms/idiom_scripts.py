@@ -134,3 +134,95 @@ def asks_once(stage: Stage) -> dict[str, Any]:
                 counts = session.step(loss_of(session, batch))
                 stage.note(counts, session.once(), session.rank, session.world)
     return {"parameters": numbers(model)}
+
+
+def unfreezes(stage: Stage, how: str, unsure: bool = False) -> dict[str, Any]:
+    """Trains the head alone at first, then all of the model; then the head is frozen.
+
+    `how` is "requires_grad" or "add_param_group". Where a script is `unsure`, members do not agree on when.
+    """
+    model = network()
+    head = list(model[2].parameters())
+    body = list(model[0].parameters())
+    if how == "requires_grad":
+        for p in body:
+            p.requires_grad_(False)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.1)
+    else:
+        optimizer = torch.optim.AdamW(head, lr=0.05, weight_decay=0.1)
+    with Session(model, optimizer, data(), global_batch=BATCH) as session:
+        for epoch in session.epochs(4):
+            if epoch.number == 1 and not (unsure and session.rank == 1):
+                if how == "requires_grad":
+                    for p in body:
+                        p.requires_grad_(True)
+                else:
+                    optimizer.add_param_group({"params": body, "lr": 0.02})
+            if epoch.number == 3:
+                for p in head:
+                    p.requires_grad_(False)
+            for batch in epoch:
+                stage.at("step", session)
+                session.step(loss_of(session, batch))
+    return {"parameters": numbers(model), "loss": session.loss}
+
+
+def unfreezes_in_plain_torch(stage: Stage, how: str) -> dict[str, Any]:
+    """The same written out."""
+    model = network()
+    head, body = list(model[2].parameters()), list(model[0].parameters())
+    for p in body:
+        p.requires_grad_(how != "requires_grad")
+    optimizer = torch.optim.AdamW(model.parameters() if how == "requires_grad" else head, lr=0.05, weight_decay=0.1)
+    x, y = data().tensors
+    for epoch in range(4):
+        if epoch == 1:
+            if how == "requires_grad":
+                for p in body:
+                    p.requires_grad_(True)
+            else:
+                optimizer.add_param_group({"params": body, "lr": 0.02})
+        if epoch == 3:
+            for p in head:
+                p.requires_grad_(False)
+        for indices in torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(epoch)).split(BATCH):
+            model.zero_grad()
+            loss = (model(x[indices]) - y[indices]).square().mean()
+            loss.backward()
+            optimizer.step()
+    return {"parameters": numbers(model), "loss": loss.item()}
+
+
+def channels_last(stage: Stage) -> dict[str, Any]:
+    """Images in another order of memory, updated by a fused optimizer, which goes by that order."""
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 1))
+    model = model.to(memory_format=torch.channels_last)
+    x = torch.randn(SAMPLES, 3, 8, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    images = TensorDataset(x, x.mean((1, 2, 3)).unsqueeze(1))
+    with Session(model, optimizer, images, global_batch=BATCH) as session:
+        for epoch in session.epochs(3):
+            for batch in epoch:
+                stage.at("step", session)
+                session.step(loss_of(session, batch))
+    return {"parameters": numbers(model), "loss": session.loss}
+
+
+def channels_last_in_plain_torch(stage: Stage) -> dict[str, Any]:
+    """The same written out."""
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 1))
+    model = model.to(memory_format=torch.channels_last)
+    x = torch.randn(SAMPLES, 3, 8, 8)
+    y = x.mean((1, 2, 3)).unsqueeze(1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    for epoch in range(3):
+        for indices in torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(epoch)).split(BATCH):
+            optimizer.zero_grad()
+            loss = (model(x[indices]) - y[indices]).square().mean()
+            loss.backward()
+            optimizer.step()
+    return {"parameters": numbers(model), "loss": loss.item()}

@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 import torch
 
 from offcut.torch.faults import ENV_FAULTS
@@ -352,3 +353,19 @@ def alone(script: Callable[..., Any], **options: Any) -> Any:
         cluster._start("alone", {})
         (result,) = cluster.results()
         return result
+
+
+def train(script: Callable[..., Any], world: int, *faults: dict[str, Any], **options: Any) -> list[Any]:
+    """What members return that start together and run into `faults`."""
+    with Cluster(script, faults=faults, **options) as cluster:
+        cluster.form(cluster.start(world))
+        return cluster.results()
+
+
+def same(results: Sequence[Any], undisturbed: Any) -> None:
+    """All members have the same bits, and those of the undisturbed run but for the order of sums."""
+    assert results
+    assert all(result == results[0] for result in results)
+    assert results[0].keys() == undisturbed.keys()
+    for name, value in undisturbed.items():
+        assert results[0][name] == pytest.approx(value, rel=1e-9, abs=1e-12), name

@@ -6,19 +6,10 @@ from typing import Any
 
 import idiom_scripts as scripts
 import pytest
-from real_members import Cluster, alone
+from real_members import Cluster, alone, same, train
 
 #: In one process of xdist, for each of them would start a server of its own.
 pytestmark = pytest.mark.xdist_group("members")
-
-
-def same(results: list[Any], undisturbed: Any) -> None:
-    """All members have the same bits, and those of the undisturbed run but for the order of sums."""
-    assert results
-    assert all(result == results[0] for result in results)
-    assert results[0].keys() == undisturbed.keys()
-    for name, value in undisturbed.items():
-        assert results[0][name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
 
 
 def test_who_joins_at_the_end_of_a_data_epoch_decides_by_the_same_loss() -> None:
@@ -46,13 +37,6 @@ def test_a_start_from_the_checkpoint_of_a_data_epochs_end_decides_by_the_same_lo
 
 def broken(point: str, rank: int, step: int) -> dict[str, Any]:
     return {"point": point, "how": "break", "rank": rank, "step": step}
-
-
-def train(script: Any, world: int, *faults: dict[str, Any], **options: Any) -> list[Any]:
-    """What members return that start together and run into `faults`."""
-    with Cluster(script, faults=faults, **options) as cluster:
-        cluster.form(cluster.start(world))
-        return cluster.results()
 
 
 @pytest.mark.parametrize("stop_at", [None, 3])

@@ -13,6 +13,7 @@ from offcut.errors import InputError
 from offcut.torch.pipeline.layers import layer_chain
 from offcut.torch.sampler import Cursor
 from offcut.torch.state import Outside, TrainingState
+from offcut.torch.trained import freeze, frozen_in
 
 
 class PlacedState(TrainingState):
@@ -114,6 +115,7 @@ class PlacedState(TrainingState):
     def _put(self, outside: Outside, tree: dict[str, Any]) -> None:
         """`outside` in place of what is in the common part `tree`."""
         tree["registered"], tree["settings"] = outside.registered, outside.groups
+        tree["frozen"] = outside.kept.frozen_names(self.model, tree["frozen"])
 
     def common(self) -> dict[str, Any]:
         """What every member has, as a tree."""
@@ -122,6 +124,7 @@ class PlacedState(TrainingState):
                 [{key: value for key, value in group.items() if key != "params"} for group in item.param_groups]
                 for item in self.optimizers
             ],
+            "frozen": frozen_in(self.model),
             "registered": [item.state_dict() for item in self.registered],
             "progress": {
                 "step": self.step,
@@ -141,6 +144,7 @@ class PlacedState(TrainingState):
                 f"{len(self.registered)}.",
                 next_step="Register the same ones, in the same order, in every run of a job.",
             )
+        freeze(self.model, tree["frozen"])
         for item, settings in zip(self.optimizers, tree["settings"], strict=True):
             for group, own in zip(item.param_groups, settings, strict=True):
                 group.update(own)
@@ -165,8 +169,9 @@ class PlacedState(TrainingState):
             for p in self.parameters(self.held):
                 if p.grad is not None:
                     p.grad.mul_(factor)
-        for item in self.optimizers:
-            item.step()
+        with self.updating():
+            for item in self.optimizers:
+                item.step()
         self.norm_squared = norm_squared
 
 
