@@ -28,6 +28,11 @@ class Watch:
         self._versions = 0
         self._incarnations: set[int] = set()
 
+    def forget(self) -> None:
+        """The controller has an older journal; numbers of epochs and incarnations are not given again for that."""
+        self._keys.clear()
+        self._versions = 0
+
     def before(self, state: State) -> Before:
         phases = {name: node.phase for name, node in state.nodes.items()}
         return Before(phases, {name for name, phase in phases.items() if phase != "idle"}, state.event_id)
@@ -73,6 +78,7 @@ class Watch:
         match effect:
             case ef.Claim():
                 assert state.claiming
+                assert not state.stopping
                 assert len(effect.nodes) == len(set(effect.nodes)) > 0
                 for name in effect.nodes:
                     assert before.phases[name] == "idle"
@@ -97,6 +103,7 @@ class Watch:
                 assert effect.version == state.version
                 assert effect.problem == state.asked
                 assert state.claiming
+                assert not state.stopping
             case ef.SetTimer():
                 assert effect.at_s >= state.now_s
 

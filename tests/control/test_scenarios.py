@@ -855,8 +855,8 @@ def test_an_agent_that_lost_the_first_member_of_a_finishing_job(world):
 
 def test_an_agent_that_runs_too_much_is_told(world):
     running(world, "n1")
-    effects = report(world, "n1", ev.RunningWorker("a", 1, True), ev.RunningWorker("old", 9, True))
-    assert [(stop.job, stop.members, stop.limit_s) for stop in effects] == [("old", (Member("n1", 9),), 0.0)]
+    effects = report(world, "n1", ev.RunningWorker("a", 1, True), ev.RunningWorker("old", 1, True))
+    assert [(stop.job, stop.members, stop.limit_s) for stop in effects] == [("old", (Member("n1", 1),), 0.0)]
 
 
 def test_a_worker_that_is_saving_the_state_keeps_its_time_when_its_agent_comes_back(world):

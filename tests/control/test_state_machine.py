@@ -53,9 +53,16 @@ garbage = st.one_of(
         ev.AgentReported,
         time_s=st.just(0.0),
         node=any_node,
-        workers=st.lists(st.builds(ev.RunningWorker, any_job, st.integers(0, 12), st.booleans()), max_size=2).map(
-            tuple
-        ),
+        workers=st.lists(
+            st.builds(ev.RunningWorker, any_job, st.integers(0, 12), st.booleans(), number), max_size=2
+        ).map(tuple),
+        incarnation=number,
+    ),
+    st.builds(
+        ev.ControllerStarted,
+        time_s=st.floats(-10, 1000),
+        incarnation=number,
+        epochs=st.lists(st.builds(ev.JobEpoch, any_job, number), max_size=2).map(tuple),
     ),
     st.builds(ev.WorkersReady, time_s=st.just(0.0), job=any_job, members=st.tuples(any_member)),
     st.builds(
@@ -301,6 +308,7 @@ def check_rest(world: World) -> None:
     for spoilt in (world.refused, world.never_boots, world.never_ready):
         spoilt.clear()
     world.solver_waits = False
+    world.send(ev.ControllerStarted(time_s=world.now_s))
     world.send(ev.ClaimingResumed(time_s=world.now_s))
     world.run(400)
     state = world.state

@@ -100,6 +100,11 @@ class World:
             self._carry_out(effect)
         return effects
 
+    def forget(self, state: State) -> None:
+        """The controller is another, and its journal ends with `state`; the world is as it is."""
+        self.state = state
+        self._watch.forget()
+
     def _carry_out(self, effect: ef.Effect) -> None:
         match effect:
             case ef.Claim():

@@ -46,10 +46,12 @@ ALLOCATION = Allocation(
 )
 OFFERS = (ev.Offer("n1"), ev.Offer("n2", 5.5), ev.Offer("n3", math.inf))
 EVENTS: list[ev.Event] = [
+    ev.ControllerStarted(time_s=0.5, incarnation=3, epochs=(ev.JobEpoch("a-1", 4),)),
+    ev.ControllerStopping(time_s=0.6),
     ev.NodesChanged(time_s=1.0, offered=OFFERS, wanted=("w",), lost=("l",)),
     ev.ClaimRefused(time_s=2.0, nodes=("n3",), reason="the partition is closed"),
     ev.NodesBooted(time_s=3.0, nodes=("n1", "n2")),
-    ev.AgentReported(time_s=3.1, node="n1", workers=(ev.RunningWorker("a-1", 7, True),)),
+    ev.AgentReported(time_s=3.1, node="n1", workers=(ev.RunningWorker("a-1", 7, True, 9),), incarnation=8),
     ev.WorkersReady(time_s=4.0, job="a-1", members=(Member("n1", 1), Member("n2", 2))),
     ev.WorkerExited(time_s=5.0, job="a-1", member=Member("n1", 1), outcome="failed", detail="x" * 4000, epoch=3),
     ev.EpochFormed(time_s=6.0, job="a-1", epoch=2, took_s=0.1, step=8),
@@ -250,7 +252,7 @@ def test_a_journal_that_may_only_be_read(path):
 def test_a_full_disk_is_told_when_an_event_cannot_be_written(path):
     book = Journal(path)
     book._db.execute("PRAGMA max_page_count = 12")
-    long = dataclasses.replace(EVENTS[5], detail="x" * 100_000)
+    long = dataclasses.replace(EVENTS[7], detail="x" * 100_000)
     with pytest.raises(StoreError, match="database or disk is full") as caught:
         book.append(1, long)
     assert "Is the disk full" in caught.value.next_step

@@ -67,6 +67,8 @@ class Agent:
         self._line = ControllerLine(config.address_file, config.token_file, self._hello, self._take)
         self._leaving = asyncio.Event()
         self._hard_end = HardEnd(config.leave_limit_s + _HARD_END_S, self._told_to_leave, self._groups)
+        #: The highest that was ever started here.
+        self._incarnation = 0
 
     async def run(self) -> None:
         """Until the node is wanted, or the controller has no use for this agent."""
@@ -122,14 +124,21 @@ class Agent:
             node=self._config.node,
             pilot=self._config.pilot,
             workers=tuple(
-                messages.WorkerReport(job=job, incarnation=incarnation, ready=crew.ready, address=crew.address)
+                messages.WorkerReport(
+                    job=job,
+                    incarnation=incarnation,
+                    ready=crew.ready,
+                    address=crew.address,
+                    epoch=crew.newest_epoch,
+                )
                 for (job, incarnation), crew in self._crews.items()
             )
             # Their end is about to be reported: until then the controller should not miss them.
             + tuple(
-                messages.WorkerReport(job=exited.job, incarnation=exited.incarnation, ready=True)
+                messages.WorkerReport(job=exited.job, incarnation=exited.incarnation, ready=True, epoch=exited.epoch)
                 for exited in self._line.unsent_exits()
             ),
+            incarnation=self._incarnation,
         )
 
     def _take(self, message: messages.ToAgent) -> None:
@@ -144,7 +153,8 @@ class Agent:
                 self._leaving.set()
             case messages.Epoch():
                 for (job, _), crew in self._crews.items():
-                    if job == message.job:
+                    if job == message.job and message.epoch >= crew.newest_epoch:
+                        crew.newest_epoch = message.epoch
                         crew.take_epoch(message)
 
     def _start(self, start: messages.Start) -> None:
@@ -154,6 +164,7 @@ class Agent:
         given = self._config.node, start, self._config.socket, dict(self._config.worker_env), self._line.report
         crew = RestartCrew(*given, host=self._line.host) if start.launch.mode == "restart" else Crew(*given)
         self._crews[key] = crew
+        self._incarnation = max(self._incarnation, start.incarnation)
         task = asyncio.create_task(self._run(key, crew))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

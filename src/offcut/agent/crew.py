@@ -77,6 +77,8 @@ class Crew:
         self._socket = socket
         self._report = report
         self._stopping: float | None = None
+        #: The number of the newest epoch that it has been told.
+        self.newest_epoch = 0
         self._newest: dict[str, Any] | None = None
         self._epoch = 0
         self._stable_step = 0

@@ -4,6 +4,7 @@
 - `turn`: one event being answered: the effects so far
 - `step`: which handler answers which event
 - `nodes`, `workers`, `jobs`: the handlers
+- `life`: the controller begins and ends; `numbers`: what is never given twice, whatever became of the journal
 - `failures`, `suspects`: what is held against a job, and what against a node
 - `resize`: from assigned nodes to membership epochs
 - `relaunch`: the same for scripts that are ended and launched anew

@@ -96,7 +96,7 @@ def ask(turn: Turn) -> None:
     """The problem has changed: whatever is being solved is stale."""
     state = turn.state
     state.version += 1
-    if not state.claiming:
+    if not state.claiming or state.stopping:
         state.asked = None
         return
     if profiling.learns(state):

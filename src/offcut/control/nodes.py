@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 
-from offcut.control import jobs, resize, suspects
+from offcut.control import jobs, numbers, resize, suspects
 from offcut.control.state import JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -95,6 +95,12 @@ def on_agent_reported(turn: Turn, event: ev.AgentReported) -> None:
     """Compare what an agent runs with what it should run; either side may have changed while it was cut off."""
     state = turn.state
     running = {(worker.job, worker.incarnation): worker for worker in event.workers}
+    numbers.note_reported(turn, event)
+    adopted = state.nodes.get(event.node)
+    if adopted is not None and adopted.job is not None:
+        for worker in event.workers:
+            if worker.job == adopted.job and numbers.adopt(turn, state.jobs[adopted.job], adopted, worker):
+                break
     _note_silent_ends(turn, event.node, running.keys())
     node = state.nodes.get(event.node)
     if node is None:
@@ -158,13 +164,19 @@ def on_release_asked(turn: Turn, event: ev.ReleaseAsked) -> None:
         state.claiming = False
         # Whatever is being solved would claim nodes: its answer must find itself stale.
         turn.dirty = True
-    names = dict.fromkeys(event.nodes or state.nodes)
-    held = [state.nodes[name] for name in names if name in state.nodes and state.nodes[name].phase != "idle"]
+    for name in release_held(turn, event.nodes or state.nodes, "released by hand"):
+        if event.nodes:
+            turn.timer(f"rest:{name}", state.settings.rest_s)
+
+
+def release_held(turn: Turn, names: Iterable[str], why: str) -> list[str]:
+    """Release those of the nodes that are held; their names."""
+    nodes = turn.state.nodes
+    held = [nodes[name] for name in dict.fromkeys(names) if name in nodes and nodes[name].phase != "idle"]
     _hand_back(turn, held)
     for node in held:
-        forget(turn, node, "released by hand")
-        if event.nodes:
-            turn.timer(f"rest:{node.name}", state.settings.rest_s)
+        forget(turn, node, why)
+    return [node.name for node in held]
 
 
 def set_aside(turn: Turn, node: NodeState) -> None:

@@ -25,7 +25,7 @@ def settle(turn: Turn, job: JobState) -> None:
     if job.members:
         if not _must_end(turn, job, nodes):
             return
-        _end_epoch(turn, job)
+        end_epoch(turn, job)
     if job.formed:
         _await_departure(turn, job)
     elif _may_go_on(turn, job):
@@ -57,7 +57,7 @@ def _more_are_coming(turn: Turn, job: JobState, nodes: list[NodeState], size: in
     return turn.now_s < job.joining_since_s + window_s
 
 
-def _end_epoch(turn: Turn, job: JobState) -> None:
+def end_epoch(turn: Turn, job: JobState) -> None:
     """Everybody goes, by SIGTERM and within the job's grace; who keeps its node has a successor there."""
     state, previous, staying = turn.state, job.members, resize.staying(turn.state, job)
     # What fails from here on fails because its peers were told to go.

@@ -46,6 +46,11 @@ def prepare(turn: Turn, node: NodeState) -> None:
     """A new incarnation is about to start on the node."""
     turn.state.incarnations += 1
     node.incarnation = turn.state.incarnations
+    await_ready(turn, node)
+
+
+def await_ready(turn: Turn, node: NodeState) -> None:
+    """The node's worker is booting."""
     node.worker = "starting"
     turn.timer(f"ready:{node.name}:{node.incarnation}", turn.state.settings.ready_limit_s)
 

@@ -240,10 +240,14 @@ class State:
     #: What has been learnt of the jobs' scaling and resizes.
     knowledge: Knowledge = field(default_factory=Knowledge)
     incarnations: int = 0
+    #: Incarnations that were started and that the journal has forgotten: (before the first, the last).
+    forgotten: list[tuple[int, int]] = field(default_factory=list)
     #: Timers that have not fired: they are armed again after a restart.
     timers: dict[str, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
+    #: The controller ends: nothing is claimed any more. Until the next one starts.
+    stopping: bool = False
     #: By node: the starts that failed there lately, with no first step of any worker since.
     failed_starts: dict[str, list[FailedStart]] = field(default_factory=dict)
     #: Nodes that are not claimed for a while, and why.

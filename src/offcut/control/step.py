@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from offcut.control import decide, jobs, nodes, profiling, relaunch, resize, timers, workers
+from offcut.control import decide, jobs, life, nodes, profiling, relaunch, resize, timers, workers
 from offcut.control.state import Skipped, State
 from offcut.control.turn import Turn
 from offcut.model import events as ev
@@ -15,6 +15,8 @@ from offcut.model.effects import Effect
 _SKIPPED = 20
 
 _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
+    ev.ControllerStarted: life.on_controller_started,
+    ev.ControllerStopping: life.on_controller_stopping,
     ev.NodesChanged: nodes.on_nodes_changed,
     ev.ClaimRefused: nodes.on_claim_refused,
     ev.NodesBooted: nodes.on_nodes_booted,
@@ -50,9 +52,9 @@ def step(state: State, event: ev.Event) -> list[Effect]:
     if isinstance(event, ev.JobProgressed):
         jobs.note_progress(state, event)
         return []
-    state.now_s = max(state.now_s, event.time_s)
+    before_s, state.now_s = state.now_s, max(state.now_s, event.time_s)
     state.event_id += 1
-    turn = Turn(state, state.now_s)
+    turn = Turn(state, state.now_s, state.now_s - before_s)
     _HANDLERS[type(event)](turn, event)
     for job_id, gone in list(turn.resized.items()):
         job = state.jobs[job_id]

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 class Turn:
     """Collects the effects of one event; `resized` names the jobs whose membership may have to change at its end."""
 
-    __slots__ = ("cause", "dirty", "effects", "now_s", "resized", "state", "stopped")
+    __slots__ = ("cause", "dirty", "effects", "now_s", "passed_s", "resized", "state", "stopped")
 
-    def __init__(self, state: State, now_s: float) -> None:
+    def __init__(self, state: State, now_s: float, passed_s: float = 0.0) -> None:
         self.state = state
         self.now_s = now_s
+        #: Since the event before this one.
+        self.passed_s = passed_s
         self.cause = state.event_id
         self.effects: list[Effect] = []
         #: Jobs whose members or ready workers changed; True: a member is gone, do not wait.

@@ -34,6 +34,32 @@ class Offer:
     until_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JobEpoch:
+    """The newest epoch of a job."""
+
+    job: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerStarted:
+    """The controller began. It knows from elsewhere that these numbers have been given, if the journal does not."""
+
+    time_s: float
+    incarnation: int = 0
+    epochs: tuple[JobEpoch, ...] = ()
+    kind: Literal["controller_started"] = "controller_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerStopping:
+    """The controller was told to end: every node is released, and nothing is claimed until one starts again."""
+
+    time_s: float
+    kind: Literal["controller_stopping"] = "controller_stopping"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesChanged:
     """Nodes became idle, were wanted back by the queue, or vanished."""
@@ -71,6 +97,8 @@ class RunningWorker:
     job: str
     incarnation: int
     ready: bool
+    #: The newest epoch of the job that it has heard of; 0: of none.
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +108,8 @@ class AgentReported:
     time_s: float
     node: str
     workers: tuple[RunningWorker, ...]
+    #: The highest that the agent has ever started.
+    incarnation: int = 0
     kind: Literal["agent_reported"] = "agent_reported"
 
 
@@ -282,7 +312,9 @@ class TimerFired:
 
 
 Event = (
-    NodesChanged
+    ControllerStarted
+    | ControllerStopping
+    | NodesChanged
     | ClaimRefused
     | NodesBooted
     | AgentReported

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +18,7 @@ from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.service.agents import AgentConnection, Agents
+from offcut.service.clock import Clock
 from offcut.service.crews import Crews
 from offcut.service.meters import Meters
 from offcut.service.metrics import Metrics
@@ -27,12 +27,24 @@ from offcut.service.rendezvous import Rendezvous
 from offcut.service.solver import Solver
 from offcut.service.supervise import Tasks
 from offcut.store.journal import SNAPSHOT_EVERY, Journal, reason_of
+from offcut.store.numbers import GivenNumbers
 from offcut.wire import messages
 
 _log = structlog.get_logger()
 
 #: How often the jobs' samples are noted for the report.
 _NOTE_S = 1.0
+#: After a restart the agents have so long to dial in, and so much more for each of them.
+_RETURN_S, _RETURN_EACH_S = 10.0, 0.02
+
+#: Effects that the world remembers: a journal that has forgotten them after a crash of the machine would repeat their
+#: numbers.
+_REMEMBERED = (effects.SetEpoch, effects.StartWorkers)
+#: What somebody was told is done.
+_PROMISED = (
+    *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
+    *(events.ReleaseAsked, events.ClaimingResumed),
+)
 
 
 class Controller:
@@ -50,9 +62,11 @@ class Controller:
     ) -> None:
         """`host`: the name under which members reach this machine."""
         self.state = state
+        self.clock = Clock(state.now_s)
         self.metrics = Metrics()
         self.meters = Meters(state)
         self._journal = journal
+        self._given = GivenNumbers(paths.numbers)
         self.cluster = cluster
         self._paths = paths
         self.tasks = Tasks()
@@ -82,7 +96,7 @@ class Controller:
         self.tasks.keep("telemetry", self._note_samples)
         await self._reconcile()
         async for event in self.cluster.observe():
-            self.handle(event)
+            self.handle(replace(event, time_s=self.clock.now()))
             if isinstance(event, events.NodesChanged):
                 # A batch system may give up a node whose agent it could not end: nobody else would tell it.
                 for node in event.lost:
@@ -92,7 +106,14 @@ class Controller:
 
     async def _reconcile(self) -> None:
         """After a restart: what the journal says and what the cluster holds may differ."""
-        now_s = time.time()
+        if self.clock.ahead_s:
+            _log.warning("wall_clock_behind", by_s=round(self.clock.ahead_s, 3), but="the journal's time goes on")
+        given = self._given.read()
+        epochs = tuple(events.JobEpoch(job, epoch) for job, epoch in given.epochs.items() if self._is_news(job, epoch))
+        incarnation = given.incarnation if given.incarnation > self.state.incarnations else 0
+        # Arms the timers, and asks for an allocation.
+        self.handle(events.ControllerStarted(time_s=self.clock.now(), incarnation=incarnation, epochs=epochs))
+        now_s = self.clock.now()
         held = await self.cluster.claimed()
         known = {node.name for node in self.state.nodes.values() if node.phase != "idle"}
         lost = tuple(sorted(known - held))
@@ -105,17 +126,18 @@ class Controller:
         idle = tuple(node.name for node in self.state.nodes.values() if node.phase == "idle")
         if idle:
             self.handle(events.NodesChanged(time_s=now_s, lost=idle))
-        for name in sorted(known & held):
-            self.agents.expect(name, self.cluster.pilot(name) or "", 10.0)
-        for key, at_s in list(self.state.timers.items()):
-            self._arm(key, at_s)
-        if self.state.asked is not None:
-            self.solver.ask(self.state.version, self.state.asked)
+        up = [name for name in sorted(known & held) if self.state.nodes[name].phase == "up"]
+        for name in up:  # those that boot have their own limit
+            self.agents.expect(name, self.cluster.pilot(name) or "", _RETURN_S + _RETURN_EACH_S * len(up))
+
+    def _is_news(self, job_id: str, epoch: int) -> bool:
+        job = self.state.jobs.get(job_id)
+        return job is not None and job.epoch < epoch
 
     async def _watch_silent(self) -> None:
         while True:
             await asyncio.sleep(_NOTE_S)
-            self._handle_all(self.meters.silent(time.time()))
+            self._handle_all(self.meters.silent(self.clock.now()))
 
     async def _note_samples(self) -> None:
         """For the report: progress is not journalled."""
@@ -124,7 +146,7 @@ class Controller:
             samples = {item.job.id: item.progress.samples for item in self.state.jobs.values() if item.phase in LIVE}
             if samples:
                 with self._paths.telemetry.open("a") as file:
-                    file.write(json.dumps({"time_s": round(time.time(), 3), "samples": samples}) + "\n")
+                    file.write(json.dumps({"time_s": round(self.clock.now(), 3), "samples": samples}) + "\n")
 
     async def close(self) -> None:
         self.solver.close()
@@ -153,8 +175,14 @@ class Controller:
         except Exception as error:
             answered = False
             caused = self._skip(number, event, error)
+        # Nothing keeps a node from the queue, not even a slow disk.
         for effect in caused:
-            self._carry_out(effect)
+            if isinstance(effect, effects.Release):
+                self._carry_out(effect)
+        self._secure(event, caused)
+        for effect in caused:
+            if not isinstance(effect, effects.Release):
+                self._carry_out(effect)
         told = [effect for effect in caused if isinstance(effect, effects.Tell)]
         if told:
             self._journal.tell(self.state.now_s, told)
@@ -163,6 +191,19 @@ class Controller:
         for listener in self.on_change:
             listener()
         return answered
+
+    def _secure(self, event: events.Event, caused: list[effects.Effect]) -> None:
+        """Before effects leave the machine that a crash of it must not undo, see that their event is on the disk."""
+        given = any(isinstance(effect, _REMEMBERED) for effect in caused)
+        if given:
+            self._given.note(self.state)
+        if given or isinstance(event, _PROMISED):
+            try:
+                self._journal.sync()
+            except StoreError as error:
+                if not self.unwritable.done():
+                    self.unwritable.set_result(error)
+                raise
 
     def ask(self, event: events.Event) -> None:
         """Answer an event that somebody waits for. Raises OffcutError where that failed."""
@@ -210,7 +251,7 @@ class Controller:
                 self.handle(events.JobNearsEnd(time_s=event.time_s, job=event.job))
 
     def _solved(self, version: int, answer: Allocation | str, late: bool) -> None:
-        now_s = time.time()
+        now_s = self.clock.now()
         if isinstance(answer, str):
             self.handle(events.SolveFailed(time_s=now_s, version=version, reason=answer))
         else:
@@ -222,7 +263,7 @@ class Controller:
             return  # that hold is over, and the node is held anew
         if node in self.state.nodes and self.state.nodes[node].phase != "idle":
             _log.info("agent_gone", node=node)
-            self.handle(events.NodesChanged(time_s=time.time(), lost=(node,)))
+            self.handle(events.NodesChanged(time_s=self.clock.now(), lost=(node,)))
             self.tasks.once("cluster call", self._cluster_call(self.cluster.release((node,))))
 
     # -- effects out --------------------------------------------------------------------------------------------------
@@ -266,9 +307,9 @@ class Controller:
     def _arm(self, key: str, at_s: float) -> None:
         def fire() -> None:
             if self.state.timers.get(key) == at_s:
-                self.handle(events.TimerFired(time_s=max(time.time(), at_s), key=key))
+                self.handle(events.TimerFired(time_s=max(self.clock.now(), at_s), key=key))
 
-        asyncio.get_running_loop().call_later(max(0.0, at_s - time.time()), fire)
+        asyncio.get_running_loop().call_later(max(0.0, at_s - self.clock.now()), fire)
 
     def _start_workers(self, effect: effects.StartWorkers) -> None:
         launch = self._launch(self.state.jobs[effect.job])
@@ -295,7 +336,7 @@ class Controller:
         )
 
     def _set_epoch(self, effect: effects.SetEpoch) -> None:
-        now_s = time.time()
+        now_s = self.clock.now()
         job = self.state.jobs[effect.job]
         self.metrics.epoch_set(now_s, effect.job, effect.epoch, len(effect.members), len(effect.previous))
         if not effect.members and job.phase in ENDED:
@@ -349,7 +390,7 @@ class Controller:
             if job.members and job.formed_epoch < job.epoch:
                 self.handle(
                     events.EpochBroken(
-                        time_s=time.time(),
+                        time_s=self.clock.now(),
                         job=job.job.id,
                         epoch=job.epoch,
                         member=job.members[0],
@@ -362,15 +403,17 @@ class Controller:
     def agent_connected(self, connection: AgentConnection, hello: messages.Hello) -> None:
         self.agents.connected(connection)
         self._crews.greet(hello)
-        now_s = time.time()
+        now_s = self.clock.now()
         node = self.state.nodes.get(hello.node)
-        if node is not None and node.phase == "claimed" and not hello.workers:
+        news = hello.incarnation > self.state.incarnations
+        if node is not None and node.phase == "claimed" and not hello.workers and not news:
             self.handle(events.NodesBooted(time_s=now_s, nodes=(hello.node,)))
             return
-        running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready) for w in hello.workers)
+        running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready, w.epoch) for w in hello.workers)
         for worker in hello.workers:
             self._note_address(hello.node, worker)
-        self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running))
+        self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running, incarnation=hello.incarnation))
+        self._crews.recognise(hello)
         # What it missed while it was cut off.
         for job in {worker.job for worker in hello.workers}:
             self._resend_epoch(job, hello.node)
@@ -397,7 +440,7 @@ class Controller:
         if not self._crews.believed(node, message):
             _log.debug("report_ignored", node=node, kind=message.kind)
             return
-        now_s = time.time()
+        now_s = self.clock.now()
         match message:
             case messages.Ready():
                 member = Member(node, message.incarnation)

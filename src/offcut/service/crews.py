@@ -23,6 +23,12 @@ class Crews:
         decided = {(job, n) for job, n in said if reports.runs(self._state, job, Member(hello.node, n))}
         self._of[hello.node] = hello.pilot, (said & told) | decided
 
+    def recognise(self, hello: messages.Hello) -> None:
+        """Of what the agent says it runs, the state may have taken over more meanwhile."""
+        for worker in hello.workers:
+            if reports.runs(self._state, worker.job, Member(hello.node, worker.incarnation)):
+                self._of[hello.node][1].add((worker.job, worker.incarnation))
+
     def start(self, job: str, member: Member) -> None:
         """Its agent is told to start this worker."""
         if member.node in self._of:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from offcut.control import JobState, learnt
@@ -18,7 +17,7 @@ async def why(controller: Controller, job_id: str, story: list[tuple[float, str]
     lose, what a node is worth elsewhere, what kept the job from growing, and who got the nodes instead.
     """
     item = controller.state.jobs[job_id]
-    now_s = time.time()
+    now_s = controller.clock.now()
     decision = await _decision(controller, job_id, now_s)
     return {
         "job": views.job(controller, item, now_s),
@@ -66,8 +65,9 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
             words.append(f"The policy {controller.solver.policy} decided: nothing is proven of its answers.")
         elif not decision["proven"]:
             words.append("The solver ran out of time: this is the best it found, not proven the best there is.")
+    now_s = controller.clock.now()
     words += [
-        f"{node['name']} is set aside for another {max(0.0, node['until_s'] - time.time()):.0f} s: {node['reason']}."
+        f"{node['name']} is set aside for another {max(0.0, node['until_s'] - now_s):.0f} s: {node['reason']}."
         for node in views.aside(controller.state)
     ]
     booting = len(item.nodes) - item.size

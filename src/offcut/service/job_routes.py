@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -45,10 +45,10 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
 
     @routes.post("/v1/jobs")
     async def _submit(spec: JobSpec) -> dict[str, Any]:
-        job_id = f"{spec.name}-{len(controller.state.jobs) + 1}"
-        job = with_plans(spec).to_job(job_id)
-        paths.job(job_id).mkdir(parents=True, exist_ok=True)
-        controller.ask(events.JobSubmitted(time_s=time.time(), job=job))
+        unnamed = with_plans(spec).to_job(spec.name)
+        job_id = paths.new_job(spec.name, len(controller.state.jobs) + 1)
+        job = replace(unnamed, id=job_id)
+        controller.ask(events.JobSubmitted(time_s=controller.clock.now(), job=job))
         return views.job(controller, controller.state.jobs[job_id])
 
     @routes.get("/v1/jobs/{job}")
@@ -67,7 +67,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
                 f"sizes: {sizes.largest} nodes lie outside the job's curve, which ends at {curve.max_nodes}.",
                 next_step="Choose sizes that the curve covers.",
             )
-        controller.ask(events.JobChanged(time_s=time.time(), job=job_id, sizes=sizes, weight=change.weight))
+        controller.ask(events.JobChanged(time_s=controller.clock.now(), job=job_id, sizes=sizes, weight=change.weight))
         return views.job(controller, controller.state.jobs[job_id])
 
     verbs = {"cancel": events.JobCancelled, "pause": events.JobPaused, "resume": events.JobResumed}
@@ -79,7 +79,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
         job_id = find(job)
         if controller.state.jobs[job_id].phase in ENDED:
             raise InputError(f"{job_id} has ended already ({controller.state.jobs[job_id].phase}).")
-        controller.ask(verbs[verb](time_s=time.time(), job=job_id))
+        controller.ask(verbs[verb](time_s=controller.clock.now(), job=job_id))
         return views.job(controller, controller.state.jobs[job_id])
 
     @routes.get("/v1/jobs/{job}/why")

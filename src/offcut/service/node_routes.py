@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -61,12 +60,12 @@ def node_routes(controller: Controller, cluster: Cluster) -> APIRouter:
 
     @routes.post("/v1/release")
     async def _release(names: NodeNames) -> dict[str, Any]:
-        controller.ask(events.ReleaseAsked(time_s=time.time(), nodes=tuple(names.nodes)))
+        controller.ask(events.ReleaseAsked(time_s=controller.clock.now(), nodes=tuple(names.nodes)))
         return views.status(controller)
 
     @routes.post("/v1/claim")
     async def _claim() -> dict[str, Any]:
-        controller.ask(events.ClaimingResumed(time_s=time.time()))
+        controller.ask(events.ClaimingResumed(time_s=controller.clock.now()))
         return views.status(controller)
 
     return routes

@@ -33,6 +33,11 @@ class StatePaths:
         return self.root / "journal.sqlite"
 
     @property
+    def numbers(self) -> Path:
+        """The highest numbers that were given out, should the journal come back as an older copy."""
+        return self.root / "numbers.json"
+
+    @property
     def agent_key(self) -> Path:
         """The secret under which agents' credentials are made."""
         return self.root / "agents.key"
@@ -88,6 +93,21 @@ class StatePaths:
     def job(self, job_id: str) -> Path:
         """A job's logs, checkpoints and records."""
         return self.root / "jobs" / job_id
+
+    def new_job(self, name: str, number: int) -> str:
+        """The id of a new job: its name and `number`, or the next one that is free. Its directory is made.
+
+        One that is there already has another job's checkpoints, which the journal may have forgotten.
+        """
+        while True:
+            try:
+                self.job(f"{name}-{number}").mkdir(parents=True)
+            except FileExistsError:
+                number += 1
+            except OSError as error:
+                raise StoreError(f"The job's directory cannot be made: {error}.") from None
+            else:
+                return f"{name}-{number}"
 
     def prepare(self) -> None:
         """Create the directory; StoreError where that cannot be, InputError where its path is too long."""

@@ -163,12 +163,10 @@ async def _close_cluster(cluster: Cluster, endings: Endings) -> OffcutError | No
 
 async def _wind_down(controller: Controller) -> None:
     """Hand every node back in good order: members save their state at their boundary."""
-    controller.handle(events.ReleaseAsked(time_s=time.time()))
+    controller.handle(events.ControllerStopping(time_s=controller.clock.now()))
     give_up_s = time.monotonic() + _STOP_PATIENCE_S
     while any(job.formed for job in controller.state.jobs.values()) and time.monotonic() < give_up_s:
         await asyncio.sleep(0.02)
-    # The next controller begins as if this one had never been told to release.
-    controller.handle(events.ClaimingResumed(time_s=time.time()))
 
 
 def _network(

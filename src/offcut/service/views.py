@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +17,7 @@ def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:
 
     With `ended`, only so many of the jobs that have ended, the last ones; `left_out` says how many are not shown.
     """
-    now_s = time.time()
+    now_s = controller.clock.now()
     state, metrics = controller.state, controller.metrics
     shown = _shown(state, ended)
     took_ms = [resize.took_ms for resize in metrics.resizes]
@@ -77,7 +76,7 @@ def _node(node: NodeState) -> dict[str, Any]:
 
 def job(controller: Controller, item: JobState, now_s: float | None = None) -> dict[str, Any]:
     """One job as `offcut status` shows it."""
-    now_s = time.time() if now_s is None else now_s
+    now_s = controller.clock.now() if now_s is None else now_s
     loss = item.progress.loss
     return {
         "id": item.job.id,

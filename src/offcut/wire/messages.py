@@ -52,6 +52,8 @@ class WorkerReport(Message):
     ready: bool
     #: See `Ready`.
     address: Name = ""
+    #: The newest epoch of the job that they have been told; 0: none.
+    epoch: Count = 0
 
 
 class Hello(Message):
@@ -61,6 +63,8 @@ class Hello(Message):
     #: Tells this agent from others that held the node before or after it.
     pilot: Name
     workers: Annotated[tuple[WorkerReport, ...], Field(max_length=1000)] = ()
+    #: The highest that this agent has ever started.
+    incarnation: Count = 0
 
 
 class Ready(Message):

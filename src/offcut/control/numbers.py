@@ -1,0 +1,101 @@
+"""Numbers that leave the machine, of epochs and incarnations, are never given twice.
+
+Workers ignore an epoch that is not newer than theirs, so one of a number that was given before would hang the job. The
+journal knows the last numbers, unless it is older than what runs: restored from a copy, say. Then others know better:
+what the controller noted beside the journal, and the agents, who report the numbers that they have heard. The
+controller goes on above them, and sets the membership of jobs that are behind anew.
+"""
+
+from __future__ import annotations
+
+from offcut.control import relaunch, resize
+from offcut.control.state import ENDED, LIVE, JobState, NodeState
+from offcut.control.turn import Turn
+from offcut.model import events as ev
+from offcut.model.events import Member
+
+#: One agent need not have heard the newest numbers: the next ones begin this far above those that it reports.
+_APART = 1000
+#: No journal is older than so many epochs or incarnations: a report that says so is not believed.
+_MOST = 1_000_000
+#: How many stretches of forgotten incarnations are remembered.
+_STRETCHES = 8
+
+
+def note_reported(turn: Turn, event: ev.AgentReported) -> None:
+    """Go on above the numbers that an agent has heard, if it has heard of newer ones than the journal tells.
+
+    Then every number of the journal is of the past, those of jobs that this agent knows nothing of too.
+    """
+    state = turn.state
+    said = max([event.incarnation, *(worker.incarnation for worker in event.workers)])
+    incarnation = _believed(said, state.incarnations)
+    epochs = {
+        worker.job: _believed(worker.epoch, state.jobs[worker.job].epoch)
+        for worker in event.workers
+        if worker.job in state.jobs
+    }
+    if incarnation > state.incarnations or any(epoch > state.jobs[job].epoch for job, epoch in epochs.items()):
+        lift_incarnations(turn, max(incarnation, state.incarnations) + _APART)
+        for job_id, job in state.jobs.items():
+            lift_epoch(turn, job, max(job.epoch, epochs.get(job_id, 0)) + _APART)
+
+
+def _believed(said: int, known: int) -> int:
+    return said if said <= known + _MOST else known
+
+
+def lift_incarnations(turn: Turn, to: int) -> None:
+    """Incarnations up to `to` may have been started already."""
+    state = turn.state
+    if to > state.incarnations:
+        state.forgotten = [*state.forgotten, (state.incarnations, to)][-_STRETCHES:]
+        state.incarnations = to
+
+
+def lift_epoch(turn: Turn, job: JobState, to: int) -> None:
+    """Epochs of the job up to `to` may have been set already: its membership is set anew, above them."""
+    if to <= job.epoch or job.phase in ENDED:
+        return
+    before, job.epoch = job.epoch, to
+    turn.tell(
+        job.job.id,
+        f"the journal is older than what has run since (was it restored from a copy?): its last epoch is {before}, and "
+        f"later ones may have been set; the next one is {to + 1}",
+    )
+    if job.restarts and job.members and job.phase in LIVE:
+        relaunch.end_epoch(turn, job)
+    turn.resize(job.job.id, gone=True)
+
+
+def adopt(turn: Turn, job: JobState, node: NodeState, worker: ev.RunningWorker) -> bool:
+    """Take over a later incarnation of the node's worker that the journal has forgotten: it has the training's state.
+
+    False where it is none.
+    """
+    forgotten = any(low < worker.incarnation <= high for low, high in turn.state.forgotten)
+    if not forgotten or job.restarts or job.phase not in LIVE or node.worker == "none":
+        return False
+    old = node.member
+    for purpose in ("ready", "retry"):
+        turn.state.timers.pop(f"{purpose}:{node.name}:{node.incarnation}", None)
+    node.incarnation = worker.incarnation
+    new = node.member if worker.ready else None
+    job.members = _replaced(job.members, old, new)
+    job.formed = _replaced(job.formed, old, new)
+    job.forming = {epoch: _replaced(members, old, new) for epoch, members in job.forming.items()}
+    job.first = new if job.first == old else job.first
+    if job.phase == "running" and not job.members:
+        job.phase = "waiting"
+    if not worker.ready:
+        resize.await_ready(turn, node)
+    elif node.worker != "member":
+        node.worker = "ready"
+    turn.tell(job.job.id, f"{node.name} runs a later worker than the journal knows: it goes on")
+    turn.resize(job.job.id, gone=True)
+    return True
+
+
+def _replaced(members: tuple[Member, ...], old: Member, new: Member | None) -> tuple[Member, ...]:
+    found = (new if member == old else member for member in members)
+    return tuple(member for member in found if member is not None)

@@ -1,0 +1,22 @@
+"""The clock of events: seconds since 1970 as the wall clock had them when the controller began, counted on steadily."""
+
+from __future__ import annotations
+
+import time
+
+
+class Clock:
+    """Never goes backwards, and does not follow the wall clock when that is set.
+
+    It begins at the wall clock's time, or at `not_before_s` where that is later: the journal's last event may be of a
+    time when the wall clock was ahead.
+    """
+
+    def __init__(self, not_before_s: float = 0.0) -> None:
+        wall_s = time.time()
+        #: How far it began ahead of the wall clock.
+        self.ahead_s = max(0.0, not_before_s - wall_s)
+        self._offset_s = wall_s + self.ahead_s - time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() + self._offset_s

@@ -1,0 +1,55 @@
+"""The highest numbers that were given out, noted beside the journal: they hold if that comes back as an older copy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from offcut.control import State
+from offcut.control.state import ENDED
+
+_log = structlog.get_logger()
+
+
+class Given(BaseModel):
+    """The last incarnation, and by job the last epoch."""
+
+    model_config = ConfigDict(frozen=True)
+    incarnation: int = Field(0, ge=0)
+    epochs: dict[str, int] = {}
+
+
+class GivenNumbers:
+    """The file `path`. Not synced: it is for a journal that was restored or removed, not for a machine that crashed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._noted: Given | None = None
+
+    def read(self) -> Given:
+        """What was noted last; zeros where there is no file, or one that cannot be read."""
+        try:
+            return Given.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return Given()
+        except (OSError, ValidationError) as error:
+            _log.warning("numbers_not_read", path=str(self._path), error=str(error).splitlines()[0])
+            return Given()
+
+    def note(self, state: State) -> None:
+        """Write down what `state` has given out, if that is news."""
+        epochs = {job_id: job.epoch for job_id, job in state.jobs.items() if job.epoch and job.phase not in ENDED}
+        given = Given(incarnation=state.incarnations, epochs=epochs)
+        if given == self._noted:
+            return
+        whole = self._path.with_suffix(".new")
+        try:
+            whole.write_text(json.dumps(given.model_dump()))
+            whole.replace(self._path)
+        except OSError as error:
+            _log.warning("numbers_not_noted", path=str(self._path), error=str(error))
+            return
+        self._noted = given

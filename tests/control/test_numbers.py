@@ -1,0 +1,207 @@
+"""Numbers of epochs and incarnations are never given twice, whatever became of the journal."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from world import World, only
+
+from offcut.model import effects as ef
+from offcut.model import events as ev
+
+
+@pytest.fixture
+def world() -> World:
+    """A job trains on two nodes."""
+    world = World()
+    world.submit("a", "1:4")
+    world.offer("n1", "n2")
+    world.run(5)
+    assert world.members("a") == ["n1", "n2"]
+    return world
+
+
+def rolled_back(world: World, *nodes: str) -> World:
+    """More happens, and the controller starts with a journal that knows nothing of it; the world is as it is."""
+    before = copy.deepcopy(world.state)
+    world.offer(*nodes)
+    world.run(10)
+    world.forget(before)
+    return world
+
+
+def report(world: World, node: str, *, epoch: int | None = None, ready: bool = True) -> list[ef.Effect]:
+    """The node's agent dials in and says what it really runs."""
+    workers = tuple(
+        ev.RunningWorker(process.job, process.member.incarnation, ready, process.epoch if epoch is None else epoch)
+        for process in world.processes.values()
+        if process.member.node == node
+    )
+    highest = max((worker.incarnation for worker in workers), default=0)
+    return world.send(ev.AgentReported(time_s=world.now_s, node=node, workers=workers, incarnation=highest))
+
+
+def test_the_note_beside_the_journal_lifts_what_the_journal_has_forgotten(world):
+    rolled_back(world, "n3")
+    then = world.processes[world.member("a", "n1")].epoch
+    assert then == world.state.jobs["a"].epoch + 1
+    effects = world.send(
+        ev.ControllerStarted(time_s=world.now_s, incarnation=3, epochs=(ev.JobEpoch("a", then), ev.JobEpoch("x", 99)))
+    )
+    (epoch,) = only(effects, ef.SetEpoch)
+    assert epoch.epoch == then + 1
+    assert [member.node for member in epoch.members] == ["n1", "n2"]
+    assert epoch.abort, "what is in flight under the forgotten epochs may never end"
+    assert "the journal is older than what has run since" in world.story("a")[-1]
+    world.send(ev.NodesChanged(time_s=world.now_s, offered=(ev.Offer("n9"),)))
+    world.run(5)
+    assert world.member("a", "n9").incarnation == 4
+
+
+def test_a_note_of_the_past_changes_nothing(world):
+    jobs = world.state.jobs["a"]
+    before = (jobs.epoch, world.state.incarnations)
+    effects = world.send(ev.ControllerStarted(time_s=world.now_s, incarnation=1, epochs=(ev.JobEpoch("a", 1),)))
+    assert only(effects, ef.SetEpoch) == []
+    assert (jobs.epoch, world.state.incarnations) == before
+
+
+def test_agents_know_better_than_the_journal(world):
+    rolled_back(world, "n3")
+    newest = world.processes[world.member("a", "n1")].epoch
+    (epoch,) = only(report(world, "n1"), ef.SetEpoch)
+    assert epoch.epoch > newest + 100, "other agents may have heard of still newer ones"
+    assert [member.node for member in epoch.members] == ["n1", "n2"]
+    assert only(report(world, "n2"), ef.SetEpoch) == [], "it has been lifted above what they report"
+    world.run(5)
+    assert world.state.jobs["a"].formed_epoch == epoch.epoch
+
+
+def test_an_agent_that_reports_late(world):
+    """It has heard of an epoch above the one that was set meanwhile."""
+    rolled_back(world, "n3")
+    (first,) = only(report(world, "n1"), ef.SetEpoch)
+    (second,) = only(report(world, "n2", epoch=first.epoch + 5), ef.SetEpoch)
+    assert second.epoch > first.epoch + 5
+
+
+def test_a_later_worker_than_the_journal_knows_goes_on(world):
+    """Its node was given a new one since: it has the training's state, and is not ended."""
+    before = copy.deepcopy(world.state)
+    old = world.member("a", "n1")
+    world.exit(old, "lost")
+    world.run(5)
+    new = world.member("a", "n1")
+    assert new.incarnation > old.incarnation
+    world.forget(before)
+    effects = report(world, "n1")
+    assert only(effects, ef.StopWorkers) == []
+    assert only(effects, ef.StartWorkers) == []
+    (epoch,) = only(effects, ef.SetEpoch)
+    assert new in epoch.members
+    report(world, "n2")
+    world.run(5)
+    assert set(world.state.jobs["a"].formed) == {new, world.member("a", "n2")}
+
+
+def test_a_later_worker_that_still_boots_is_waited_for(world):
+    before = copy.deepcopy(world.state)
+    world.exit(world.member("a", "n1"), "lost")
+    world.run(0.5)
+    (new,) = [process.member for process in world.processes.values() if process.member.node == "n1"]
+    world.forget(before)
+    effects = report(world, "n1", ready=False)
+    (epoch,) = only(effects, ef.SetEpoch)
+    assert [member.node for member in epoch.members] == ["n2"]
+    world.run(10)
+    assert set(world.state.jobs["a"].members) == {new, world.member("a", "n2")}
+
+
+def test_a_worker_that_was_started_and_replaced_is_still_ended(world):
+    world.send(
+        ev.AgentReported(
+            time_s=world.now_s, node="n1", workers=(ev.RunningWorker("a", 1, True, 1), ev.RunningWorker("a", 0, True))
+        )
+    )
+    assert world.log[-1][1][-1].members[0].incarnation == 0
+
+
+def test_numbers_beyond_belief_are_not_believed(world):
+    epoch, incarnations = world.state.jobs["a"].epoch, world.state.incarnations
+    world.send(
+        ev.AgentReported(
+            time_s=world.now_s,
+            node="n1",
+            workers=(ev.RunningWorker("a", world.member("a", "n1").incarnation, True, 2**40),),
+            incarnation=2**40,
+        )
+    )
+    assert (world.state.jobs["a"].epoch, world.state.incarnations) == (epoch, incarnations)
+
+
+def test_a_job_of_mode_restart_is_launched_anew_above_what_was_launched():
+    world = World()
+    world.submit("a", "1:4", mode="restart")
+    world.offer("n1", "n2")
+    world.run(20)
+    epoch = world.state.jobs["a"].epoch
+    effects = world.send(ev.ControllerStarted(time_s=world.now_s, incarnation=9, epochs=(ev.JobEpoch("a", epoch + 4),)))
+    assert only(effects, ef.StopWorkers) or only(effects, ef.SetEpoch)
+    world.run(60)
+    assert world.members("a") == ["n1", "n2"]
+    assert world.state.jobs["a"].epoch > epoch + 4
+    assert all(member.incarnation > 9 for member in world.state.jobs["a"].members)
+
+
+# -- timers and stopping ----------------------------------------------------------------------------------------------
+
+
+def test_the_time_without_a_controller_does_not_count(world):
+    """A node that boots when the controller dies has its whole limit when the next one starts, an hour later."""
+    world.never_boots.add("n3")
+    world.offer("n3")
+    world.run(20)
+    assert world.state.nodes["n3"].phase == "claimed"
+    world.now_s += 3600
+    world._due = [due for due in world._due if due.at_s > world.now_s]
+    world.send(ev.ControllerStarted(time_s=world.now_s))
+    assert world.state.nodes["n3"].phase == "claimed"
+    left_s = world.state.timers["boot:n3"] - world.now_s
+    assert 30 < left_s <= 60
+    world.run(left_s + 1)
+    assert "n3" not in world.state.nodes
+
+
+def test_a_clock_that_starts_in_the_past_delays_no_timer(world):
+    world.never_boots.add("n3")
+    world.offer("n3")
+    world.run(20)
+    limit_s = world.state.timers["boot:n3"]
+    world.send(ev.ControllerStarted(time_s=world.now_s - 3600))
+    assert world.state.timers["boot:n3"] == limit_s
+
+
+def test_the_end_of_a_controller_releases_everything_and_says_nothing_of_claiming(world):
+    released = only(world.send(ev.ControllerStopping(time_s=world.now_s)), ef.Release)
+    assert [effect.nodes for effect in released] == [("n1", "n2")]
+    world.run(30)
+    world.offer("n4")
+    world.run(30)
+    assert world.state.claiming
+    assert all(node.phase == "idle" for node in world.state.nodes.values())
+    world.send(ev.ControllerStarted(time_s=world.now_s))
+    world.run(30)
+    assert world.members("a") == ["n4"]
+
+
+def test_a_release_of_all_outlives_the_controller(world):
+    world.send(ev.ReleaseAsked(time_s=world.now_s))
+    world.send(ev.ControllerStopping(time_s=world.now_s))
+    world.send(ev.ControllerStarted(time_s=world.now_s))
+    world.offer("n4")
+    world.run(60)
+    assert world.state.nodes["n4"].phase == "idle"
+    world.send(ev.ClaimingResumed(time_s=world.now_s))
+    world.run(30)
+    assert world.members("a") == ["n4"]

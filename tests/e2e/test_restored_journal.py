@@ -1,0 +1,76 @@
+"""The journal comes back as it was a while ago, under a training that went on: the job goes on, and is told why."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+
+from live import Running, wait_for
+from offcut.wire.records import history
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+EPOCHS = 150
+
+
+def backup(running: Running) -> None:
+    with sqlite3.connect(running.paths.journal) as there, sqlite3.connect(running.paths.root / "backup") as copy:
+        there.backup(copy)
+    there.close()
+    copy.close()
+
+
+def restore(running: Running) -> None:
+    """kill -9, the journal as it was then, and another start."""
+    running.process.kill()
+    running.process.wait()
+    for path in running.paths.root.glob("journal.sqlite*"):
+        path.unlink()
+    (running.paths.root / "backup").rename(running.paths.journal)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("all_of_it", [False, True], ids=["the journal", "the whole directory"])
+def test_the_job_goes_on_and_loses_nothing(up: Callable[..., Running], tmp_path: Path, all_of_it: bool) -> None:
+    running = up(3)
+    running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})
+    job = running.submit(SCRIPT, "--epochs", str(EPOCHS), "--pace", "0.01", sizes="1:3")
+    running.until(job, "one node", lambda shown: shown["size"] == 1 and shown["steps"] > 5)
+    backup(running)
+    for node, size in (("n02", 2), ("n03", 3)):
+        running.client.post("/v1/nodes/offer", {"nodes": [node]})
+        newest = running.until(job, f"{size} nodes", lambda shown, size=size: shown["size"] == size)
+    running.until(job, "steps under it", lambda shown: shown["steps"] > newest["steps"] + 20)
+    restore(running)
+    if all_of_it:
+        running.paths.numbers.unlink()
+    running.start()
+    after = running.until(job, "a new epoch", lambda shown: shown["epoch"] > newest["epoch"])
+    assert any("the journal is older than what has run since" in text for text in running.story(job))
+    running.until(job, "progress", lambda shown: shown["steps"] > after["steps"] + 50)
+    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", patience_s=300.0)
+    assert shown["steps"] == EPOCHS * STEPS_PER_EPOCH
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", EPOCHS))
+
+
+def test_a_new_journal_beside_old_jobs_takes_nothing_of_theirs(up: Callable[..., Running]) -> None:
+    running = up(1)
+    job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.005", sizes="1", checkpoint_age_s=0.5)
+    running.until(job, "training", lambda shown: shown["steps"] > 20)
+    checkpoints = running.paths.job(job) / "checkpoints"
+    wait_for("a checkpoint", lambda: checkpoints.is_dir() and any(checkpoints.glob("step-*")))
+    running.process.kill()
+    running.process.wait()
+    for path in running.paths.root.glob("journal.sqlite*"):
+        path.unlink()
+    running.start()
+    again = running.submit(SCRIPT, "--epochs", "2", sizes="1")
+    assert again != job
+    shown = running.until(again, "the end", lambda shown: shown["state"] == "finished")
+    assert shown["steps"] == 2 * STEPS_PER_EPOCH
+    steps = history(running.paths.job(again) / "records")
+    assert min(steps) == 1, "it began at the beginning"
