@@ -61,10 +61,10 @@ class Wire:
     def __init__(self) -> None:
         self.heard: list[messages.ToAgent] = []
 
-    async def send_text(self, data: str) -> None:
+    def send_text(self, data: str) -> None:
         self.heard.append(messages.to_agent(data))
 
-    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+    def close(self) -> None:
         pass
 
 

@@ -31,6 +31,12 @@ LINGER_S = 600.0
 _IMPORT_PATIENCE_S = 60.0
 #: From SIGTERM to SIGKILL for a node that is released: an agent needs a second (Slurm's KillWait is 30).
 _KILL_WAIT_S = 5.0
+_WALL_AHEAD_S = time.time() - time.monotonic()
+
+
+def _now_s() -> float:
+    """Seconds since 1970 by the wall clock at the start, counted on steadily: that clock may be set."""
+    return time.monotonic() + _WALL_AHEAD_S
 
 
 class _Node:
@@ -137,7 +143,7 @@ class Daemon:
     async def _follow_schedule(self) -> None:
         assert self._began_s is not None
         for change in self._schedule.changes():
-            await asyncio.sleep(max(0.0, self._began_s + change.at_s - time.time()))
+            await asyncio.sleep(max(0.0, self._began_s + change.at_s - _now_s()))
             self._change(change.idle, change.wanted)
 
     def _change(self, idle: Sequence[str], wanted: Sequence[str]) -> None:
@@ -154,12 +160,12 @@ class Daemon:
         if node.phase != "busy":
             return False
         node.phase = "idle"
-        node.idle_since_s = node.idle_since_s or time.time()
+        node.idle_since_s = node.idle_since_s or _now_s()
         return True
 
     def _want(self, node: _Node) -> bool:
         if node.idle_since_s is not None:
-            node.idle_s += time.time() - node.idle_since_s
+            node.idle_s += _now_s() - node.idle_since_s
             node.idle_since_s = None
         if node.phase == "idle":
             node.phase = "busy"
@@ -167,7 +173,7 @@ class Daemon:
         if node.phase != "held":
             return False
         node.phase = "taking"
-        node.wanted_s = time.time()
+        node.wanted_s = _now_s()
         if node.agent is not None:
             node.agent.signal(signal.SIGTERM)
         self._spawn(self._take(node, node.number))
@@ -199,7 +205,7 @@ class Daemon:
 
     async def _pilot(self, node: _Node, controller: dict[str, str]) -> None:
         """Hold the node with an agent until that ends."""
-        held_s = time.time()
+        held_s = _now_s()
         arguments = [
             *("--node", node.name, "--pilot", node.pilot),
             *("--address-file", controller["address_file"]),
@@ -228,7 +234,7 @@ class Daemon:
         self._handed_back(node, held_s, code)
 
     def _handed_back(self, node: _Node, held_s: float, code: int) -> None:
-        now_s = time.time()
+        now_s = _now_s()
         if node.wanted_s is not None:
             self._hand_backs.append(
                 {"node": node.name, "wanted_s": node.wanted_s, "took_s": now_s - node.wanted_s, "killed": code < 0}
@@ -259,7 +265,7 @@ class Daemon:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def _tell(self, **event: Any) -> None:
-        data = local.encode({"kind": "nodes", "time_s": time.time(), **event})
+        data = local.encode({"kind": "nodes", "time_s": _now_s(), **event})
         for writer in self._watchers:
             writer.write(data)
 
@@ -287,9 +293,9 @@ class Daemon:
                 writer.write(local.encode({"kind": "held", "pilots": held}))
                 self._watchers.append(writer)
                 idle = [node.name for node in self._nodes.values() if node.phase == "idle"]
-                writer.write(local.encode({"kind": "nodes", "time_s": time.time(), "idle": idle}))
+                writer.write(local.encode({"kind": "nodes", "time_s": _now_s(), "idle": idle}))
             case "begin" if self._began_s is None:
-                self._began_s = time.time()
+                self._began_s = _now_s()
                 self._spawn(self._follow_schedule())
             case "claim":
                 self._claim(command["claims"], command["controller"])
@@ -310,7 +316,7 @@ class Daemon:
         return None
 
     def _statistics(self) -> dict[str, Any]:
-        now_s = time.time()
+        now_s = _now_s()
         idle_s = sum(n.idle_s + (now_s - n.idle_since_s if n.idle_since_s else 0.0) for n in self._nodes.values())
         return {"began_s": self._began_s, "idle_node_s": idle_s, "hand_backs": self._hand_backs}
 

@@ -1,0 +1,170 @@
+"""A controller that is started again: what boots goes on booting, clocks may have jumped, numbers go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+
+import pytest
+from controlled import Controlled
+
+from offcut.model import events as ev
+from offcut.service import clock, controller
+from offcut.wire import messages
+
+
+class Wall:
+    """The wall clock, which may be set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead_s = 0.0
+        real = time.time
+        monkeypatch.setattr(clock.time, "time", lambda: real() + self.ahead_s)
+
+
+@pytest.fixture
+def wall(monkeypatch):
+    return Wall(monkeypatch)
+
+
+def test_a_node_that_boots_keeps_its_limit(tmp_path, monkeypatch):
+    """Those that were up have to dial in soon; one that boots could not have."""
+    monkeypatch.setattr(controller, "_RETURN_S", 0.1)
+
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        it.submit("a")
+        it.train("a", "n1")
+        it.claim("a", "n1", "n2")
+        assert it.state.nodes["n2"].phase == "claimed"
+        it.restart()
+        await it.controller._reconcile()
+        await asyncio.sleep(0.5)
+        assert "n1" not in it.state.nodes, "its agent did not come back"
+        assert it.state.nodes["n2"].phase == "claimed"
+        assert it.state.timers["boot:n2"] > it.controller.clock.now() + 30
+        it.dial("n2")
+        assert it.state.nodes["n2"].phase == "up"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_wall_clock_that_is_set_delays_no_timer(tmp_path, monkeypatch, wall, jump_s):
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        it.submit("a")
+        it.train("a", "n1")
+        wall.ahead_s = jump_s
+        now_s = it.controller.clock.now()
+        it.send(ev.JobNoted, job="a", text="x", time_s=now_s)
+        worker = it.state.nodes["n1"].member
+        it.send(ev.WorkerExited, job="a", member=worker, outcome="failed", epoch=1, stable_step=5, time_s=now_s)
+        assert it.state.nodes["n1"].worker == "stopped"
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            if it.state.nodes["n1"].worker == "starting":
+                break
+        assert it.state.nodes["n1"].worker == "starting", "it was to be tried again after half a second"
+        assert abs(it.state.now_s - now_s) < 60
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_wall_clock_that_was_set_between_two_controllers(tmp_path, monkeypatch, wall, jump_s):
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        it.submit("a")
+        it.claim("a", "n1")
+        left_s = it.state.timers["boot:n1"] - it.now_s()
+        wall.ahead_s = jump_s
+        before_s = it.now_s()
+        it.restart()
+        await it.controller._reconcile()
+        assert it.now_s() >= before_s, "the journal's time does not go back"
+        assert left_s - 1 < it.state.timers["boot:n1"] - it.controller.clock.now() < left_s + 1
+
+    asyncio.run(scenario())
+
+
+def test_numbers_go_on_where_the_journal_is_an_older_one(tmp_path, monkeypatch):
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        it.submit("a", "1")
+        it.train("a", "n1")
+        it.journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        older = it.paths.journal.read_bytes()
+        for _ in range(3):
+            worker = it.state.nodes["n1"].member
+            it.send(ev.WorkerExited, job="a", member=worker, outcome="lost", epoch=1, stable_step=5)
+            it.send(ev.WorkersReady, job="a", members=(it.state.nodes["n1"].member,))
+        epoch, incarnation = it.state.jobs["a"].epoch, it.state.incarnations
+        assert json.loads(it.paths.numbers.read_text()) == {"incarnation": incarnation, "epochs": {"a": epoch}}
+        it.journal.close()
+        for path in tmp_path.glob("journal.sqlite*"):
+            path.unlink()
+        it.paths.journal.write_bytes(older)
+        it.start()
+        assert it.state.jobs["a"].epoch < epoch
+        await it.controller._reconcile()
+        assert it.state.jobs["a"].epoch == epoch + 1
+        assert it.state.incarnations == incarnation
+        report = messages.WorkerReport(job="a", incarnation=incarnation, ready=True, epoch=epoch)
+        connection = it.dial("n1", report, incarnation=incarnation)
+        (heard,) = [m for m in connection._socket.heard if isinstance(m, messages.Epoch)][-1:]
+        assert heard.epoch > epoch
+        assert [(m.node, m.incarnation) for m in heard.members] == [("n1", incarnation)]
+
+    asyncio.run(scenario())
+
+
+def test_a_note_that_cannot_be_read_is_as_none(tmp_path, monkeypatch):
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        it.paths.numbers.write_text('{"incarnation": -3')
+        await it.controller._reconcile()
+        assert it.state.incarnations == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_the_world_remembers_is_on_the_disk_first(tmp_path, monkeypatch):
+    """Epochs and starts; nodes are released before the disk is waited for."""
+    order: list[str] = []
+
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        sync = it.journal.sync
+        monkeypatch.setattr(it.journal, "sync", lambda: (order.append("sync"), sync()))
+        monkeypatch.setattr(it.controller.agents, "send", lambda node, message: order.append(message.kind))
+        it.submit("a")
+        assert order == ["sync"], "the user was told that the job is accepted"
+        order.clear()
+        it.train("a", "n1", "n2")
+        assert order[:3] == ["sync", "start", "start"]
+        assert order[3] == "sync"
+        assert set(order[4:]) == {"epoch"}
+        order.clear()
+        it.send(ev.NodesChanged, wanted=("n2",))
+        assert order[0] == "hand_back"
+        assert order[1] == "sync"
+        order.clear()
+        it.send(ev.JobNoted, job="a", text="x")
+        assert order == []
+
+    asyncio.run(scenario())
+
+
+def test_sync_reaches_the_file_that_was_written(tmp_path, monkeypatch):
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        synced = []
+        monkeypatch.setattr("os.fsync", synced.append)
+        it.submit("a")
+        assert len(synced) == 1
+        assert os.readlink(f"/proc/self/fd/{synced[0]}") == f"{it.paths.journal}-wal"
+
+    asyncio.run(scenario())
