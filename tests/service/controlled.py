@@ -40,6 +40,9 @@ class QuietCluster:
     async def claimed(self) -> frozenset[str]:
         return frozenset(self.held)
 
+    def pilot(self, node: str) -> str | None:
+        return "p" if node in self.held else None
+
     def describe(self) -> dict[str, Any]:
         return {}
 

@@ -17,7 +17,7 @@ FROM_AGENT: list[m.Message] = [
     m.Formed(job="a", epoch=2, step=3),
     m.Trained(job="a", epoch=2, step=3),
     m.Broken(job="a", incarnation=1, epoch=2, detail="ü"),
-    m.Progress(job="a", epoch=2, step=3, samples=4, loss=0.1, redone=5, clock_s=12.5),
+    m.Progress(job="a", epoch=2, step=3, samples=4, loss=0.1, clock_s=12.5),
     m.Pace(job="a", incarnation=1, epoch=2, own_step_s=0.05),
     m.Note(job="a", text="no space left"),
     m.Heartbeat(),

@@ -82,6 +82,7 @@ class Crew:
         self._newest: dict[str, Any] | None = None
         self._epoch = 0
         self._stable_step = 0
+        self._samples = 0
         self._told_ready = False
         self._paced_s = 0.0
         directory = Path(self.launch.directory)
@@ -141,6 +142,7 @@ class Crew:
                 detail=why,
                 epoch=self._epoch,
                 stable_step=self._stable_step,
+                samples=self._samples,
             )
         )
 
@@ -273,6 +275,7 @@ class Crew:
                     self._report(messages.Ready(job=job, incarnation=self.incarnation))
             case "beat" if "step" in message:
                 self._epoch, self._stable_step = message["epoch"], message["step"]
+                self._samples = message["samples"]
                 if message["first"]:
                     self._report(
                         messages.Progress(
@@ -300,7 +303,9 @@ class Crew:
             case "finished":
                 rank.finished = True
                 if message["first"]:
-                    self._report(messages.Trained(job=job, epoch=message["epoch"], step=message["step"]))
+                    self._report(
+                        messages.Trained(job=job, epoch=message["epoch"], step=message["step"], samples=self._samples)
+                    )
             case "left":
                 rank.left = True
             case "note":

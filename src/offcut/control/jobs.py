@@ -26,10 +26,17 @@ def on_job_submitted(turn: Turn, event: ev.JobSubmitted) -> None:
 
 def note_progress(state: State, event: ev.JobProgressed) -> None:
     job = state.jobs.get(event.job)
-    if job is not None and event.step >= job.progress.step:
-        progress = job.progress
-        progress.step, progress.samples, progress.loss = event.step, event.samples, event.loss
-        progress.time_s = event.time_s
+    if job is not None and note_step(job, event.time_s, event.epoch, event.step, event.samples):
+        job.progress.loss = event.loss
+
+
+def note_step(job: JobState, time_s: float, epoch: int, step: int, samples: int) -> bool:
+    """Note how far the job is; False if more is known. It goes back only with an epoch that has formed."""
+    progress = job.progress
+    if (epoch, step) < (progress.epoch, progress.step) or (step < progress.step and epoch > job.formed_epoch):
+        return False
+    progress.epoch, progress.step, progress.samples, progress.time_s = epoch, step, samples, time_s
+    return True
 
 
 def on_job_noted(turn: Turn, event: ev.JobNoted) -> None:
@@ -86,6 +93,8 @@ def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or job.phase != "running" or job.restarts:
         return
+    if event.step:
+        note_step(job, turn.now_s, event.epoch, event.step, event.samples)
     resize.note_formed(turn, job, event.epoch)
     if event.epoch != job.formed_epoch:
         return  # of the past: a newer epoch has trained on

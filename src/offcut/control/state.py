@@ -109,8 +109,9 @@ class NodeState:
 
 @dataclass(slots=True)
 class Progress:
-    """What the job last reported; not journalled, reported anew after a restart."""
+    """How far the job is known to be: by its reports, which are not journalled, and by its workers' ends, which are."""
 
+    epoch: int = 0
     step: int = 0
     samples: int = 0
     loss: float = float("nan")
@@ -170,6 +171,8 @@ class JobState:
     #: It will have trained so soon that its successor may start.
     nears_end: bool = False
     progress: Progress = field(default_factory=Progress, compare=False)
+    #: Steps that were done again because nobody who had done them was left.
+    redone: int = 0
 
     @property
     def size(self) -> int:
@@ -266,5 +269,5 @@ class State:
         for each in fields(self):
             setattr(self, each.name, getattr(other, each.name))
         for job_id, job in self.jobs.items():
-            if job_id in progress and progress[job_id].time_s > job.progress.time_s:
+            if job_id in progress:
                 job.progress = progress[job_id]

@@ -27,6 +27,8 @@ def on_workers_ready(turn: Turn, event: ev.WorkersReady) -> None:
 
 def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
     told = turn.state.jobs.get(event.job)
+    if told is not None and event.stable_step and event.member in (*told.members, *told.formed):
+        jobs.note_step(told, turn.now_s, event.epoch, event.stable_step, event.samples)
     if told is not None and event.member in told.formed:
         resize.note_gone(turn, told, lambda member: member == event.member)
         if event.outcome in ("failed", "lost"):
@@ -111,6 +113,9 @@ def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
         return
     before = job.formed
     if resize.note_formed(turn, job, event.epoch):
+        if event.redone:
+            job.redone += event.redone
+            job.progress.epoch, job.progress.step = event.epoch, event.step - 1
         profiling.note_formed(turn, job, event, before)
         failures.forgive(job, event.step)
         for member in job.formed:

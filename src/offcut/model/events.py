@@ -125,7 +125,7 @@ class WorkersReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExited:
-    """A job's workers on one node have ended. `epoch` and `stable_step` are the last that they reported."""
+    """A job's workers on one node have ended. `epoch`, `stable_step` and `samples` are the last that they reported."""
 
     time_s: float
     job: str
@@ -134,6 +134,7 @@ class WorkerExited:
     detail: str = ""
     epoch: int = 0
     stable_step: int = 0
+    samples: int = 0
     kind: Literal["worker_exited"] = "worker_exited"
 
 
@@ -146,6 +147,8 @@ class EpochFormed:
     epoch: int
     took_s: float
     step: int
+    #: So many steps that had been reported are done again: nobody who had done them was left.
+    redone: int = 0
     #: What the job's script trains, as `offcut.torch` hashed it; empty: not said.
     fingerprint: str = ""
     kind: Literal["epoch_formed"] = "epoch_formed"
@@ -167,6 +170,9 @@ class JobTrained:
     time_s: float
     job: str
     epoch: int
+    #: Of the whole training; 0: not said.
+    step: int = 0
+    samples: int = 0
     kind: Literal["job_trained"] = "job_trained"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +12,7 @@ import structlog
 
 from offcut.cluster.base import Cluster
 from offcut.control import JobState, State, skip, step
-from offcut.control.state import ENDED, LIVE
+from offcut.control.state import ENDED
 from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
@@ -26,6 +25,7 @@ from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import Rendezvous
 from offcut.service.solver import Solver
 from offcut.service.supervise import Tasks
+from offcut.service.telemetry import Telemetry
 from offcut.store.journal import SNAPSHOT_EVERY, Journal, reason_of
 from offcut.store.numbers import GivenNumbers
 from offcut.wire import messages
@@ -67,6 +67,7 @@ class Controller:
         self.meters = Meters(state)
         self._journal = journal
         self._given = GivenNumbers(paths.numbers)
+        self._telemetry = Telemetry(paths.telemetry)
         self.cluster = cluster
         self._paths = paths
         self.tasks = Tasks()
@@ -111,6 +112,8 @@ class Controller:
         given = self._given.read()
         epochs = tuple(events.JobEpoch(job, epoch) for job, epoch in given.epochs.items() if self._is_news(job, epoch))
         incarnation = given.incarnation if given.incarnation > self.state.incarnations else 0
+        for progress in self._telemetry.last():
+            step(self.state, progress)
         # Arms the timers, and asks for an allocation.
         self.handle(events.ControllerStarted(time_s=self.clock.now(), incarnation=incarnation, epochs=epochs))
         now_s = self.clock.now()
@@ -140,13 +143,9 @@ class Controller:
             self._handle_all(self.meters.silent(self.clock.now()))
 
     async def _note_samples(self) -> None:
-        """For the report: progress is not journalled."""
         while True:
             await asyncio.sleep(_NOTE_S)
-            samples = {item.job.id: item.progress.samples for item in self.state.jobs.values() if item.phase in LIVE}
-            if samples:
-                with self._paths.telemetry.open("a") as file:
-                    file.write(json.dumps({"time_s": round(self.clock.now(), 3), "samples": samples}) + "\n")
+            self._telemetry.note(self.clock.now(), self.state)
 
     async def close(self) -> None:
         self.solver.close()
@@ -458,12 +457,21 @@ class Controller:
                         detail=message.detail,
                         epoch=message.epoch,
                         stable_step=message.stable_step,
+                        samples=message.samples,
                     )
                 )
             case messages.Formed():
                 self._formed(now_s, message)
             case messages.Trained():
-                self.handle(events.JobTrained(time_s=now_s, job=message.job, epoch=message.epoch))
+                self.handle(
+                    events.JobTrained(
+                        time_s=now_s,
+                        job=message.job,
+                        epoch=message.epoch,
+                        step=message.step,
+                        samples=message.samples,
+                    )
+                )
             case messages.Broken():
                 self.handle(
                     events.EpochBroken(
@@ -494,8 +502,8 @@ class Controller:
     def _formed(self, now_s: float, message: messages.Formed) -> None:
         job = self.state.jobs.get(message.job)
         took_s = self.metrics.epoch_formed(now_s, message.job, message.epoch)
-        if job is not None and not job.restarts and message.step <= job.progress.step:
-            self.metrics.redone(message.job, job.progress.step - message.step + 1)
+        counts = job is not None and not job.restarts and message.epoch in job.forming
+        redone = max(0, job.progress.step - message.step + 1) if job is not None and counts else 0
         self.handle(
             events.EpochFormed(
                 time_s=now_s,
@@ -503,6 +511,7 @@ class Controller:
                 epoch=message.epoch,
                 took_s=took_s or 0.0,
                 step=message.step,
+                redone=redone,
                 fingerprint=message.fingerprint,
             )
         )

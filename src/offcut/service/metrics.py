@@ -39,7 +39,6 @@ class Metrics:
     _sizes: dict[str, int] = field(default_factory=dict)
     _since_s: float | None = None
     _samples: dict[str, deque[tuple[float, int]]] = field(default_factory=dict)
-    _redone: dict[str, int] = field(default_factory=dict)
 
     def epoch_set(self, now_s: float, job: str, epoch: int, size: int, previous: int) -> None:
         what: Literal["start", "grow", "shrink"] = "start" if not previous else "grow" if size > previous else "shrink"
@@ -90,12 +89,6 @@ class Metrics:
             return 0.0
         elapsed_s = seen[-1][0] - seen[0][0]
         return max(0.0, (seen[-1][1] - seen[0][1]) / elapsed_s) if elapsed_s > 0 else 0.0
-
-    def redone(self, job: str, steps: int) -> None:
-        self._redone[job] = self._redone.get(job, 0) + steps
-
-    def steps_redone(self, job: str) -> int:
-        return self._redone.get(job, 0)
 
 
 def percentile(values: list[float], share: float) -> float | None:

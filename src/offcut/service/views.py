@@ -92,7 +92,7 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "samples": item.progress.samples,
         "loss": loss if math.isfinite(loss) else None,
         "rate": controller.metrics.rate(now_s, item.job.id) if item.phase == "running" else 0.0,
-        "steps_redone": controller.metrics.steps_redone(item.job.id),
+        "steps_redone": item.redone,
         "resizes": item.resizes,
         "mode": item.job.mode,
         "failures": item.failures,

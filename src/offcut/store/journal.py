@@ -274,7 +274,12 @@ def reason_of(error: Exception) -> str:
 
 def unusable(path: Path, error: Exception) -> StoreError:
     """What SQLite or the disk says, with what to do about it."""
-    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _DAMAGED:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if (
+        isinstance(error, sqlite3.DatabaseError)
+        and not isinstance(error, sqlite3.ProgrammingError)
+        and code in _DAMAGED
+    ):
         return StoreError(f"The journal {path} is damaged: {error}.", next_step=_WHAT_TO_DO)
     return StoreError(
         f"The journal {path} cannot be used: {error}.",

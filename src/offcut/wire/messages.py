@@ -86,7 +86,9 @@ class Exited(Message):
     outcome: Literal["left", "finished", "failed", "lost"]
     detail: Text = ""
     epoch: Count = 0
+    #: What was stable when it was last heard of: steps, and samples since the training began.
     stable_step: Count = 0
+    samples: Count = 0
 
 
 class Formed(Message):
@@ -107,6 +109,7 @@ class Trained(Message):
     job: Name
     epoch: Count
     step: Count
+    samples: Count = 0
 
 
 class Broken(Message):
@@ -118,7 +121,7 @@ class Broken(Message):
 
 
 class Progress(Message):
-    """Stable steps and samples so far, from the first rank. `redone` counts steps done again after a total loss."""
+    """Stable steps and samples so far, from the first rank."""
 
     kind: Literal["progress"] = "progress"
     job: Name
@@ -126,7 +129,6 @@ class Progress(Message):
     step: Count
     samples: Count
     loss: Annotated[float | None, BeforeValidator(_finite_or_none)] = None
-    redone: Count = 0
     #: The first rank's clock at the end of that step.
     clock_s: Seconds | None = None
 

@@ -1,0 +1,54 @@
+"""How far the jobs were, noted every second: for the report, and for the next controller."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from offcut.control import State
+from offcut.control.state import LIVE
+from offcut.model.events import JobProgressed
+
+#: The last line is looked for in so much of the file.
+_TAIL_BYTES = 1 << 20
+
+
+class Telemetry:
+    """The file `path`, JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def note(self, now_s: float, state: State) -> None:
+        """Append a line about the live jobs, if there are any. Raises OSError."""
+        live = {job_id: job.progress for job_id, job in state.jobs.items() if job.phase in LIVE}
+        if not live:
+            return
+        line = {
+            "time_s": round(now_s, 3),
+            "samples": {job_id: progress.samples for job_id, progress in live.items()},
+            "steps": {job_id: [progress.epoch, progress.step] for job_id, progress in live.items()},
+        }
+        with self._path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def last(self) -> Iterator[JobProgressed]:
+        """How far the jobs were when that was noted last; nothing where there is no line that can be read."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                lines = [line for line in file.read().splitlines() if line.endswith(b"}")]
+            noted = json.loads(lines[-1]) if lines else {}
+            for job, (epoch, step) in noted.get("steps", {}).items():
+                yield JobProgressed(
+                    time_s=float(noted["time_s"]),
+                    job=job,
+                    epoch=int(epoch),
+                    step=int(step),
+                    samples=int(noted["samples"][job]),
+                    loss=float("nan"),
+                )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return  # the jobs report how far they are, once they are heard
