@@ -139,7 +139,9 @@ def check_state(state: State) -> None:
         assert job.epoch >= max(job.forming, default=0)
     for name, node in state.nodes.items():
         assert node.name == name
-        assert (name in state.free) == (node.job is None and f"rest:{name}" not in state.timers)
+        idle = node.job is None and f"rest:{name}" not in state.timers and node.phase != "leaving"
+        assert (name in state.free) == idle
+        assert node.phase != "leaving" or (node.job is None and f"leaving:{name}" in state.timers)
         assert assigned.get(name) == node.job
         assert node.worker == "none" or (node.phase == "up" and node.job is not None)
         assert node.phase != "idle" or node.job is None, "a node is claimed when it is assigned"
@@ -163,6 +165,8 @@ def check_state(state: State) -> None:
     if state.asked is not None:
         live = [job for job in state.jobs.values() if job.phase in ("waiting", "running")]
         assert state.asked.nodes == len(state.free) + sum(len(job.nodes) for job in live)
-        assert {request.id: request.current for request in state.asked.jobs} == {
-            job.job.id: len(job.nodes) for job in live
-        }
+        held = {job.job.id: len(job.nodes) for job in live}
+        asked = {request.id: request.current for request in state.asked.jobs}
+        assert all(held[job_id] == current for job_id, current in asked.items())
+        without = [state.jobs[job_id].job for job_id in held.keys() - asked.keys()]
+        assert all(job.sizes.smallest > state.asked.nodes for job in without), "whoever could run takes part"

@@ -98,6 +98,51 @@ def test_without_a_cap_a_few_more_than_could_use_the_free_nodes():
     assert len(names(state)) == 12
 
 
+def sized(state: State, sizes: str, *names: str, **fields) -> None:
+    for name in names:
+        step(state, ev.JobSubmitted(time_s=0.0, job=job(name, sizes, **fields)))
+
+
+def test_jobs_that_cannot_start_keep_nobody_waiting():
+    state = State()
+    sized(state, "64", *(f"big{i}" for i in range(8)))
+    sized(state, "1:8", "small")
+    offer(state, *(f"n{i}" for i in range(10)))
+    assert state.asked is not None
+    assert [request.id for request in state.asked.jobs] == ["small"]
+    offer(state, *(f"m{i:02d}" for i in range(54)), time_s=2.0)
+    assert "big0" in names(state), "there are 64 nodes now"
+
+
+def test_jobs_that_need_nodes_of_others_leave_the_free_ones_to_those_behind():
+    state = State()
+    sized(state, "1:60", "runs")
+    offer(state, *(f"n{i:02d}" for i in range(70)))
+    give(state, runs=60)
+    sized(state, "64", *(f"big{i}" for i in range(20)))
+    sized(state, "1:8", "small")
+    assert names(state) == ["runs", *(f"big{i}" for i in range(8)), "small"]
+
+
+def test_with_a_cap_too_a_job_that_cannot_start_takes_no_place():
+    state = State(settings=Settings(max_jobs=1))
+    sized(state, "64", "big")
+    sized(state, "1:8", "small")
+    offer(state, "n0")
+    assert names(state) == ["small"]
+
+
+def test_a_job_that_has_started_and_does_not_fit_any_more_does_not_count_against_the_cap():
+    state = State(settings=Settings(max_jobs=1))
+    sized(state, "4", "four")
+    offer(state, *(f"n{i}" for i in range(4)))
+    give(state, four=4)
+    sized(state, "1:8", "small")
+    assert names(state) == ["four"]
+    step(state, ev.NodesChanged(time_s=2.0, wanted=("n0",), lost=("n0",)))
+    assert names(state) == ["four", "small"], "three nodes are not enough for the first"
+
+
 def test_a_start_that_costs_more_than_the_horizon_still_pays():
     world = World(Settings(horizon_s=10.0, grow_cost_s=18.0))
     world.submit("a", "1:8")

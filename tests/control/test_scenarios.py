@@ -623,9 +623,63 @@ def test_old_news_of_a_trained_epoch_is_ignored(world):
 def test_a_script_that_does_not_come_to_its_end_is_ended(world):
     running(world, "n1")
     world.trained("a")
-    world.run(121)
-    assert world.state.jobs["a"].phase == "finished"
-    assert world.state.jobs["a"].reason == "trained; its script was ended 120 s after its last step"
+    limit_s = world.state.jobs["a"].job.hang_limit_s
+    world.run(limit_s - 1)
+    assert world.state.jobs["a"].phase == "finishing"
+    world.run(2)
+    assert world.state.jobs["a"].phase == "failed", "nobody knows what it had still to save"
+    assert world.state.jobs["a"].reason.startswith("ended while finishing (finish_limit_s): it has trained, but")
+
+
+def test_a_job_says_how_long_its_script_may_take_to_its_end(world):
+    world.submit("a", "1:8", finish_limit_s=7.0)
+    world.offer("n1")
+    world.run(5)
+    world.trained("a")
+    world.run(6)
+    assert world.state.jobs["a"].phase == "finishing"
+    world.run(2)
+    assert "its script still ran 7 s after its last step" in world.state.jobs["a"].reason
+
+
+def test_a_node_whose_worker_left_by_itself_is_nobodys(world):
+    world.submit("a", "1:4")
+    world.submit("b", "1:4")
+    world.offer("n1", "n2", "n3")
+    world.run(5)
+    state = world.state
+    member = state.jobs["a"].members[-1]
+    before = {name: dict(state.jobs[name].nodes) for name in ("a", "b")}
+    world.exit(member, "left")
+    assert state.nodes[member.node].phase == "leaving"
+    assert member.node not in state.free
+    world.run(5)
+    assert state.nodes[member.node].job is None
+    assert state.asked is None or state.asked.nodes == 2
+    assert set(state.jobs["b"].nodes) <= set(before["b"])
+    world.want(member.node)
+    assert member.node not in state.nodes
+    world.run(60)
+    assert member.node not in state.nodes
+
+
+def test_a_node_that_the_queue_did_not_want_after_all_is_used_again(world):
+    running(world, "n1", "n2")
+    member = world.state.jobs["a"].members[-1]
+    world.exit(member, "left")
+    world.run(world.state.settings.leaving_limit_s - 1)
+    assert world.state.nodes[member.node].phase == "leaving"
+    assert world.state.jobs["a"].size == 1
+    world.run(10)
+    assert world.state.jobs["a"].size == 2
+
+
+def test_an_agent_that_reports_from_a_node_that_it_leaves_gets_no_work(world):
+    running(world, "n1", "n2")
+    member = world.state.jobs["a"].members[-1]
+    world.exit(member, "left")
+    world.send(ev.AgentReported(time_s=world.now_s, node=member.node, workers=()))
+    assert world.state.nodes[member.node].phase == "leaving"
 
 
 # -- users ------------------------------------------------------------------------------------------------------------

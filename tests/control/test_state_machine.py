@@ -145,9 +145,9 @@ class Cluster(RuleBasedStateMachine):
     )
     def begin(self, sane: bool, solver_waits: bool, hold_s: float, sizes: str, mode: JobMode) -> None:
         """Two jobs train."""
-        self.world = World(Settings(hold_s=hold_s, boot_limit_s=3.0, ready_limit_s=4.0, finish_limit_s=20.0))
+        self.world = World(Settings(hold_s=hold_s, boot_limit_s=3.0, ready_limit_s=4.0))
         self.world.offer(*NODES[:6])
-        self.world.submit("a", "1:8")
+        self.world.submit("a", "1:8", finish_limit_s=20.0)
         self.world.submit("b", sizes, curve=CURVE, mode=mode, hang_limit_s=20.0)
         self.world.run(6)
         self.world.solver_waits = solver_waits

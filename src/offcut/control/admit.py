@@ -5,6 +5,9 @@ the free nodes are put forward: the allocation gives one of them a node only whi
 the jobs that run, so the solver itself decides how many jobs to keep running. `Settings.max_jobs` caps that number. A
 job that is about to end, or whose script only comes to its end, does not count against the cap: its successor boots
 before it has gone.
+
+A job that needs more nodes than there are keeps nobody waiting: it is passed over until there are enough. One that
+needs more than are free may get them from others, but takes none of the room of those behind it.
 """
 
 from __future__ import annotations
@@ -49,22 +52,34 @@ def _candidates(state: State, running: list[JobState]) -> list[JobState]:
     limit = state.settings.max_jobs
     found: list[JobState] = []
     room = len(state.free)
+    nodes = room + sum(len(job.nodes) for job in running)
+    without_room = 0
     for job_id in state.queue:
         job = state.jobs[job_id]
-        if job.phase not in LIVE:
+        if job.phase not in LIVE or not _fits(job, nodes):
             continue
+        usable = job.job.sizes.fit(room)
         if limit is None:
             if len(found) >= _LEAST and room <= 0:
                 break
-        elif _rivals(running, job) + len(found) >= limit:
+            if usable == 0 and without_room >= _LEAST:
+                continue
+            without_room += usable == 0
+        elif _rivals(running, job, nodes) + len(found) >= limit:
             # The queue is in order of priority: those behind have no fewer rivals.
             break
         found.append(job)
-        room -= job.job.sizes.largest
+        room -= usable
     return found
 
 
-def _rivals(running: list[JobState], job: JobState) -> int:
-    """Started jobs that the job has to wait for: a job of a higher priority is not kept out by those of a lower one."""
+def _fits(job: JobState, nodes: int) -> bool:
+    """Whether so many nodes, which are all there are, could carry the job. Before there are any, one is expected."""
+    return job.job.sizes.smallest <= max(1, nodes)
+
+
+def _rivals(running: list[JobState], job: JobState, nodes: int) -> int:
+    """Started jobs that the job has to wait for: a job of a higher priority is not kept out by those of a lower one,
+    and none by those that cannot run."""
     priority = job.job.priority
-    return sum(other.job.priority >= priority and not other.nears_end for other in running)
+    return sum(other.job.priority >= priority and not other.nears_end and _fits(other, nodes) for other in running)

@@ -108,8 +108,7 @@ def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
 def begin_finishing(turn: Turn, job: JobState) -> None:
     """A member's script is past its training: the membership stays as it is while all come to their end."""
     job.phase = "finishing"
-    limit_s = job.job.hang_limit_s if job.restarts else turn.state.settings.finish_limit_s
-    turn.timer(f"finish:{job.job.id}", limit_s)
+    turn.timer(f"finish:{job.job.id}", job.finish_limit_s)
     members = {member.incarnation for member in job.members}
     for name in list(job.nodes):
         node = turn.state.nodes[name]
@@ -126,7 +125,7 @@ def on_exit_while_finishing(turn: Turn, job: JobState, node: NodeState, event: e
         reopen(turn, job)
     elif job.members[0] != event.member:
         node.worker = "none"
-        resize.detach(turn, job, node, gone=False)
+        (resize.leave if event.outcome == "left" else resize.detach)(turn, job, node, gone=False)
     elif event.outcome in ("finished", "left"):
         end(turn, job, "finished", "its script came to its end")
     elif event.outcome == "failed":
@@ -173,9 +172,11 @@ def end(turn: Turn, job: JobState, phase: JobPhase, reason: str) -> None:
 def give_up_finishing(turn: Turn, job_id: str) -> None:
     job = turn.state.jobs.get(job_id)
     if job is not None and job.phase == "finishing":
+        limit_s = f"{job.finish_limit_s:g} s"
         if job.restarts:
-            limit_s = job.job.hang_limit_s
-            end(turn, job, "failed", f"hung: ranks of it still ran {limit_s:g} s after others had come to their end")
-            return
-        limit_s = turn.state.settings.finish_limit_s
-        end(turn, job, "finished", f"trained; its script was ended {limit_s:g} s after its last step")
+            why = f"ranks of it still ran {limit_s} after others had come to their end"
+        else:
+            why = (
+                f"it has trained, but its script still ran {limit_s} after its last step: what it saves may be missing"
+            )
+        end(turn, job, "failed", f"ended while finishing (finish_limit_s): {why}")

@@ -76,7 +76,7 @@ def on_nodes_booted(turn: Turn, event: ev.NodesBooted) -> None:
         node = state.nodes.get(name)
         if node is None:
             strangers.append(name)
-        elif node.phase != "up":
+        elif node.phase in ("idle", "claimed"):
             node.phase = "up"
             state.timers.pop(f"boot:{name}", None)
             if node.job is None:

@@ -115,9 +115,8 @@ def on_exit(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExited) 
         jobs.begin_finishing(turn, job)
         _on_exit_while_finishing(turn, job, node, event)
     elif was_member and event.outcome == "left":
-        # It left by itself: its node is wanted, and the queue's word will follow.
         turn.tell(event.job, f"its ranks on {node.name} left")
-        resize.detach(turn, job, node, gone=True)
+        resize.leave(turn, job, node, gone=True)
     else:
         _note_fault(turn, job, node, event)
         resize.restart(turn, job, node)

@@ -35,6 +35,28 @@ def detach(turn: Turn, job: JobState, node: NodeState, *, gone: bool) -> None:
             turn.timer(f"hold:{node.name}", turn.state.settings.hold_s)
 
 
+def leave(turn: Turn, job: JobState, node: NodeState, *, gone: bool) -> None:
+    """The job's worker left by itself: its agent was told that the node is wanted, and goes too.
+
+    Nobody else starts there; should the queue's word not follow, the node is used again after a while.
+    """
+    detach(turn, job, node, gone=gone)
+    turn.state.free.pop(node.name, None)
+    turn.state.timers.pop(f"hold:{node.name}", None)
+    node.phase = "leaving"
+    turn.timer(f"leaving:{node.name}", turn.state.settings.leaving_limit_s)
+
+
+def stay_after_all(turn: Turn, name: str) -> None:
+    """The queue did not want the node."""
+    node = turn.state.nodes.get(name)
+    if node is not None and node.phase == "leaving":
+        node.phase = "up"
+        turn.state.free[name] = None
+        turn.timer(f"hold:{name}", turn.state.settings.hold_s)
+        turn.dirty = True
+
+
 def withdraw(turn: Turn, job: JobState, node: NodeState) -> None:
     """Stop the job's worker on the node, if there is one, and take the node from the job."""
     if node.worker not in ("none", "stopped"):

@@ -9,8 +9,9 @@ from offcut.advisor import Knowledge
 from offcut.model import Allocation, AllocationProblem, CostModel, Job
 from offcut.model.events import Member, WorkerExited
 
-#: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers.
-NodePhase = Literal["idle", "claimed", "up"]
+#: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers. `leaving`: its worker
+#: left by itself, for the queue wants the node; the queue's word will follow.
+NodePhase = Literal["idle", "claimed", "up", "leaving"]
 #: `none`: no worker of the node's job. `starting`, `ready`: booting, waiting for an epoch. `member`: in the epoch.
 #: `stopped`: ended after a failure, to be started again when its timer fires. `leaving`: told to go, so that the script
 #: can be launched anew (mode `restart`).
@@ -65,8 +66,8 @@ class Settings:
     #: An agent that has no controller releases its node after this if no worker runs there, and if some do.
     empty_limit_s: float = 30.0
     orphan_limit_s: float = 600.0
-    #: A script that is past its training has this long to come to its end.
-    finish_limit_s: float = 120.0
+    #: A node whose worker left by itself is used again if the queue has not wanted it after this.
+    leaving_limit_s: float = 30.0
     #: At most so many jobs run at once; None: as many as the allocation gives nodes to.
     max_jobs: int | None = None
     #: With such a cap, a job that will end this soon makes room for its successor, which boots meanwhile.
@@ -182,6 +183,12 @@ class JobState:
     def restarts(self) -> bool:
         """Whether a resize ends its ranks and launches its script anew."""
         return self.job.mode == "restart"
+
+    @property
+    def finish_limit_s(self) -> float:
+        """How long its script may take to come to its end after its training."""
+        job = self.job
+        return job.hang_limit_s if job.finish_limit_s is None else job.finish_limit_s
 
     def resize_costs_s(self, settings: Settings) -> tuple[float, float]:
         """Seconds of progress that growing and shrinking cost: what the job says, or else what its mode costs."""

@@ -18,6 +18,8 @@ def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
             nodes.give_up_booting(turn, subject)
         case "hold":
             nodes.release_unused(turn, subject)
+        case "leaving":
+            resize.stay_after_all(turn, subject)
         case "rest":
             nodes.end_rest(turn, subject)
         case "solve":

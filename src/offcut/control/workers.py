@@ -47,9 +47,8 @@ def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
         jobs.begin_finishing(turn, job)
         jobs.on_exit_while_finishing(turn, job, node, event)
     elif event.outcome == "left":
-        # It left by itself: its node is wanted, and the queue's word will follow.
         turn.tell(event.job, f"its worker on {node.name} left")
-        resize.detach(turn, job, node, gone=False)
+        resize.leave(turn, job, node, gone=False)
     else:
         _on_failure(turn, job, node, event, was_member=was_member)
 

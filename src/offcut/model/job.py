@@ -47,6 +47,8 @@ class Job:
     checkpoint_age_s: float = 30.0
     #: A script that does not come back to its session for this long has hung: it is ended, and that is a failure.
     hang_limit_s: float = 1800.0
+    #: Seconds from its last step (`restart`: from the first rank's end) to the end of its script; None: `hang_limit_s`.
+    finish_limit_s: float | None = None
     #: Only `restart`: between SIGTERM and SIGKILL when it is to be launched anew. A wanted node does not wait for it.
     restart_grace_s: float = 10.0
     #: Write a record of every step and its samples beside the log: proof that each sample counted once.

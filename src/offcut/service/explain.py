@@ -51,11 +51,17 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
     if item.phase == "paused":
         return ["It was paused by hand; let it go on with: offcut resume"]
     if item.phase == "finishing":
-        return ["It has done its last step; its script runs to its end."]
+        limit = f"{item.finish_limit_s:g} s"
+        return [
+            f"It has done its last step; its script runs to its end, and is ended if that takes longer than {limit}."
+        ]
     words: list[str] = []
     if not controller.state.claiming:
         words.append("No node is claimed since all were released by hand; undo that with: offcut release --undo")
-    if decision is None:
+    nodes = len(controller.state.nodes)
+    if item.job.sizes.smallest > nodes:
+        words.append(f"It needs at least {item.job.sizes.smallest} nodes; {nodes} are idle or held. Others go first.")
+    elif decision is None:
         words.append("No allocation has been decided since it came.")
     else:
         words += decision["words"]

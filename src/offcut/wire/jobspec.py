@@ -98,6 +98,13 @@ class JobSpec(BaseModel):
         le=1e9,
         description="A script that does not come back to its session for so long is ended as hung.",
     )
+    finish_limit_s: float | None = Field(
+        None,
+        gt=0,
+        le=1e9,
+        description="A script that runs for longer after its last step is ended, and the job has failed; default: "
+        "`hang_limit_s`.",
+    )
     restart_grace_s: float = Field(
         10.0, ge=0, le=1e9, description="Mode restart: seconds from SIGTERM to SIGKILL when it is to be launched anew."
     )
