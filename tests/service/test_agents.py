@@ -1,0 +1,110 @@
+"""Connections of agents: the newest of a node counts, and an end that is awaited is that of one hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from offcut.control import Settings
+from offcut.model import events
+from offcut.service import agents as module
+from offcut.service.agents import AgentConnection, Agents
+from offcut.service.controller import Controller
+from offcut.service.paths import StatePaths
+from offcut.store.journal import Journal
+
+
+class Line:
+    closed = False
+
+    def send_text(self, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def play(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[Agents], Awaitable[None]]) -> list[tuple[str, str]]:
+    """Who was given up."""
+    monkeypatch.setattr(module, "RECONNECT_S", 0.05)
+    gone: list[tuple[str, str]] = []
+
+    async def run() -> None:
+        agents = Agents(lambda node, pilot: gone.append((node, pilot)))
+        await scenario(agents)
+        await asyncio.sleep(0.2)
+
+    asyncio.run(run())
+    return gone
+
+
+def test_an_agent_that_comes_back_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(agents: Agents) -> None:
+        first = AgentConnection("n1", "p", Line())
+        agents.connected(first)
+        agents.disconnected(first)
+        agents.connected(AgentConnection("n1", "p", Line()))
+
+    assert play(monkeypatch, scenario) == []
+
+
+def test_an_agent_that_does_not_come_back_is_given_up_by_its_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(agents: Agents) -> None:
+        first = AgentConnection("n1", "p", Line())
+        agents.connected(first)
+        agents.disconnected(first)
+        agents.disconnected(first)
+
+    assert play(monkeypatch, scenario) == [("n1", "p")]
+
+
+def test_who_is_awaited_next_takes_the_place_of_who_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(agents: Agents) -> None:
+        agents.expect("n1", "old", 0.01)
+        agents.expect("n1", "new", 0.05)
+
+    assert play(monkeypatch, scenario) == [("n1", "new")]
+
+
+def test_the_connection_before_is_closed_and_no_longer_the_node_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(agents: Agents) -> None:
+        line = Line()
+        first, second = AgentConnection("n1", "p", line), AgentConnection("n1", "p", Line())
+        agents.connected(first)
+        agents.connected(second)
+        assert line.closed
+        assert not agents.is_current(first)
+        agents.disconnected(first)
+        assert agents.is_current(second)
+
+    assert play(monkeypatch, scenario) == []
+
+
+class HeldAnew:
+    """A cluster that has claimed n1 again since."""
+
+    def pilot(self, node: str) -> str:
+        return "new"
+
+    async def release(self, nodes: Sequence[str]) -> None:
+        pass
+
+
+def test_the_end_of_an_old_hold_does_not_end_the_next_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        journal = Journal(tmp_path / "journal.sqlite")
+        state = journal.load(Settings())
+        controller = Controller(state, journal, HeldAnew(), StatePaths(tmp_path))  # type: ignore[arg-type]
+        controller.handle(events.NodesChanged(time_s=1.0, offered=(events.Offer("n1"),)))
+        state.nodes["n1"].phase = "claimed"
+        controller._agent_gone("n1", "old")
+        assert "n1" in state.nodes
+        controller._agent_gone("n1", "new")
+        assert "n1" not in state.nodes
+        await asyncio.sleep(0)
+        await controller.close()
+
+    asyncio.run(run())

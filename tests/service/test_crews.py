@@ -1,0 +1,116 @@
+"""An agent is believed about the workers that it was told to run, and about epochs that they are in."""
+
+from __future__ import annotations
+
+import pytest
+
+from offcut.control import State, step
+from offcut.model import Allocation, Job, Sizes
+from offcut.model import events as ev
+from offcut.model.events import Member
+from offcut.service.crews import Crews
+from offcut.wire import messages
+
+#: What a node says of job `a`, given the incarnation that it runs.
+REPORTS = {
+    "ready": lambda n: messages.Ready(job="a", incarnation=n),
+    "exited": lambda n: messages.Exited(job="a", incarnation=n, outcome="lost"),
+    "broken": lambda n: messages.Broken(job="a", incarnation=n, epoch=1),
+    "pace": lambda n: messages.Pace(job="a", incarnation=n, epoch=1, own_step_s=0.1),
+    "formed": lambda n: messages.Formed(job="a", epoch=1, step=1),
+    "progress": lambda n: messages.Progress(job="a", epoch=1, step=10, samples=100),
+    "trained": lambda n: messages.Trained(job="a", epoch=1, step=10),
+    "note": lambda n: messages.Note(job="a", text="no space left"),
+}
+
+
+def hello(node: str, *workers: tuple[str, int], pilot: str = "p") -> messages.Hello:
+    reports = tuple(messages.WorkerReport(job=job, incarnation=n, ready=True) for job, n in workers)
+    return messages.Hello(node=node, pilot=pilot, workers=reports)
+
+
+def training() -> State:
+    """Job `a` trains on n1 and n2, job `b` on n3, each in epoch 1."""
+    state = State()
+    nodes = {"n1": "a", "n2": "a", "n3": "b"}
+    step(state, ev.NodesChanged(time_s=0.0, offered=tuple(ev.Offer(name) for name in nodes)))
+    for job, sizes in (("a", "2"), ("b", "1")):
+        spec = Job(id=job, name=job, command=("train.py",), sizes=Sizes.parse(sizes))
+        step(state, ev.JobSubmitted(time_s=0.0, job=spec))
+    step(state, ev.Solved(time_s=0.0, version=state.version, allocation=Allocation(nodes={"a": 2, "b": 1})))
+    step(state, ev.NodesBooted(time_s=1.0, nodes=tuple(nodes)))
+    for job in ("a", "b"):
+        members = tuple(node.member for node in state.nodes.values() if node.job == job)
+        step(state, ev.WorkersReady(time_s=2.0, job=job, members=members))
+        step(state, ev.EpochFormed(time_s=2.0, job=job, epoch=1, took_s=0.1, step=1))
+    assert {name: node.job for name, node in state.nodes.items()} == nodes
+    return state
+
+
+def started(state: State) -> Crews:
+    """Every agent was told to start what it runs."""
+    crews = Crews(state)
+    for node in state.nodes.values():
+        crews.greet(hello(node.name))
+        assert node.job is not None
+        crews.start(node.job, node.member)
+    return crews
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_what_a_node_runs_it_may_report(kind: str) -> None:
+    state = training()
+    incarnation = state.nodes["n1"].incarnation
+    assert started(state).believed("n1", REPORTS[kind](incarnation))
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_another_job_s_node_a_free_one_and_a_stranger_may_not(kind: str) -> None:
+    state = training()
+    crews = started(state)
+    crews.greet(hello("stranger", ("a", 1)))
+    for node in ("n3", "stranger", "unheard of"):
+        for incarnation in (1, 2, 3, 99):
+            assert not crews.believed(node, REPORTS[kind](incarnation))
+
+
+@pytest.mark.parametrize("kind", ["formed", "progress", "trained", "pace", "broken"])
+def test_nobody_reports_of_an_epoch_that_is_not_yet(kind: str) -> None:
+    state = training()
+    crews = started(state)
+    report = REPORTS[kind](state.nodes["n1"].incarnation)
+    for epoch in (0, 2, 2**53):
+        assert not crews.believed("n1", report.model_copy(update={"epoch": epoch})) or (kind, epoch) == ("broken", 0)
+
+
+def test_a_worker_is_heard_until_its_end_although_its_node_is_wanted() -> None:
+    state = training()
+    crews = started(state)
+    member = state.nodes["n1"].member
+    step(state, ev.NodesChanged(time_s=3.0, wanted=("n1",)))
+    assert crews.believed("n1", REPORTS["progress"](member.incarnation))
+    assert crews.believed("n1", REPORTS["note"](member.incarnation))
+    assert crews.believed("n1", REPORTS["exited"](member.incarnation))
+    crews.end("a", member)
+    assert not crews.believed("n1", REPORTS["note"](member.incarnation))
+
+
+def test_after_a_restart_the_state_says_who_runs_what() -> None:
+    state = training()
+    incarnation = state.nodes["n1"].incarnation
+    crews = Crews(state)
+    crews.greet(hello("n1", ("a", incarnation), ("b", incarnation), ("a", 99)))
+    assert crews.believed("n1", REPORTS["progress"](incarnation))
+    assert not crews.believed("n1", messages.Note(job="b", text="mine"))
+    assert not crews.believed("n1", REPORTS["exited"](99))
+
+
+def test_what_one_hold_ran_the_next_on_the_node_does_not() -> None:
+    state = training()
+    crews = started(state)
+    step(state, ev.NodesChanged(time_s=3.0, lost=("n3",)))
+    member = Member("n3", 3)
+    crews.greet(hello("n3", ("b", member.incarnation)))
+    assert crews.believed("n3", messages.Note(job="b", text="cut off for a moment"))
+    crews.greet(hello("n3", ("b", member.incarnation), pilot="another"))
+    assert not crews.believed("n3", messages.Note(job="b", text="not mine"))
