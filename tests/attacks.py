@@ -1,6 +1,6 @@
 """What another user of the machine can try against a controller's port; each for `strangers.stranger`.
 
-They answer over `connection`, and use nothing that is not imported here: as another user they may not be able to read it.
+They answer by `answer`, and use nothing that is not imported here: as another user they may not be able to read it.
 """
 
 from __future__ import annotations
@@ -101,9 +101,10 @@ def send_large(answer: Connection, port: int, mebibytes: int) -> None:
         connection.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (mebibytes << 20))
         sent = 0
         with suppress(OSError):
-            for sent in range(mebibytes):
+            while sent < mebibytes:
                 connection.sendall(b"a" * (1 << 20))
-    answer.send(sent + 1)
+                sent += 1
+    answer.send(sent)
 
 
 def look_at(answer: Connection, paths: list[str]) -> None:

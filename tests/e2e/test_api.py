@@ -65,6 +65,12 @@ def test_tokens_and_versions(up: Callable) -> None:
     assert running.paths.agent_key.stat().st_mode & 0o077 == 0
     assert running.paths.socket.stat().st_mode & 0o077 == 0
 
+    too_large = [sys.executable, "-m", "offcut", "submit", str(SCRIPT), "--state", str(running.paths.root), "--"]
+    done = subprocess.run([*too_large, *["x" * 100_000] * 12], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "larger than 1 MiB" in done.stderr
+    assert "Traceback" not in done.stderr
+
 
 def test_commands_about_a_live_job(up: Callable) -> None:
     running = up(3)

@@ -24,6 +24,10 @@ _log = structlog.get_logger()
 #: Waits between two attempts, seconds: quick at first, for a restart takes about a second.
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _HEARTBEAT_S = 0.5
+#: One message of the controller: an epoch of ten thousand members is a tenth of this.
+_LARGEST_MESSAGE = 16 << 20
+#: Reports that wait while the controller is away. With more, the oldest are dropped, ends of workers never.
+_MOST_WAITING = 1000
 #: A controller that refuses an agent accepts its connection first.
 _LASTS_S = 2.0
 
@@ -59,8 +63,17 @@ class ControllerLine:
         if isinstance(message, messages.Progress):
             self._progress[message.job] = message
         else:
+            if len(self._waiting) >= _MOST_WAITING:
+                self._drop_oldest()
             self._waiting.append(message)
         self._news.set()
+
+    def _drop_oldest(self) -> None:
+        # The first may be on its way at this moment.
+        for i in range(1, len(self._waiting)):
+            if not isinstance(self._waiting[i], messages.Exited):
+                del self._waiting[i]
+                return
 
     def unsent_exits(self) -> list[messages.Exited]:
         return [message for message in self._waiting if isinstance(message, messages.Exited)]
@@ -83,6 +96,7 @@ class ControllerLine:
                     additional_headers={"Authorization": f"Bearer {token}"},
                     ssl=trusting(told["certificate"]) if "certificate" in told else None,
                     open_timeout=10,
+                    max_size=_LARGEST_MESSAGE,
                     proxy=None,
                 ) as socket:
                     attempt = 0

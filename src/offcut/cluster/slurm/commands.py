@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -41,12 +42,22 @@ class Commands:
         # Options that a user keeps in SBATCH_… would change what a pilot is.
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_"))}
         self._env = {**ours, "SLURM_TIME_FORMAT": "%s", **(env or {})}
+        self._files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    def _lowered(self) -> tuple[str, ...]:
+        """What to put before a command so that it has the user's own limit of open files, which the controller raises:
+        sbatch hands its limits on to the job."""
+        if resource.getrlimit(resource.RLIMIT_NOFILE)[0] == self._files:
+            return ()
+        files = "unlimited" if self._files == resource.RLIM_INFINITY else str(self._files)
+        return "/bin/sh", "-c", 'ulimit -S -n "$0" && exec "$@"', files
 
     async def run(self, command: Sequence[str], stdin: str = "") -> str:
         """What the command printed. CommandError if it fails, does not end in time, or cannot be started."""
         name = command[0]
         try:
             process = await asyncio.create_subprocess_exec(
+                *self._lowered(),
                 *command,
                 env=self._env,
                 stdin=asyncio.subprocess.PIPE,

@@ -1,0 +1,28 @@
+"""What waits for a controller that is away is bounded, and the ends of workers are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from offcut.agent import controller
+from offcut.agent.controller import ControllerLine
+from offcut.wire import messages
+
+
+def test_the_oldest_reports_are_dropped_and_no_end_of_a_worker(monkeypatch) -> None:
+    monkeypatch.setattr(controller, "_MOST_WAITING", 10)
+
+    async def scenario() -> None:
+        line = ControllerLine(Path(), Path(), lambda: messages.Hello(node="n", pilot="p"), lambda _: None)
+        ends = [messages.Exited(job="a", incarnation=i, outcome="lost") for i in range(3)]
+        line.report(messages.Note(job="a", text="the first may be on its way"))
+        for end in ends:
+            line.report(end)
+            for i in range(100):
+                line.report(messages.Note(job="a", text=str(i)))
+        assert line.unsent_exits() == ends
+        kept = [message.text for message in line._waiting if isinstance(message, messages.Note)]
+        assert kept == ["the first may be on its way", *map(str, range(94, 100))]
+
+    asyncio.run(scenario())
