@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from offcut.allocate.exact import counts
+from offcut.allocate.exact.counts import optimal_counts
 from offcut.allocate.exact.pieces import Pieces
 from offcut.allocate.value import allowed
 from offcut.model import AllocationProblem, JobRequest
@@ -31,7 +31,7 @@ def allocate(problem: AllocationProblem) -> dict[str, int]:
     pieces = Pieces(
         start, flat, flat, np.zeros(len(flat)), base, np.array([job.current for job in problem.jobs], np.int64)
     )
-    best = counts.decide(pieces, problem.nodes)
+    best = optimal_counts(pieces, problem.nodes)
     return {job.id: int(n) for job, n in zip(problem.jobs, best.sizes, strict=True)}
 
 

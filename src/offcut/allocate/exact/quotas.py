@@ -1,4 +1,4 @@
-"""Counts under group quotas: one row of values per group, then the groups against each other.
+"""Counts under group quotas: one row of regrets per group, then the groups against each other.
 
 A group with a cap may not have more nodes than that. A group with a share is entitled to `share / sum of shares` of the
 nodes and gets at least what its jobs, left to themselves, would make the best use of within that.
@@ -12,24 +12,31 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from offcut.allocate.exact import counts
-from offcut.allocate.exact import relaxation as kernels
-from offcut.allocate.exact import search as core
 from offcut.allocate.exact.counts import Counts
-from offcut.allocate.exact.pieces import Pieces, build, subset
+from offcut.allocate.exact.pieces import Floats, Ints, Pieces, build
+from offcut.allocate.exact.relaxation import Relaxation, best_at, relax
+from offcut.allocate.exact.search import Rows, fill_rows, options_within, total_value, trace_back
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, Group
 
 # mypy: disallow-untyped-decorators=False
-#: Entries of all groups' rows together; more would take gigabytes.
+#: Entries of all groups' tables together; more would take gigabytes.
 _MOST_ENTRIES = 200_000_000
 
 
-def decide(pieces: Pieces, problem: AllocationProblem, until: float = math.inf) -> Counts:
-    """As `counts.decide`, within the problem's quotas. Ties go to the groups in the order of their first jobs."""
-    free = counts.decide(pieces, problem.nodes, until)
-    if not problem.groups:
-        return free
+def counts_within_quotas(pieces: Pieces, problem: AllocationProblem, free: Counts) -> Counts:
+    """Find the best sizes within the quotas of a problem with groups.
+
+    Ties go to the groups in the order of their first jobs.
+
+    Args:
+        pieces: the values of the problem's jobs.
+        problem: the node count, the groups, and which job is in which.
+        free: the best sizes without quotas; they are the answer where they keep all quotas.
+
+    Raises:
+        AllocationError: jobs that may not wait need more than their quotas, or the tables would be too large.
+    """
     members: dict[str | None, list[int]] = {}
     for j, job in enumerate(problem.jobs):
         members.setdefault(job.group, []).append(j)
@@ -38,94 +45,102 @@ def decide(pieces: Pieces, problem: AllocationProblem, until: float = math.inf) 
     used = {g: int(free.sizes[jobs].sum()) for g, jobs in members.items()}
     if not shares and all(g.max_nodes is None or used.get(g.id, 0) <= g.max_nodes for g in problem.groups):
         return free
-    rows = [
-        _Row(pieces, jobs, nodes=problem.nodes, lam=free.price, group=by_id.get(g or ""), shares=shares)
+    groups = [
+        _GroupRegrets(pieces, jobs, nodes=problem.nodes, price=free.price, group=by_id.get(g or ""), shares=shares)
         for g, jobs in members.items()
     ]
-    if all(row.least <= int(free.sizes[row.jobs].sum()) <= row.most for row in rows):
+    if all(group.least <= int(free.sizes[group.jobs].sum()) <= group.most for group in groups):
         return free
-    return _combine(pieces, rows, problem.nodes, free)
+    sizes = np.zeros(len(pieces.current), np.int64)
+    for group, nodes in zip(groups, _nodes_of_groups(groups, problem.nodes, free.price), strict=True):
+        sizes[group.jobs] = group.sizes(nodes)
+    objective = float(total_value(pieces, sizes))
+    return Counts(sizes, objective, objective, True, free.price)
 
 
 def entitlements(problem: AllocationProblem) -> dict[str, int]:
-    """Per group with a share the nodes that it gets at least."""
+    """The number of nodes that each group with a share gets at least, by the group's id."""
     shares = sum(group.share or 0.0 for group in problem.groups)
     pieces = build(problem)
     least = {}
     for group in problem.groups:
         jobs = [j for j, job in enumerate(problem.jobs) if job.group == group.id]
         if group.share is not None and jobs:
-            row = _Row(pieces, jobs, nodes=problem.nodes, lam=0.0, group=group, shares=shares)
-            least[group.id] = row.least
+            regrets = _GroupRegrets(pieces, jobs, nodes=problem.nodes, price=0.0, group=group, shares=shares)
+            least[group.id] = regrets.least
     return least
 
 
-class _Row:
-    """A group's least total regret for each number of nodes that it may have."""
+class _GroupRegrets:
+    """A group's least total regret for each number of nodes that it may have, at a price of a node.
+
+    `regret[n]` belongs to n nodes, from 0 to `most`; it is infinite where the group may not have n nodes. `least` is
+    what the group's share gives it. `jobs` are the numbers of its jobs.
+    """
 
     def __init__(
-        self, pieces: Pieces, jobs: list[int], *, nodes: int, lam: float, group: Group | None, shares: float
+        self, pieces: Pieces, jobs: list[int], *, nodes: int, price: float, group: Group | None, shares: float
     ) -> None:
         self.jobs = jobs
-        self.pieces = subset(pieces, jobs)
-        p = self.pieces
         self.most = nodes if group is None or group.max_nodes is None else min(nodes, group.max_nodes)
-        _, _, self.tie, nudged, best, self.fewest = kernels.relax(
-            nodes, p.start, p.low, p.high, p.slope, p.base, p.current
-        )
-        if self.fewest > self.most:
+        own = pieces.subset(jobs)
+        relaxation = Relaxation(*relax(nodes, *own))
+        if relaxation.fewest > self.most:
             raise AllocationError(
-                f"group '{group.id if group else ''}': its jobs that may not wait need {self.fewest} nodes, "
+                f"group '{group.id if group else ''}': its jobs that may not wait need {relaxation.fewest} nodes, "
                 f"but its quota is {self.most}.",
                 next_step="Raise max_nodes, or let a job wait.",
             )
-        kernels.best_at(lam, p.start, p.low, p.high, p.slope, nudged, best)
-        self.sizes = np.empty(len(jobs), np.int64)
-        self.options = core.options(math.inf, self.most, lam, p.start, p.low, p.high, p.slope, nudged, best, self.sizes)
-        job, start, first, last, regret, per_node, room = self.options
-        self.upper = np.zeros(len(job) + 1, np.int64)
-        for q in range(len(job) - 1, -1, -1):
-            self.upper[q] = min(room, self.upper[q + 1] + last[start[q + 1] - 1])
-        self.lower = np.zeros_like(self.upper)
-        self.offset = np.concatenate([[0], np.cumsum(self.upper + 1)])
-        if self.offset[-1] > _MOST_ENTRIES:
-            raise AllocationError("too many jobs and nodes for quotas.", next_step="Use --solver milp.")
-        self.table = np.empty(self.offset[-1])
-        self.table[self.offset[-2]] = 0.0
-        core.fill_rows(
-            0, len(job), math.inf, start, first, last, regret, per_node, self.lower, self.upper, self.offset, self.table
-        )  # fmt: skip
+        # The regrets of all groups must be at one price to be added up.
+        nudged = own._replace(base=relaxation.nudged)
+        relaxation = relaxation._replace(price=price)
+        best_at(nudged, price, relaxation.best)
+        self.tie = relaxation.tie
+        self._sizes = np.empty(len(jobs), np.int64)
+        self._options = options_within(nudged, relaxation, math.inf, self.most, self._sizes)
+        self._rows = _filled(self._options)
         self.regret = np.full(self.most + 1, math.inf)
-        base = self.most - room
-        self.base = base
-        self.regret[base : base + self.upper[0] + 1] = self.table[: self.upper[0] + 1]
-        self.least = self._least(nodes, lam, group.share / shares if group is not None and group.share else 0.0)
+        self._fewest = self.most - self._options.left
+        most_used = self._rows.upper[0]
+        self.regret[self._fewest : self._fewest + most_used + 1] = self._rows.table[: most_used + 1]
+        self.least = self._entitled(nodes, price, group.share / shares if group is not None and group.share else 0.0)
         self.regret[: self.least] = math.inf
 
-    def _least(self, nodes: int, lam: float, share: float) -> int:
+    def _entitled(self, nodes: int, price: float, share: float) -> int:
         """The node count at which the jobs make the best use of what the group is entitled to."""
         entitled = min(self.most, int(nodes * share + 1e-9))
-        if entitled < self.base:
+        if entitled < self._fewest:
             return 0
         # Regrets are against the price of a node; without it they are (minus) values again.
-        lost = self.regret[: entitled + 1] - lam * np.arange(entitled + 1)
+        lost = self.regret[: entitled + 1] - price * np.arange(entitled + 1)
         return int(np.flatnonzero(lost <= lost.min() + self.tie)[0])
 
-    def share_out(self, nodes: int) -> Any:
+    def sizes(self, nodes: int) -> Ints:
         """The sizes of the group's jobs when it has exactly `nodes`."""
-        job, start, first, last, regret, per_node, _ = self.options
-        sizes = self.sizes.copy()
+        sizes = self._sizes.copy()
         target = self.regret[nodes] + self.tie
-        core.walk(
-            0, len(job), nodes - self.base, 0.0, target, job, start, first, last, regret, per_node, self.lower,
-            self.upper, self.offset, self.table, sizes,
-        )  # fmt: skip
+        trace_back(self._options, self._rows, 0, len(self._options.job), nodes - self._fewest, 0.0, target, sizes)
         return sizes
 
 
+def _filled(options: Any) -> Rows:
+    """The rows of a group's jobs alone: none of their nodes may stay unused."""
+    jobs = len(options.job)
+    upper = np.zeros(jobs + 1, np.int64)
+    for q in range(jobs - 1, -1, -1):
+        upper[q] = min(options.left, upper[q + 1] + options.last[options.start[q + 1] - 1])
+    offset = np.concatenate([[0], np.cumsum(upper + 1)])
+    if offset[-1] > _MOST_ENTRIES:
+        raise AllocationError("too many jobs and nodes for quotas.", next_step="Use --solver milp.")
+    rows = Rows(np.zeros_like(upper), upper, offset, np.empty(offset[-1]))
+    rows.table[offset[-2]] = 0.0
+    fill_rows(options, rows, math.inf, 0, jobs)
+    return rows
+
+
 @njit(cache=True)
-def _join(group: Any, rest: Any, out: Any) -> None:
-    """`out[w] = min over k of group[k] + rest[w - k]`."""
+def _min_plus(group: Any, rest: Any, out: Any) -> None:
+    """Write the (min, +) convolution: `out[w] = min over k of group[k] + rest[w - k]`."""
     out[:] = np.inf
     for k in range(len(group)):
         if group[k] == np.inf:
@@ -135,12 +150,12 @@ def _join(group: Any, rest: Any, out: Any) -> None:
             out[w] = min(x, out[w])
 
 
-def _combine(pieces: Pieces, rows: list[_Row], nodes: int, free: Counts) -> Counts:
-    """The best node count per group; what none of them takes stays unused."""
-    rest = [free.price * np.arange(nodes + 1.0)]
-    for row in reversed(rows):
+def _nodes_of_groups(groups: list[_GroupRegrets], nodes: int, price: float) -> list[int]:
+    """The best node count of each group; what none of them gets stays unused, at the price of a node."""
+    rest: list[Floats] = [price * np.arange(nodes + 1.0)]
+    for group in reversed(groups):
         joined = np.empty(nodes + 1)
-        _join(row.regret, rest[-1], joined)
+        _min_plus(group.regret, rest[-1], joined)
         rest.append(joined)
     rest.reverse()
     least = rest[0][nodes]
@@ -149,15 +164,14 @@ def _combine(pieces: Pieces, rows: list[_Row], nodes: int, free: Counts) -> Coun
             "no allocation meets all quotas and the jobs that may not wait.",
             next_step="Relax a quota or let a job wait.",
         )
-    tie = sum(row.tie for row in rows)
-    sizes = np.zeros(len(pieces.current), np.int64)
+    tie = sum(group.tie for group in groups)
+    chosen = []
     left, spent = nodes, 0.0
-    for row, after in zip(rows, rest[1:], strict=True):
-        top = min(row.most, left)
-        total = spent + row.regret[: top + 1] + after[left - np.arange(top + 1)]
+    for group, after in zip(groups, rest[1:], strict=True):
+        top = min(group.most, left)
+        total = spent + group.regret[: top + 1] + after[left - np.arange(top + 1)]
         k = int(np.flatnonzero(total <= least + tie)[-1])
-        sizes[row.jobs] = row.share_out(k)
-        spent += row.regret[k]
+        chosen.append(k)
+        spent += group.regret[k]
         left -= k
-    objective = float(core.value_of(pieces.start, pieces.low, pieces.high, pieces.slope, pieces.base, sizes))
-    return Counts(sizes, objective, objective, True, free.price)
+    return chosen

@@ -1,20 +1,31 @@
-"""Compiled parts of the exact solver: the pieces of a decision and the Lagrangian bound.
+"""Step 2: the price of a node, the bound that it proves, and the regret of every size.
 
-Vocabulary: lambda is the price of a node. At price lambda, a job's *regret* of size n is
-`max_m (f(m) - lambda m) - (f(n) - lambda n) >= 0`; an unused node's regret is lambda. For any lambda the bound is
-`lambda * nodes + sum of the maxima`, and an allocation's value is the bound less its regrets: the exact solver
-minimises regrets, numbers near zero, which keeps rounding far from the answer.
+Replacing each job's value f(n) by its concave envelope gives a problem that sorting solves. The multiplier of its node
+count is the *price* of a node. At that price, a job's *regret* of size n is
 
-A compiled function here calls only functions of its own file: numba's cache of compiled code looks at that file alone,
-and would go on using the old version of a function that changed elsewhere.
+    max_m (f(m) - price m) - (f(n) - price n) >= 0
+
+and the regret of an unused node is the price. For any price the bound is `price * nodes + sum of the maxima`, and an
+allocation's value is the bound less its regrets. The search minimises regrets instead of maximising values, because
+they are numbers near zero: rounding stays far from the answer.
+
+Two rules for every compiled function of this package:
+
+- It calls compiled functions of its own file only. Numba caches compiled code per file and looks for changes in that
+  file alone: it would go on using the old version of a function that changed elsewhere. For the same reason, change the
+  order of a named tuple's fields only together with `make clean`.
+- What Python calls once per decision takes plain arrays and makes the named tuple inside, because a named tuple costs
+  about 2 microseconds on the way into compiled code and nothing within it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+
+from offcut.allocate.exact.pieces import Floats, Pieces
 
 # mypy: disallow-untyped-decorators=False, disable-error-code="assignment"
 #: Everything within this share of the objective's magnitude is a tie.
@@ -25,64 +36,62 @@ RESIZE = 5e-13
 Array = Any
 
 
-@njit(cache=True)
-def assemble(
-    nodes: int, horizon_s: float, stall: bool, start: Array, low: Array, high: Array, slope: Array, base: Array,
-    current: Array, numbers: Array,
-) -> Any:  # fmt: skip
-    """Work cost model, horizon, current sizes and node count into the static pieces of the rate.
+class Relaxation(NamedTuple):
+    """What the relaxation says of a problem. Values are in units of the objective."""
 
-    `numbers[j]`: weight, rate now, grow cost, shrink cost, whether 0 is allowed. Returns start, low, high, slope, base.
+    #: The multiplier of the node count: what one node more would be worth at most; 0 where nodes are left over.
+    price: float
+    #: No allocation is worth more.
+    bound: float
+    #: Differences up to this one are ties.
+    tie: float
+    #: The bases of the pieces, each resize charged `RESIZE` of the objective's magnitude: between ties it decides.
+    nudged: Floats
+    #: Every job's `max_n (f(n) - price n)`, with the nudged bases.
+    best: Floats
+    #: The fewest nodes that the jobs can do with.
+    fewest: int
+
+
+@njit(cache=True)
+def relax(nodes: int, start: Array, low: Array, high: Array, slope: Array, base: Array, current: Array) -> Any:
+    """Solve the relaxation of a problem of `nodes` nodes, given the fields of its `Pieces`.
+
+    Returns:
+        The fields of `Relaxation`; `fewest` may exceed `nodes`.
     """
-    jobs = len(start) - 1
-    room = len(low) + 3 * jobs
-    out_start = np.zeros(jobs + 1, np.int64)
-    out_low, out_high = np.empty(room, np.int64), np.empty(room, np.int64)
-    out_slope, out_base = np.empty(room), np.empty(room)
-    m = 0
-    for j in range(jobs):
-        weight, now, grow_s, shrink_s, zero = numbers[j]
-        c = current[j]
-        if zero > 0:
-            out_low[m] = out_high[m] = 0
-            out_slope[m] = 0.0
-            out_base[m] = 0.0 if stall or c == 0 else -weight * shrink_s * now
-            m += 1
+    pieces = Pieces(start, low, high, slope, base, current)
+    best = np.empty(len(current))
+    price, fewest = _envelope_price(pieces, nodes)
+    total, magnitude = best_at(pieces, price, best)
+    bound = total + price * nodes
+    magnitude += price * nodes
+    if magnitude == 0.0:  # nothing is worth anything: ties still want the fewest resizes
+        for k in range(len(low)):
+            magnitude = max(magnitude, abs(base[k] + slope[k] * low[k]), abs(base[k] + slope[k] * high[k]))
+        magnitude = magnitude if magnitude > 0.0 else 1.0
+    nudged = base.copy()
+    for j in range(len(current)):
         for k in range(start[j], start[j + 1]):
-            for side in range(3):
-                u, v, cost_s = low[k], min(high[k], nodes), 0.0
-                if side == 0:
-                    v, cost_s = min(v, c - 1), shrink_s
-                elif side == 1:
-                    u, v = max(u, c), min(v, c)
-                else:
-                    u, cost_s = max(u, c + 1), grow_s
-                if u > v:
-                    continue
-                useful_s = max(0.0, horizon_s - cost_s) if stall else horizon_s
-                out_low[m], out_high[m] = u, v
-                out_slope[m] = weight * useful_s * slope[k]
-                out_base[m] = weight * useful_s * base[k]
-                if not stall:
-                    out_base[m] -= weight * cost_s * now
-                m += 1
-        out_start[j + 1] = m
-    return out_start, out_low[:m], out_high[:m], out_slope[:m], out_base[:m]
+            if low[k] != current[j] or high[k] != current[j]:
+                nudged[k] -= RESIZE * magnitude
+    best_at(Pieces(start, low, high, slope, nudged, current), price, best)
+    return price, bound, TIE * magnitude, nudged, best, fewest
 
 
 @njit(cache=True)
-def price(nodes: int, start: Array, low: Array, high: Array, slope: Array, base: Array) -> Any:
+def _envelope_price(pieces: Pieces, nodes: int) -> Any:
     """The multiplier of the node count in the relaxation to concave envelopes, and the fewest nodes possible.
 
     Each job's upper concave hull runs through the ends of its pieces; taking the hulls' segments by falling slope until
     the nodes are used solves the relaxation, and the slope reached is the multiplier (0 where nodes are left over).
     """
-    jobs = len(start) - 1
+    start, low, high, slope, base, current = pieces
     segment_slope, segment_nodes = np.empty(2 * len(low)), np.empty(2 * len(low), np.int64)
     x, y = np.empty(2 * len(low) + 1, np.int64), np.empty(2 * len(low) + 1)
     count = 0
     fewest = 0
-    for j in range(jobs):
+    for j in range(len(current)):
         top = 0
         for k in range(start[j], start[j + 1]):
             for n in (low[k], high[k]):
@@ -113,42 +122,16 @@ def price(nodes: int, start: Array, low: Array, high: Array, slope: Array, base:
 
 
 @njit(cache=True)
-def best_at(lam: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array) -> Any:
-    """Write every job's `max_n (f(n) - lam n)` into `best`; return their sum and the magnitude of what was added."""
+def best_at(pieces: Pieces, price: float, best: Array) -> Any:
+    """Write every job's `max_n (f(n) - price n)` into `best`; return their sum and the sum of their magnitudes."""
     total = 0.0
     magnitude = 0.0
-    for j in range(len(start) - 1):
+    for j in range(len(pieces.current)):
         top = -np.inf
-        for k in range(start[j], start[j + 1]):
-            s = slope[k] - lam
-            top = max(top, base[k] + s * low[k], base[k] + s * high[k])
+        for k in range(pieces.start[j], pieces.start[j + 1]):
+            s = pieces.slope[k] - price
+            top = max(top, pieces.base[k] + s * pieces.low[k], pieces.base[k] + s * pieces.high[k])
         best[j] = top
         total += top
         magnitude += abs(top)
     return total, magnitude
-
-
-@njit(cache=True)
-def relax(nodes: int, start: Array, low: Array, high: Array, slope: Array, base: Array, current: Array) -> Any:
-    """The price of a node and the bound that it gives.
-
-    Returns the price, the bound, what counts as a tie, the bases with a resize costing a little more than nothing,
-    every job's best value with them at that price, and the fewest nodes that the jobs can do with.
-    """
-    jobs = len(start) - 1
-    best = np.empty(jobs)
-    lam, fewest = price(nodes, start, low, high, slope, base)
-    total, magnitude = best_at(lam, start, low, high, slope, base, best)
-    bound = total + lam * nodes
-    magnitude += lam * nodes
-    if magnitude == 0.0:  # nothing is worth anything: ties still want the fewest resizes
-        for k in range(len(low)):
-            magnitude = max(magnitude, abs(base[k] + slope[k] * low[k]), abs(base[k] + slope[k] * high[k]))
-        magnitude = magnitude if magnitude > 0.0 else 1.0
-    nudged = base.copy()
-    for j in range(jobs):
-        for k in range(start[j], start[j + 1]):
-            if low[k] != current[j] or high[k] != current[j]:
-                nudged[k] -= RESIZE * magnitude
-    best_at(lam, start, low, high, slope, nudged, best)
-    return lam, bound, TIE * magnitude, nudged, best, fewest

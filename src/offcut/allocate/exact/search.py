@@ -1,32 +1,138 @@
-"""The core of the exact solver: dynamic programming over what the Lagrangian bound leaves open.
+"""Step 3: an allocation without regret, or else dynamic programming over the sizes of small regret.
 
-With a limit on the total regret, every size of larger regret drops out (Pisinger's core idea for multiple-choice
+Under a limit on the total regret, every size of larger regret drops out (Pisinger's core idea for multiple-choice
 knapsacks): most jobs keep one size, the others a few short runs of sizes. Rows of least total regret are built from the
-last job to the first, so that the walk back, from the first job to the last, can give earlier jobs more among ties. A
+last job to the first, so that the way back, from the first job to the last, can give earlier jobs more among ties. A
 piece is linear in the size, so one row takes one sliding-window minimum per piece, whatever the piece's length.
+
+The rules for compiled functions stand in `relaxation`. Pieces have nudged bases here (see `Relaxation.nudged`), except
+where an answer's values are added up.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from offcut.allocate.exact.pieces import Floats, Ints, Pieces
+from offcut.allocate.exact.relaxation import Relaxation
+
 Array = Any
 
-
 # mypy: disallow-untyped-decorators=False, disable-error-code="assignment"
-#: What `search` can say: the answer is proven; the answer is the best so far and the rows would be too large.
-PROVEN, TOO_LARGE = 0, 1
+#: How often the first answer is improved greedily.
+_GREEDY_STEPS = 24
+
+
+class Options(NamedTuple):
+    """What is left to decide under a limit: the jobs with a choice, and per such job its runs of sizes.
+
+    Job number `job[q]` has the options `start[q]`..`start[q + 1]`, in increasing order of size. Option i are the sizes
+    `first[i]`..`last[i]`, counted from the job's smallest remaining size, with the regret
+    `regret[i] + per_node[i] * (n - first[i])`. `left` is the number of nodes to share out among these jobs beyond their
+    smallest sizes; negative: the smallest sizes together exceed the nodes.
+    """
+
+    job: Ints
+    start: Ints
+    first: Ints
+    last: Ints
+    regret: Floats
+    per_node: Floats
+    left: int
+
+
+class Rows(NamedTuple):
+    """The table of the dynamic program, row by row, all in one array.
+
+    Row q holds, for each number w of nodes from `lower[q]` to `upper[q]`, the least total regret of the jobs q and
+    later with exactly w nodes between them and the unused; it begins at `table[offset[q]]`. The last row is that of the
+    unused nodes alone.
+    """
+
+    lower: Ints
+    upper: Ints
+    offset: Ints
+    table: Floats
 
 
 @njit(cache=True)
-def within(limit: float, top: float, lam: float, low: int, high: int, slope: float, base: float) -> Any:
-    """The part of one piece with regret at most `limit`: first and last size; empty (1, 0) where there is none."""
-    s = slope - lam
-    at_low = top - (base + s * low)
-    at_high = top - (base + s * high)
+def search(
+    nodes: int, max_work: int, start: Array, low: Array, high: Array, slope: Array, base: Array, current: Array,
+    price: float, bound: float, tie: float, nudged: Array, best: Array, fewest: int,
+) -> Any:  # fmt: skip
+    """Find the best sizes, unless that would take tables of more than `max_work` steps.
+
+    Args:
+        nodes: how many nodes there are; at least `fewest`.
+        max_work: steps of the largest dynamic program to do at once (about 2.5 ns each).
+        start, low, high, slope, base, current: the fields of `Pieces`.
+        price, bound, tie, nudged, best, fewest: the fields of their `Relaxation`.
+
+    Returns:
+        Whether the sizes are proven to be optimal; how many of `limits` no allocation keeps; the sizes, shape (jobs,);
+        their regret; their value in units of the objective. If not proven, the sizes are the best known, and the tables
+        under the next of the limits would have been too large.
+    """
+    given = Pieces(start, low, high, slope, base, current)
+    pieces = Pieces(start, low, high, slope, nudged, current)
+    relaxation = Relaxation(price, bound, tie, nudged, best, fewest)
+    answer = np.empty(len(current), np.int64)
+    certain = _without_regret(pieces, relaxation, nodes, answer)
+    if not certain:
+        _fill_greedily(pieces, nodes, answer)
+    gap = _total_regret(pieces, relaxation, nodes, answer)
+    if certain:
+        return True, 0, answer, gap, total_value(given, answer)
+    trial = np.empty(len(current), np.int64)
+    tried = 0
+    for limit in limits(gap, tie):
+        options = options_within(pieces, relaxation, limit, nodes, trial)
+        lower, upper, work = row_ranges(options, limit, price)
+        if work > max_work:
+            return False, tried, answer, gap, total_value(given, answer)
+        if work >= 0:
+            last = len(options.job)
+            offset = np.zeros(last + 2, np.int64)
+            for q in range(last + 1):
+                offset[q + 1] = offset[q] + max(0, upper[q] - lower[q] + 1)
+            rows = Rows(lower, upper, offset, np.empty(offset[last + 1]))
+            fill_last_row(rows, price, rows.table[offset[last] :])
+            fill_rows(options, rows, limit, 0, last)
+            least = rows.table[options.left - lower[0]]
+            if least <= limit - tie:  # so that all its ties lie within the limit too
+                trace_back(options, rows, 0, last, options.left, 0.0, least + tie, trial)
+                return True, tried, trial, least, total_value(given, trial)
+        tried += 1
+    return True, tried, answer, gap, total_value(given, answer)
+
+
+@njit(cache=True)
+def limits(gap: float, tie: float) -> Any:
+    """The limits on the total regret to try in turn, given an answer of regret `gap`.
+
+    They start far below the gap, where few sizes remain, and end just above it. The first under which an allocation
+    fits is enough: that allocation is optimal, because every better one would have fitted too.
+    """
+    least, most = max(gap / 64, 4 * tie), gap + 4 * tie
+    return min(least, most), min(8 * least, most), min(64 * least, most), most
+
+
+@njit(cache=True)
+def _regret(pieces: Pieces, relaxation: Relaxation, j: int, k: int, n: int) -> Any:
+    """The regret of job j at size n, which lies in its piece k."""
+    return relaxation.best[j] - (pieces.base[k] + (pieces.slope[k] - relaxation.price) * n)
+
+
+@njit(cache=True)
+def _sizes_within(pieces: Pieces, relaxation: Relaxation, limit: float, j: int, k: int) -> Any:
+    """The part of job j's piece k with regret at most `limit`: first and last size; (1, 0) where there is none."""
+    low, high = pieces.low[k], pieces.high[k]
+    s = pieces.slope[k] - relaxation.price
+    at_low = _regret(pieces, relaxation, j, k, low)
+    at_high = _regret(pieces, relaxation, j, k, high)
     if at_low <= limit and at_high <= limit:
         return low, high
     if at_low > limit and at_high > limit:
@@ -37,25 +143,22 @@ def within(limit: float, top: float, lam: float, low: int, high: int, slope: flo
 
 
 @njit(cache=True)
-def share_out(
-    nodes: int, lam: float, tie: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array,
-    answer: Array,
-) -> bool:  # fmt: skip
+def _without_regret(pieces: Pieces, relaxation: Relaxation, nodes: int, answer: Array) -> bool:
     """Give every job one of its regret-free sizes, earlier jobs the larger ones, so that the regrets add up to nothing.
 
     Writes `answer` and returns True where that is certain to be the first among the ties: every job's regret-free sizes
     are consecutive, and together they can use all nodes (or a node has no price). Else `answer` holds the smallest
     regret-free sizes, raised where that fits.
     """
-    jobs = len(start) - 1
+    jobs = len(pieces.current)
     most = np.empty(jobs, np.int64)
     least = 0
     reach = 0
     plain = True
     for j in range(jobs):
         first, last, count = np.int64(0), np.int64(-1), 0
-        for k in range(start[j], start[j + 1]):
-            u, v = within(tie, best[j], lam, low[k], high[k], slope[k], base[k])
+        for k in range(pieces.start[j], pieces.start[j + 1]):
+            u, v = _sizes_within(pieces, relaxation, relaxation.tie, j, k)
             if u <= v:
                 if count == 0:
                     first = u
@@ -69,22 +172,21 @@ def share_out(
     left = nodes - least
     if left < 0:
         return False
-    certain = plain and (lam == 0.0 or reach >= nodes)
+    certain = plain and (relaxation.price == 0.0 or reach >= nodes)
     for j in range(jobs):
         more = abs(most[j]) - answer[j]
         if more <= left or most[j] >= 0:
-            take = min(more, left)
-            answer[j] += take
-            left -= take
+            given = min(more, left)
+            answer[j] += given
+            left -= given
     return certain
 
 
 @njit(cache=True)
-def improve(
-    nodes: int, start: Array, low: Array, high: Array, slope: Array, base: Array, answer: Array, rounds: int
-) -> None:
-    """Make `answer` feasible if it is not, then spend what is left where it gains most, at most `rounds` times."""
-    jobs = len(start) - 1
+def _fill_greedily(pieces: Pieces, nodes: int, answer: Array) -> None:
+    """Make `answer` feasible if it is not, then spend what is left where it gains most."""
+    start, low, high, slope, base, current = pieces
+    jobs = len(current)
     left = nodes - answer.sum()
     for j in range(jobs - 1, -1, -1):
         if left >= 0:
@@ -96,7 +198,7 @@ def improve(
         for k in range(start[j], start[j + 1]):
             if low[k] <= answer[j] <= high[k]:
                 here[j] = base[k] + slope[k] * answer[j]
-    for _ in range(rounds):
+    for _ in range(_GREEDY_STEPS):
         if left <= 0:
             return
         gain, job, size, then = 0.0, -1, np.int64(0), 0.0
@@ -116,61 +218,51 @@ def improve(
 
 
 @njit(cache=True)
-def value_of(start: Array, low: Array, high: Array, slope: Array, base: Array, answer: Array) -> float:
+def total_value(pieces: Pieces, answer: Array) -> float:
     """The sum of the jobs' values at the sizes in `answer`."""
     total = 0.0
-    for j in range(len(start) - 1):
-        for k in range(start[j], start[j + 1]):
-            if low[k] <= answer[j] <= high[k]:
-                total += base[k] + slope[k] * answer[j]
+    for j in range(len(pieces.current)):
+        for k in range(pieces.start[j], pieces.start[j + 1]):
+            if pieces.low[k] <= answer[j] <= pieces.high[k]:
+                total += pieces.base[k] + pieces.slope[k] * answer[j]
                 break
     return total
 
 
 @njit(cache=True)
-def regret_of(
-    nodes: int, lam: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array, answer: Array
-) -> Any:
-    """The regrets of `answer`, unused nodes included: what it lies below the bound."""
-    total = lam * (nodes - answer.sum())
-    for j in range(len(start) - 1):
-        for k in range(start[j], start[j + 1]):
-            if low[k] <= answer[j] <= high[k]:
-                total += best[j] - (base[k] + (slope[k] - lam) * answer[j])
+def _total_regret(pieces: Pieces, relaxation: Relaxation, nodes: int, answer: Array) -> Any:
+    """The regrets of `answer`, unused nodes included: how far it lies below the bound."""
+    total = relaxation.price * (nodes - answer.sum())
+    for j in range(len(pieces.current)):
+        for k in range(pieces.start[j], pieces.start[j + 1]):
+            if pieces.low[k] <= answer[j] <= pieces.high[k]:
+                total += _regret(pieces, relaxation, j, k, answer[j])
                 break
     return total
 
 
 @njit(cache=True)
-def options(
-    limit: float, nodes: int, lam: float, start: Array, low: Array, high: Array, slope: Array, base: Array, best: Array,
-    answer: Array,
-) -> Any:  # fmt: skip
-    """What is left to decide under `limit`.
-
-    Writes every job's smallest remaining size into `answer`. Returns the jobs with a choice; per such job the range of
-    its options in the three arrays after it, each option a run of sizes counted from the job's smallest one: first,
-    last, regret at the first; then regret per node; and the node count left to share out (negative: none of this fits).
-    """
-    jobs = len(start) - 1
-    job, option_start = np.empty(jobs, np.int64), np.zeros(jobs + 1, np.int64)
-    first, last = np.empty(len(low), np.int64), np.empty(len(low), np.int64)
-    regret, per_node = np.empty(len(low)), np.empty(len(low))
+def options_within(pieces: Pieces, relaxation: Relaxation, limit: float, nodes: int, answer: Array) -> Any:
+    """The `Options` under `limit`; writes every job's smallest remaining size into `answer`."""
+    jobs, count = len(pieces.current), len(pieces.low)
+    job, start = np.empty(jobs, np.int64), np.zeros(jobs + 1, np.int64)
+    first, last = np.empty(count, np.int64), np.empty(count, np.int64)
+    regret, per_node = np.empty(count), np.empty(count)
     m = 0
     q = 0
     left = nodes
     for j in range(jobs):
         begin = m
         smallest = np.int64(0)
-        for k in range(start[j], start[j + 1]):
-            u, v = within(limit, best[j], lam, low[k], high[k], slope[k], base[k])
+        for k in range(pieces.start[j], pieces.start[j + 1]):
+            u, v = _sizes_within(pieces, relaxation, limit, j, k)
             if u > v:
                 continue
             if m == begin:
                 smallest = u
             first[m], last[m] = u - smallest, v - smallest
-            regret[m] = best[j] - (base[k] + (slope[k] - lam) * u)
-            per_node[m] = lam - slope[k]
+            regret[m] = _regret(pieces, relaxation, j, k, u)
+            per_node[m] = relaxation.price - pieces.slope[k]
             m += 1
         answer[j] = smallest
         left -= smallest
@@ -179,81 +271,84 @@ def options(
         else:
             job[q] = j
             q += 1
-            option_start[q] = m
-    return job[:q], option_start[: q + 1], first[:m], last[:m], regret[:m], per_node[:m], left
+            start[q] = m
+    return Options(job[:q], start[: q + 1], first[:m], last[:m], regret[:m], per_node[:m], left)
 
 
 @njit(cache=True)
-def windows(limit: float, lam: float, left: int, option_start: Array, last: Array) -> Any:
-    """Per row the first and the last node count that a solution can pass through; the work of filling all rows."""
-    rows = len(option_start)
+def row_ranges(options: Options, limit: float, price: float) -> Any:
+    """Per row the fewest and the most nodes that an allocation can pass through, and the work of filling all rows.
+
+    The work is -1 where no allocation under the limit exists.
+    """
+    start, last, left = options.start, options.last, options.left
+    rows = len(start)
     lower, upper = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    unused = left if lam * left <= limit else np.int64(limit / lam)
+    if left < 0:
+        return lower, upper, -1
+    unused = left if price * left <= limit else np.int64(limit / price)
     upper[rows - 1] = min(left, unused)
-    for j in range(rows - 2, -1, -1):
-        upper[j] = min(left, upper[j + 1] + last[option_start[j + 1] - 1])
+    for q in range(rows - 2, -1, -1):
+        upper[q] = min(left, upper[q + 1] + last[start[q + 1] - 1])
     lower[0] = left
-    for j in range(rows - 1):
-        lower[j + 1] = max(0, lower[j] - last[option_start[j + 1] - 1])
+    for q in range(rows - 1):
+        lower[q + 1] = max(0, lower[q] - last[start[q + 1] - 1])
+    if upper[0] < left or lower[-1] > upper[-1]:
+        return lower, upper, -1
     work = 0
-    for j in range(rows - 1):
-        work += max(0, upper[j] - lower[j] + 1) * (option_start[j + 1] - option_start[j])
+    for q in range(rows - 1):
+        work += max(0, upper[q] - lower[q] + 1) * (start[q + 1] - start[q])
     return lower, upper, work
 
 
 @njit(cache=True)
-def last_row(limit: float, lam: float, lower: Array, upper: Array, row: Array) -> None:
-    """The regret of leaving w nodes unused, for w in the last row's window."""
-    for w in range(lower[-1], upper[-1] + 1):
-        row[w - lower[-1]] = lam * w
+def fill_last_row(rows: Rows, price: float, row: Array) -> None:
+    """Write the regret of leaving w nodes unused into `row`, for w in the last row's range."""
+    for w in range(rows.lower[-1], rows.upper[-1] + 1):
+        row[w - rows.lower[-1]] = price * w
 
 
 @njit(cache=True)
-def fill_rows(
-    begin: int, end: int, limit: float, option_start: Array, first: Array, last: Array, regret: Array, per_node: Array,
-    lower: Array, upper: Array, offset: Array, table: Array,
-) -> None:  # fmt: skip
-    """From row `end`, which stands in `table` at `offset[end]`, make the rows `end - 1` down to `begin`.
-
-    Row j holds, for each node count w in its window, the least total regret of jobs j and later with exactly w nodes
-    between them and the unused; what lies above `limit` need not be the least.
-    """
+def fill_rows(options: Options, rows: Rows, limit: float, begin: int, end: int) -> None:
+    """From row `end`, fill the rows `end - 1` down to `begin`; entries above `limit` need not be the least."""
+    _, start, first, last, regret, per_node, _ = options
+    lower, upper, offset, table = rows
     widest = 1
-    for j in range(begin, end + 1):
-        widest = max(widest, upper[j] - lower[j] + 1)
+    for q in range(begin, end + 1):
+        widest = max(widest, upper[q] - lower[q] + 1)
     queue, key = np.empty(widest, np.int64), np.empty(widest)
     live = np.empty(widest, np.int64)
-    for j in range(end - 1, begin - 1, -1):
-        old = offset[j + 1] - lower[j + 1]
+    for q in range(end - 1, begin - 1, -1):
+        old = offset[q + 1] - lower[q + 1]
         count = 0
-        for w in range(lower[j + 1], upper[j + 1] + 1):
+        for w in range(lower[q + 1], upper[q + 1] + 1):
             if table[old + w] <= limit:
                 live[count] = w
                 count += 1
         a, b = (live[0], live[count - 1]) if count > 0 else (1, 0)
-        new = offset[j] - lower[j]
-        for w in range(lower[j], upper[j] + 1):
+        new = offset[q] - lower[q]
+        for w in range(lower[q], upper[q] + 1):
             table[new + w] = np.inf
-        for i in range(option_start[j], option_start[j + 1]):
+        for i in range(start[q], start[q + 1]):
             u, v, at_u, more = first[i], last[i], regret[i], per_node[i]
             if v - u < 4:
                 for n in range(u, v + 1):
                     r = at_u + more * (n - u)
                     if 3 * count > b - a:
-                        for w in range(max(lower[j], a + n), min(upper[j], b + n) + 1):
+                        for w in range(max(lower[q], a + n), min(upper[q], b + n) + 1):
                             x = table[old + w - n] + r
                             table[new + w] = min(x, table[new + w])
                         continue
                     for k in range(count):  # far apart, as with rigid sizes
                         w = live[k] + n
-                        if lower[j] <= w <= upper[j]:
+                        if lower[q] <= w <= upper[q]:
                             x = table[old + live[k]] + r
                             table[new + w] = min(x, table[new + w])
                 continue
             # table[new + w] = at_u + more * (w - u) + min over m in [w - v, w - u] of (table[old + m] - more * m)
             head = tail = 0
-            entered = max(a, lower[j] - v)
-            for w in range(max(lower[j], a + u), min(upper[j], b + v) + 1):
+            entered = max(a, lower[q] - v)
+            for w in range(max(lower[q], a + u), min(upper[q], b + v) + 1):
                 while entered <= min(b, w - u):
                     x = table[old + entered] - more * entered
                     while tail > head and key[tail - 1] >= x:
@@ -272,24 +367,24 @@ def fill_rows(
 
 
 @njit(cache=True)
-def walk(
-    begin: int, end: int, w: int, spent: float, target: float, job: Array, option_start: Array, first: Array,
-    last: Array, regret: Array, per_node: Array, lower: Array, upper: Array, offset: Array, table: Array,
-    answer: Array,
-) -> Any:  # fmt: skip
+def trace_back(
+    options: Options, rows: Rows, begin: int, end: int, left: int, spent: float, target: float, answer: Array
+) -> Any:
     """Choose the sizes of jobs `begin`..`end - 1`, each the largest with which the total regret stays within `target`.
 
-    `w` nodes are left before, `spent` is the regret so far. Adds to `answer`; returns both as they are after.
+    `left` nodes are left before, `spent` is the regret so far. Adds to `answer`; returns both as they are after.
     """
-    for j in range(begin, end):
+    job, start, first, last, regret, per_node, _ = options
+    lower, upper, offset, table = rows
+    for q in range(begin, end):
         found = False
         nearest, size, cost = np.inf, np.int64(0), 0.0
-        for i in range(option_start[j + 1] - 1, option_start[j] - 1, -1):
-            for n in range(min(last[i], w - lower[j + 1]), first[i] - 1, -1):
-                if w - n > upper[j + 1]:
+        for i in range(start[q + 1] - 1, start[q] - 1, -1):
+            for n in range(min(last[i], left - lower[q + 1]), first[i] - 1, -1):
+                if left - n > upper[q + 1]:
                     break
                 r = regret[i] + per_node[i] * (n - first[i])
-                total = spent + r + table[offset[j + 1] + w - n - lower[j + 1]]
+                total = spent + r + table[offset[q + 1] + left - n - lower[q + 1]]
                 if total < nearest:
                     nearest, size, cost = total, n, r
                 if total <= target:
@@ -297,55 +392,7 @@ def walk(
                     break
             if found:
                 break
-        answer[job[j]] += size
-        w -= size
+        answer[job[q]] += size
+        left -= size
         spent += cost
-    return w, spent
-
-
-@njit(cache=True)
-def search(
-    nodes: int, lam: float, tie: float, start: Array, low: Array, high: Array, slope: Array, base: Array, nudged: Array,
-    best: Array, max_work: int,
-) -> Any:  # fmt: skip
-    """Decide, given the results of `kernels.relax`. Returns status, answer, its regret and its value.
-
-    The limit on the regret starts far below what the first answer shows to be enough and grows until a solution fits
-    under it; that solution is optimal, for every better one would have fitted too.
-    """
-    answer = np.empty(len(best), np.int64)
-    certain = share_out(nodes, lam, tie, start, low, high, slope, nudged, best, answer)
-    if not certain:
-        improve(nodes, start, low, high, slope, nudged, answer, 24)
-    gap = regret_of(nodes, lam, start, low, high, slope, nudged, best, answer)
-    if certain:
-        return PROVEN, answer, gap, value_of(start, low, high, slope, base, answer)
-    limit = max(gap / 64, 4 * tie)
-    trial = np.empty(len(answer), np.int64)
-    while True:
-        limit = min(limit, gap + 4 * tie)
-        job, option_start, first, last, regret, per_node, left = options(
-            limit, nodes, lam, start, low, high, slope, nudged, best, trial
-        )
-        if left >= 0:
-            lower, upper, work = windows(limit, lam, left, option_start, last)
-            if upper[0] >= left and lower[-1] <= upper[-1]:
-                if work > max_work:
-                    return TOO_LARGE, answer, gap, value_of(start, low, high, slope, base, answer)
-                rows = len(option_start)
-                offset = np.zeros(rows + 1, np.int64)
-                for j in range(rows):
-                    offset[j + 1] = offset[j] + max(0, upper[j] - lower[j] + 1)
-                table = np.empty(offset[rows])
-                last_row(limit, lam, lower, upper, table[offset[rows - 1] :])
-                fill_rows(0, rows - 1, limit, option_start, first, last, regret, per_node, lower, upper, offset, table)
-                least = table[offset[0] + left - lower[0]]
-                if least <= limit - tie:  # so that all its ties lie within the limit too
-                    walk(
-                        0, rows - 1, left, 0.0, least + tie, job, option_start, first, last, regret, per_node, lower,
-                        upper, offset, table, trial,
-                    )  # fmt: skip
-                    return PROVEN, trial, least, value_of(start, low, high, slope, base, trial)
-        if limit >= gap + 4 * tie:
-            return PROVEN, answer, gap, value_of(start, low, high, slope, base, answer)
-        limit *= 8
+    return left, spent

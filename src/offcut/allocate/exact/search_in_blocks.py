@@ -1,4 +1,4 @@
-"""The same search where its rows are too large to be made in one go: in blocks, with an eye on the clock.
+"""Step 3 where its tables are too large to be made at once: in blocks, with an eye on the clock.
 
 Rows are kept only at every block's end and made again, block by block, on the way back: twice the work in the square
 root of the memory. Instances that need this exist (rigid sizes with a subset-sum flavour, hundreds of equal jobs that
@@ -10,12 +10,22 @@ from __future__ import annotations
 import math
 import time
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from offcut.allocate.exact import search as core
-from offcut.allocate.exact.pieces import Pieces
+from offcut.allocate.exact.pieces import Ints, Pieces
+from offcut.allocate.exact.relaxation import Relaxation
+from offcut.allocate.exact.search import (
+    Options,
+    Rows,
+    fill_last_row,
+    fill_rows,
+    limits,
+    options_within,
+    row_ranges,
+    total_value,
+    trace_back,
+)
 
 #: Entries made between two looks at the clock, about 10 ms of work.
 _CHUNK = 4_000_000
@@ -25,73 +35,73 @@ class _OutOfTimeError(Exception):
     pass
 
 
-def search(
-    pieces: Pieces, nodes: int, *, lam: float, tie: float, nudged: Any, best: Any, answer: Any, gap: float, until: float
-) -> tuple[Any, float, bool]:
-    """Continue `core.search` where it gave up; `until` is a reading of time.perf_counter.
+def search_in_blocks(
+    pieces: Pieces, relaxation: Relaxation, nodes: int, *, sizes: Ints, regret: float, tried: int, until: float
+) -> tuple[bool, Ints, float]:
+    """Continue `search` from the limit at which it gave up.
 
-    Returns the sizes, their regret, and whether they are proven optimal: they are not when the time ran out.
+    Args:
+        pieces: the jobs' values.
+        relaxation: that of the pieces.
+        nodes: how many nodes there are.
+        sizes: the best sizes that `search` knew, shape (jobs,).
+        regret: their regret.
+        tried: how many of `limits` no allocation keeps.
+        until: the reading of `time.perf_counter` (s) at which to give up.
+
+    Returns:
+        Whether the sizes are proven to be optimal, which they are unless the time ran out; the sizes; their value in
+        units of the objective.
     """
-    limit = max(gap / 64, 4 * tie)
-    while True:
-        limit = min(limit, gap + 4 * tie)
-        trial = np.empty(len(answer), np.int64)
-        left_open = core.options(
-            limit, nodes, lam, pieces.start, pieces.low, pieces.high, pieces.slope, nudged, best, trial
-        )
+    nudged = pieces._replace(base=relaxation.nudged)
+    for limit in limits(regret, relaxation.tie)[tried:]:
+        trial = np.empty(len(sizes), np.int64)
+        options = options_within(nudged, relaxation, limit, nodes, trial)
         try:
-            least = _solve(limit, lam=lam, tie=tie, left_open=left_open, trial=trial, until=until)
+            least = _least_regret(options, relaxation, limit, trial, until)
         except _OutOfTimeError:
-            return answer, gap, False
-        if least <= limit - tie:
-            return trial, least, True
-        if limit >= gap + 4 * tie:
-            return answer, gap, True
-        limit *= 8
+            return False, sizes, total_value(pieces, sizes)
+        if least <= limit - relaxation.tie:
+            return True, trial, total_value(pieces, trial)
+    return True, sizes, total_value(pieces, sizes)
 
 
-def _solve(limit: float, *, lam: float, tie: float, left_open: Any, trial: Any, until: float) -> float:
-    """Fill in `trial` with the least regret under `limit`; infinity where nothing fits."""
-    job, option_start, first, last, regret, per_node, left = left_open
-    if left < 0:
+def _least_regret(options: Options, relaxation: Relaxation, limit: float, sizes: Ints, until: float) -> float:
+    """Complete `sizes` to an allocation of least regret and return that; infinity where none is within `limit`."""
+    lower, upper, work = row_ranges(options, limit, relaxation.price)
+    if work < 0:
         return math.inf
-    lower, upper, _ = core.windows(limit, lam, left, option_start, last)
-    if upper[0] < left or lower[-1] > upper[-1]:
-        return math.inf
-    jobs = len(job)
-    sizes = np.maximum(0, upper - lower + 1)
+    jobs = len(options.job)
+    widths = np.maximum(0, upper - lower + 1)
     block = max(1, math.isqrt(jobs))
-    kept = {jobs: np.empty(sizes[-1])}
-    core.last_row(limit, lam, lower, upper, kept[jobs])
+    kept = {jobs: np.empty(widths[-1])}
+    fill_last_row(Rows(lower, upper, widths, kept[jobs]), relaxation.price, kept[jobs])
 
-    def rows(begin: int, end: int) -> tuple[Any, Any]:
+    def rows_of(begin: int, end: int) -> Rows:
+        """The rows `begin` to `end`, made from row `end`, which is kept."""
         offset = np.zeros(jobs + 2, np.int64)
-        offset[begin + 1 : end + 2] = np.cumsum(sizes[begin : end + 1])
-        table = np.empty(offset[end + 1])
-        table[offset[end] :] = kept[end]
-        j = end
-        while j > begin:
+        offset[begin + 1 : end + 2] = np.cumsum(widths[begin : end + 1])
+        rows = Rows(lower, upper, offset, np.empty(offset[end + 1]))
+        rows.table[offset[end] :] = kept[end]
+        q = end
+        while q > begin:
             if time.perf_counter() > until:
                 raise _OutOfTimeError
-            width = option_start[j] - option_start[max(0, j - 1)]
-            step = max(1, int(_CHUNK / max(1, sizes[j - 1] * width)))
-            i = max(begin, j - step)
-            core.fill_rows(i, j, limit, option_start, first, last, regret, per_node, lower, upper, offset, table)
-            j = i
-        return offset, table
+            choices = options.start[q] - options.start[max(0, q - 1)]
+            step = max(1, int(_CHUNK / max(1, widths[q - 1] * choices)))
+            following = max(begin, q - step)
+            fill_rows(options, rows, limit, following, q)
+            q = following
+        return rows
 
     ends = [*range(jobs, 0, -block), 0]
     for end, begin in pairwise(ends):
-        offset, table = rows(begin, end)
-        kept[begin] = table[: sizes[begin]].copy()
-    least = float(kept[0][left - lower[0]])
+        kept[begin] = rows_of(begin, end).table[: widths[begin]].copy()
+    least = float(kept[0][options.left - lower[0]])
     if least > limit:
         return math.inf
-    w, spent = left, 0.0
+    left, spent = options.left, 0.0
     for end, begin in reversed(list(pairwise(ends))):
-        offset, table = rows(begin, end)
-        w, spent = core.walk(
-            begin, end, w, spent, least + tie, job, option_start, first, last, regret, per_node, lower, upper, offset,
-            table, trial,
-        )  # fmt: skip
+        rows = rows_of(begin, end)
+        left, spent = trace_back(options, rows, begin, end, left, spent, least + relaxation.tie, sizes)
     return least
