@@ -2,8 +2,9 @@
 
 - `json_format`: the JSON formats of problem and answer
 - `value`: what a size is worth to a job; the definition that everything else here is checked against
+- `solve`: which solver, or which policy, answers
 - `exact`: the exact solver over counts
-- `milp`: what counts alone cannot express, by HiGHS; `milp_model`, `node_classes`: its parts
+- `milp`: what counts alone cannot express, by HiGHS; `milp_model`, `milp_job`, `node_classes`: its parts
 - `place`: counts to nodes
 - `explain`: why a job has its size
 - `policy`, `baselines`: other ways to decide, to compare with

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from offcut.allocate import exact, milp
+from offcut.allocate.solve import solve as solve_problem
 from offcut.allocate.value import allowed, terms, value
 from offcut.errors import AllocationError, InputError
 from offcut.model import Allocation, AllocationProblem, JobRequest
@@ -69,7 +69,7 @@ def explain(
     job = next((job for job in problem.jobs if job.id == job_id), None)
     if job is None:
         raise InputError(f"there is no job '{job_id}'.", next_step=f"Jobs: {', '.join(j.id for j in problem.jobs)}.")
-    solve = solve or (milp.solve if problem.needs_milp else exact.solve)
+    solve = solve or solve_problem
     allocation = allocation or solve(problem)
     n = allocation.nodes[job_id]
     sizes = list(allowed(job, problem.nodes))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from offcut.allocate.exact.pieces import rate_pieces
-from offcut.allocate.milp import JobPart
+from offcut.allocate.milp_job import JobInModel
 from offcut.allocate.milp_model import CONSTANT, Expression, Model, plus, times, total
 from offcut.allocate.value import allowed, rate_now, terms
 from offcut.errors import AllocationError
@@ -23,7 +23,7 @@ from offcut.model import AllocationProblem, JobRequest, NodeClass, ScalingCurve
 STAY, GROW, SHRINK = range(3)
 
 
-def add(model: Model, problem: AllocationProblem) -> list[JobPart]:
+def add_jobs(model: Model, problem: AllocationProblem) -> list[JobInModel]:
     """Add every job of a problem with classes; each class is used within its node count."""
     for job in problem.jobs:
         if job.mix_types and problem.objective == "deadline":
@@ -208,7 +208,7 @@ class _Job:
         model.at_least({beyond: 1.0, CONSTANT: 1.0, **dict.fromkeys(uses.values(), -1.0)}, 0)
         return {beyond: -job.switch_price}
 
-    def part(self) -> JobPart:
+    def part(self) -> JobInModel:
         """Everything about the job that the rest of the model needs."""
         cost, moves = self._migration()
         value = plus(self._worth(), cost, self._switches())
@@ -218,7 +218,7 @@ class _Job:
             self.model.at_least(plus({flag: 1.0}, times(-1.0, changed)), 0)
             self.model.at_least(plus({flag: 1.0}, times(-1.0, moves)), 0)
             changed = {flag: 1.0}
-        return JobPart(self.size, value, changed, self.take)
+        return JobInModel(self.size, value, changed, self.take)
 
 
 def _runs(job: JobRequest, nodes: int) -> list[tuple[int, int]]:

@@ -97,16 +97,11 @@ def allocate(
 
 
 def _solve(problem: AllocationProblem, solver: Solver | None, time_limit_s: float | None) -> Allocation:
+    from offcut.allocate.solve import solve
     from offcut.errors import AllocationError, InputError
 
     try:
-        if solver is Solver.MILP or (solver is None and problem.needs_milp):
-            from offcut.allocate import milp
-
-            return milp.solve(problem, time_limit_s=time_limit_s)
-        from offcut.allocate import exact
-
-        return exact.solve(problem, time_limit_s=time_limit_s)
+        return solve(problem, solver=None if solver is None else solver.value, time_limit_s=time_limit_s)
     except AllocationError as error:
         # The problem came from a file: that no allocation meets it is a fault of what was given.
         raise InputError(error.what, next_step=error.next_step) from None

@@ -34,13 +34,11 @@ Answer = Callable[[int, Allocation | str, bool], None]
 
 
 def _solve(problem: AllocationProblem, policy: str | None) -> Allocation:
-    from offcut.allocate import exact, milp
     from offcut.allocate import policy as policies
+    from offcut.allocate.solve import solve
 
-    if policy is not None:
-        return policies.decide(policies.load(policy), problem, policy)
-    solve = milp.solve if problem.needs_milp else exact.solve
-    return solve(problem, time_limit_s=TIME_LIMIT_S)
+    rule = None if policy is None else policies.load(policy)
+    return solve(problem, policy=rule, policy_name=policy or "", time_limit_s=TIME_LIMIT_S)
 
 
 def _explain(problem: AllocationProblem, job_id: str, allocation: Allocation) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from offcut.allocate import exact, policy
+from offcut.allocate.solve import solve
 from offcut.errors import InputError
 from offcut.simulate.metrics import ReplayMetrics, measure
 from offcut.simulate.options import ReplayOptions, ResizeCost
@@ -109,7 +110,7 @@ def static_rate(jobs: Sequence[ListedJob], options: ReplayOptions, nodes: float,
         if count == 0:
             rates.append(0.0)
             continue
-        world = World(Supply([replace(job, submit_s=0.0) for job in jobs], repeat=options.repeat), exact.solve, free, 0)
+        world = World(Supply([replace(job, submit_s=0.0) for job in jobs], repeat=options.repeat), solve, free, 0)
         world.instant(0.0, [(f"n{i}", None) for i in range(count)])
         while world.next_s() < span_s and (options.repeat or world.busy):
             world.instant(world.next_s())
@@ -122,8 +123,8 @@ def static_rate(jobs: Sequence[ListedJob], options: ReplayOptions, nodes: float,
 def _solver(name: str) -> Solver:
     if name == "exact":
         exact.warm()
-        return exact.solve
-    return partial(policy.decide, policy.load(name), name=name)
+        return solve
+    return partial(solve, policy=policy.load(name), policy_name=name)
 
 
 def _changes(windows: Windows) -> Iterator[Change]:
