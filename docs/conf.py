@@ -20,6 +20,7 @@ version = release = offcut.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "command_reference",
     "job_file_reference",
     "mathml",
@@ -33,6 +34,7 @@ myst_heading_anchors = 3
 # Docstrings are written for the terminal and the editor: what stands in single backticks is code.
 default_role = "code"
 autodoc_member_order = "bysource"
+napoleon_numpy_docstring = False
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"
 python_use_unqualified_type_names = True

@@ -16,7 +16,7 @@ from offcut.allocate.value import allowed, terms, value
 from offcut.errors import AllocationError, InputError
 from offcut.model import Allocation, AllocationProblem, JobRequest
 
-#: What kept a job from growing.
+#: The reason why a job does not grow.
 #: `bound`: it is at its largest size. `locked`: it may not change. `curve`: more nodes would not make it faster.
 #: `resize`: the change would cost more than it gains within the horizon. `nodes`: there are no more nodes.
 #: `quota`: its group has no more. `others`: others make more of the nodes. `tie`: it would change nothing.
@@ -61,10 +61,16 @@ def explain(
     *,
     solve: Callable[[AllocationProblem], Allocation] | None = None,
 ) -> Explanation:
-    """Why `job_id` has the size that `allocation` gives it (None: the optimal one).
+    """Explain why a job has its size.
 
-    `solve` answers the what-if question; by default the exact solver, or HiGHS where the problem needs it.
-    Raises InputError where there is no such job.
+    Args:
+        problem: what was asked.
+        job_id: the job.
+        allocation: the answer to explain; None: the optimal one.
+        solve: answers the what-if question; None: `offcut.allocate.solve.solve`.
+
+    Raises:
+        InputError: the problem has no such job.
     """
     job = next((job for job in problem.jobs if job.id == job_id), None)
     if job is None:

@@ -91,10 +91,19 @@ class _Problem(_Strict):
 
 
 def read(path: Path) -> Iterator[tuple[str, AllocationProblem]]:
-    """The problems of a file, each with the place it stands at; InputError names what is wrong.
+    """Read the problems of a file.
 
-    A file is one JSON document, or JSON Lines: one problem per line. A problem may also stand wrapped,
-    `{"problem": {...}, ...}`; what stands beside it is ignored.
+    A file is one JSON document, or JSON Lines: one problem per line. A problem may be wrapped,
+    `{"problem": {...}, ...}`; the other fields are then ignored.
+
+    Args:
+        path: the file.
+
+    Yields:
+        Each problem with its place in the file, for messages.
+
+    Raises:
+        InputError: the file cannot be read or a problem is wrong; it names the line, the job and the field.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -109,7 +118,7 @@ def read(path: Path) -> Iterator[tuple[str, AllocationProblem]]:
 
 
 def read_text(text: str, where: str) -> Iterator[tuple[str, AllocationProblem]]:
-    """The problems in a text, as `read` gives them."""
+    """Read the problems in a text, as `read` does; `where` names the text in messages."""
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise InputError(f"{where}: empty.", next_step="Give an allocation problem in JSON.")
@@ -130,7 +139,7 @@ def _is_json(line: str) -> bool:
 
 
 def parse(text: str, *, where: str = "problem") -> AllocationProblem:
-    """One problem out of its JSON text; `where` begins the sentence of the InputError."""
+    """Read one problem from its JSON text; `where` begins the sentence of the InputError."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -148,7 +157,7 @@ def parse(text: str, *, where: str = "problem") -> AllocationProblem:
 
 
 def load(data: Any, *, where: str = "problem") -> AllocationProblem:
-    """One problem out of its JSON value."""
+    """Read one problem from its JSON value; `where` begins the sentence of the InputError."""
     if not isinstance(data, dict):
         raise InputError(f"{where}: a problem is a JSON object.", next_step='It starts with {"nodes": ..., "jobs": [')
     try:

@@ -1,4 +1,4 @@
-"""A mixed-integer model in the making, solved by HiGHS."""
+"""A mixed-integer linear model that is built row by row and solved by HiGHS."""
 
 from __future__ import annotations
 
@@ -79,9 +79,14 @@ class Model:
         self.row(value, part, value)
 
     def maximise(self, part: Expression, time_limit_s: float = math.inf) -> Solution:
-        """Solve to a relative gap of 1e-9, or as far as the time goes.
+        """Solve the model to a relative gap of 1e-9.
 
-        Raises AllocationError where no solution exists, or none was found in time.
+        Args:
+            part: the expression to maximise.
+            time_limit_s: seconds after which HiGHS stops with the best solution so far.
+
+        Raises:
+            AllocationError: no solution exists, or none was found in time.
         """
         import highspy  # late: loading it takes longer than most exact solutions
 

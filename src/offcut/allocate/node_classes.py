@@ -1,7 +1,7 @@
-"""The model over node classes: which job has how many nodes of which type, switch, end of window and holder.
+"""The mixed-integer model over node classes: how many nodes of each class every job has.
 
-Time is cut where a class ends within the horizon; a job's rate in each interval follows from the nodes that it still
-has then. What it costs:
+A class has a type, a switch, an end of its window and a holder. Time is cut where a class ends within the horizon; a
+job's rate in each interval follows from the nodes that it still has then. What it costs:
 - a resize now: as the problem's cost model says;
 - a node that leaves later: the job stalls for its `shrink_cost_s` when that happens, in both cost models;
 - giving up nodes and gaining others at once (a migration): forbidden, or `migration_cost_s` at the current rate;

@@ -1,8 +1,8 @@
-"""Counts to nodes.
+"""Which nodes each job gets, given how many.
 
-No job gives up a node and gains another (no migration): it keeps what it holds or part of it, so only what changes is
-looked at. Free choices are used for what tends to save resizes later: nodes that leave together go to one job, and
-within that whole switches stay together. Everything is decided by the order of the arguments; equal calls give equal
+No job gives up a node and gains another (no migration): it keeps what it holds or part of it, so only changes are
+looked at. Where there is a choice, the one with fewer later resizes is made: nodes that leave together go to one job,
+and within that whole switches stay together. The order of the arguments decides everything else: equal calls give equal
 placements.
 """
 
@@ -16,7 +16,7 @@ from offcut.errors import AllocationError
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Who gains and who drops which nodes; only jobs that change. What one job drops another may gain."""
+    """The nodes that jobs gain and drop, by job; only jobs that change. A node that one drops another may gain."""
 
     gained: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dropped: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -31,13 +31,23 @@ def place(
     switch: Mapping[str, str] | None = None,
     cohort: Mapping[str, float] | None = None,
 ) -> Placement:
-    """Turn `counts` (job to node count; a job left out gets none) into nodes.
+    """Turn counts into nodes.
 
-    `held[job]` are the job's nodes, most worth keeping first; `free` the nodes that nobody holds, most wanted first.
-    `until_s` are known ends of windows, `cohort` the instants at which nodes became idle (nodes that became idle
-    together tend to end together), `switch` the switch of each node; nodes may be missing from all three.
+    It takes time in proportion to what changes, and to `free` only if a job grows.
 
-    Takes time in what changes, and in `free` only if a job grows. Raises AllocationError where nodes do not suffice.
+    Args:
+        counts: the number of nodes of each job; a job that is left out gets none.
+        held: the nodes that each job holds now, most worth keeping first.
+        free: the nodes that no job holds, the best first.
+        until_s: the known ends of nodes' windows, in seconds; nodes may be missing.
+        switch: the switch of each node; nodes may be missing.
+        cohort: when each node became idle: nodes that became idle together tend to end together; nodes may be missing.
+
+    Returns:
+        What each job gains and drops.
+
+    Raises:
+        AllocationError: there are fewer nodes than the counts need.
     """
     dropped: dict[str, tuple[str, ...]] = {}
     needs: list[tuple[str, int]] = []
@@ -73,7 +83,7 @@ def place(
 
 
 def _longest_lived(pool: list[str], need: int, until_s: Mapping[str, float]) -> list[str]:
-    """The nodes to choose from: as far as there are more than needed, without those known to end soonest."""
+    """The nodes to choose from: where there are more than needed, those known to end soonest are left out."""
     known = sorted((i for i, node in enumerate(pool) if node in until_s), key=lambda i: (until_s[pool[i]], -i))
     spared = set(known[: len(pool) - need])
     return [node for i, node in enumerate(pool) if i not in spared]

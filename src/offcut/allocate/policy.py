@@ -1,7 +1,7 @@
 """Other ways to decide, behind one small protocol: from here by name, or from a user's own file.
 
-A policy is a function of the problem that returns a node count per job; whatever it leaves out gets none. What it
-returns is checked before anybody acts on it.
+A policy is a function of the problem that returns a node count per job; a job that it leaves out gets none. What it
+returns is checked before it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from offcut.userfile import load_function
 
 
 class Policy(Protocol):
-    """Decides how many nodes each job gets: 0 or an allowed size each, the problem's nodes at most together.
+    """Decides how many nodes each job gets: for each job 0 or an allowed size, together at most the problem's nodes.
 
     Equal problems must give equal answers, and nothing but the problem may matter: replays depend on both.
     """
@@ -39,7 +39,14 @@ BUILT_IN = {
 
 
 def load(name: str) -> Policy:
-    """A policy by its name, or out of a file: `my_policy.py:allocate` (the function is `allocate` if not named)."""
+    """Load a policy by its name or out of a file.
+
+    Args:
+        name: a key of `BUILT_IN`, or `my_policy.py:allocate`; the function is `allocate` if it is not named.
+
+    Raises:
+        InputError: there is no such policy, or the file cannot be loaded.
+    """
     if name in BUILT_IN:
         module, function = BUILT_IN[name]
         built_in: Policy = getattr(importlib.import_module(module), function)
@@ -50,9 +57,18 @@ def load(name: str) -> Policy:
 
 
 def decide(policy: Policy, problem: AllocationProblem, name: str = "policy") -> Allocation:
-    """Ask a policy and check its answer. The bound is infinite and nothing is proven: a policy proves nothing.
+    """Ask a policy and check its answer.
 
-    Raises InputError where the policy fails or its answer is not an allocation of the problem.
+    Args:
+        policy: the policy.
+        problem: what to decide.
+        name: what messages call the policy.
+
+    Returns:
+        The allocation. Its bound is infinite and it is not `proven`, because a policy proves nothing.
+
+    Raises:
+        InputError: the policy failed, or its answer is not an allocation of the problem.
     """
     started = time.perf_counter()
     try:

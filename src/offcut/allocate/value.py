@@ -1,4 +1,4 @@
-"""What a size is worth to a job. The plain definition; the solvers must agree with it.
+"""What a size is worth to a job: the plain definition, with which the solvers must agree.
 
 `published` (BFTrainer's objective): weight * (horizon * rate(n) - cost * rate(current)), where the cost is charged only
 if n != current. `stall`: a job that changes is worth weight * rate(n) * max(0, horizon - cost).
@@ -18,25 +18,32 @@ BEYOND_DEADLINE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How the objective sees a job's rate r: `weight * r`, or `weight * (min(r, cap) + beyond * r)` with a cap."""
+    """How the objective counts a job's rate r: `weight * r`, or with a cap `weight * (min(r, cap) + beyond * r)`.
+
+    `weight` is per unit of the rate (samples/s), `cap` is a rate (samples/s), `beyond` is `BEYOND_DEADLINE`.
+    """
 
     weight: float
     cap: float | None = None
 
     def of(self, rate: float) -> float:
-        """The rate as the objective counts it, the weight left out."""
+        """The rate as the objective counts it, without the weight."""
         return rate if self.cap is None else min(rate, self.cap) + BEYOND_DEADLINE * rate
 
 
 def one_node_rate(curve: ScalingCurve) -> float:
-    """Throughput on one node; where the curve is flat zero there, the first positive rate per node; 1 if none is."""
+    """A job's throughput on one node (samples/s), the unit of speed-ups.
+
+    Where the curve says nothing of one node, or 0, it is the first positive rate divided by its nodes; 1 if there is
+    none.
+    """
     if curve.nodes[-1] >= 1 and (rate := curve.at(1)) > 0:
         return rate
     return next((rate / n for n, rate in zip(curve.nodes, curve.rate, strict=True) if rate > 0), 1.0)
 
 
 def terms(objective: Objective, job: JobRequest) -> Terms:
-    """The objective's view of one job. `max_min` is given by its parts, the speed-ups over the weights."""
+    """How `objective` counts the rate of `job`; for `max_min`, the job's speed-up over its weight."""
     if objective in ("weighted", "priority"):
         return Terms(job.weight)
     if objective == "samples":
@@ -66,9 +73,15 @@ def may_be_zero(job: JobRequest) -> bool:
 
 
 def allowed(job: JobRequest, nodes: int, furthest: int | None = None) -> Iterator[int]:
-    """The sizes that the job may have on a machine of `nodes` nodes, increasing, 0 among them where it may wait.
+    """The sizes that a job may have.
 
-    `furthest` is the largest size that anything is known about; None: the last point of the job's curve.
+    Args:
+        job: the job.
+        nodes: how many nodes the machine has.
+        furthest: the largest size (nodes) of which anything is known; None: the last point of the job's curve.
+
+    Yields:
+        The sizes in nodes, increasing; 0 is the first of them where the job may wait.
     """
     if job.locked:
         if job.current <= nodes:
@@ -85,7 +98,16 @@ def allowed(job: JobRequest, nodes: int, furthest: int | None = None) -> Iterato
 
 
 def value(problem: AllocationProblem, job: JobRequest, n: int) -> float:
-    """What `n` nodes are worth to `job` over the horizon, in units of the objective; n must be allowed."""
+    """What a size is worth to a job over the problem's horizon.
+
+    Args:
+        problem: gives the horizon (s), the cost model and the objective.
+        job: the job.
+        n: the size in nodes; it must be allowed.
+
+    Returns:
+        The value in units of the objective: for `weighted`, weight times samples.
+    """
     t = terms(problem.objective, job)
     rate = t.of(job.curve.at(min(n, job.curve.max_nodes)))
     cost_s = 0.0 if n == job.current else job.grow_cost_s if n > job.current else job.shrink_cost_s
@@ -95,7 +117,15 @@ def value(problem: AllocationProblem, job: JobRequest, n: int) -> float:
 
 
 def total(problem: AllocationProblem, nodes: dict[str, int]) -> float:
-    """The value of a whole allocation: the sum over the jobs, or their smallest value per second for `max_min`."""
+    """The value of a whole allocation, in units of the objective.
+
+    Args:
+        problem: what was asked.
+        nodes: the size of every job, by its id.
+
+    Returns:
+        The sum over the jobs; for `max_min` the smallest value per second of the horizon among the jobs with a weight.
+    """
     values = [value(problem, job, nodes[job.id]) for job in problem.jobs]
     if problem.objective == "max_min":
         counted = [v for v, job in zip(values, problem.jobs, strict=True) if job.weight > 0]
