@@ -27,16 +27,17 @@ import numpy as np
 import setting
 
 from offcut.pipeline.hardware import Link, homogeneous
-from offcut.pipeline.layer_profile import Chain, Profile, read_profile
+from offcut.pipeline.layer_profile import Chain, Profile
 from offcut.pipeline.peers.bapipe import bapipe_plan
 from offcut.pipeline.peers.baselines import data_parallel_step_s, pipedream_hybrid
 from offcut.pipeline.peers.closed_forms import checks
 from offcut.pipeline.plan import Plan, Stage
-from offcut.pipeline.planner.candidates import Candidate, candidate
-from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.candidates import Candidate, make_candidate
+from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.explore import Explorer, evaluate
-from offcut.pipeline.planner.partition import Row, balance, least_bound
+from offcut.pipeline.planner.partition import StageSlots, balance, least_bound
 from offcut.pipeline.planner.problem import Problem
+from offcut.pipeline.profile_file import read_profile
 from offcut.pipeline.schedules import SCHEDULES, Shape
 from offcut.pipeline.simulator import simulate
 from offcut.pipeline.stage_costs import plain_costs
@@ -72,13 +73,16 @@ def speeds(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
             stored_bytes=draw.lognormal(0, 1, layers),
             parameter_bytes=draw.lognormal(0, 1, layers),
         )
-        row = Row(
+        slots = StageSlots(
             chains=[chain] * devices,
             links=[Link(bandwidth_bytes_s=20.0)] * (devices - 1),
             memory_bytes=[4000.0] * devices,
             in_flight=list(range(devices, 0, -1)),
         )
-        for name, work in (("balance", lambda r=row: balance(r)), ("least bound", lambda r=row: least_bound(r, 32))):
+        for name, work in (
+            ("balance", lambda s=slots: balance(s)),
+            ("least bound", lambda s=slots: least_bound(s, 32)),
+        ):
             best = min(_timed(work) for _ in range(3))
             rows.append({"what": f"{name}, {layers} layers x {devices} devices, memory", "value": best, "unit": "s"})
     for model in ("vgg16", "resnet50", "gnmt"):
@@ -106,7 +110,7 @@ def _problem(profile: Profile, bandwidth: float, devices: int) -> Problem:
 
 def _explore(profile: Profile, bandwidth: float, sizes: Any) -> list[Any]:
     explorer = Explorer(_problem(profile, bandwidth, max(sizes)))
-    return [explorer.at(n) for n in sizes]
+    return [explorer.explore(n) for n in sizes]
 
 
 def planning(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
@@ -114,13 +118,13 @@ def planning(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
     for model, (network, bandwidth), n in itertools.product(MODELS, NETWORKS.items(), (2, 4, 8, 16)):
         profile = profiles[model]
         problem = _problem(profile, bandwidth, 16)
-        chain = profile.at(profile.micro_batches[0])
-        placing = Placing(profile, problem.hardware, profile.micro_batches[0], {})
+        chain = profile.chain(profile.micro_batches[0])
+        device_chain = DeviceChain(profile, problem.hardware, profile.micro_batches[0], {})
         alone_s = MICRO_BATCHES * chain.total_s
         link = problem.hardware.link
-        found = Explorer(problem).at(n)
+        found = Explorer(problem).explore(n)
         assert found.best is not None
-        split = balance(placing.row(n, 1, (1,) * n)) if n <= chain.layers else None
+        split = balance(device_chain.slots(n, 1, (1,) * n)) if n <= chain.layers else None
         period_s, cuts, replicas = pipedream_hybrid(chain, n, bandwidth)
         theirs = bapipe_plan(problem, n)
         each = data_parallel_step_s(chain, MICRO_BATCHES, n, link, sync_each_micro_batch=True)
@@ -133,12 +137,12 @@ def planning(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
                 "devices": n,
                 "dp_each_micro_batch": alone_s / each,
                 "dp_accumulating": alone_s / once,
-                "gpipe": _speedup(problem, placing, split, "gpipe", alone_s),
-                "1f1b": _speedup(problem, placing, split, "1f1b", alone_s),
+                "gpipe": _speedup(problem, device_chain, split, "gpipe", alone_s),
+                "1f1b": _speedup(problem, device_chain, split, "1f1b", alone_s),
                 "bapipe": alone_s / theirs.step_s if theirs else None,
                 "bapipe_plan": theirs.label if theirs else None,
                 "pipedream_steady": chain.total_s / period_s,
-                "pipedream_plan_synchronous": alone_s / _run(problem, placing, cuts, replicas, "1f1b").step_s,
+                "pipedream_plan_synchronous": alone_s / _run(problem, device_chain, cuts, replicas, "1f1b").step_s,
                 "pipedream_plan": "-".join(map(str, replicas)),
                 "ours": alone_s / found.best.step_s,
                 "our_plan": found.best.label,
@@ -153,16 +157,16 @@ def planning(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
     return rows
 
 
-def _run(problem: Problem, placing: Placing, cuts: Any, replicas: Any, schedule: str) -> Plan:
-    made = candidate(problem, placing, cuts, replicas, SCHEDULES[schedule])
+def _run(problem: Problem, device_chain: DeviceChain, cuts: Any, replicas: Any, schedule: str) -> Plan:
+    made = make_candidate(problem, device_chain, cuts, replicas, SCHEDULES[schedule])
     assert isinstance(made, Candidate)
     return evaluate(problem, made)
 
 
-def _speedup(problem: Problem, placing: Placing, split: Any, schedule: str, alone_s: float) -> float | None:
+def _speedup(problem: Problem, device_chain: DeviceChain, split: Any, schedule: str, alone_s: float) -> float | None:
     if split is None:
         return None
-    return alone_s / _run(problem, placing, split.cuts, (1,) * (len(split.cuts) - 1), schedule).step_s
+    return alone_s / _run(problem, device_chain, split.cuts, (1,) * (len(split.cuts) - 1), schedule).step_s
 
 
 def _plan(schedule: str, cuts: tuple[int, ...], replicas: tuple[int, ...], times: Any, *, hop_s: float, m: int) -> Plan:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from offcut.errors import InputError
-from offcut.pipeline.layer_profile import Layer, Profile, from_json, read_profile, to_json
+from offcut.pipeline.layer_profile import Layer, Profile, from_json, to_json
 from offcut.pipeline.pipedream_graph import parse_graph
+from offcut.pipeline.profile_file import read_profile
 
 NODE = "node{} -- {} -- forward_compute_time={}, backward_compute_time={}, activation_size={}, parameter_size={}"
 
@@ -43,7 +44,7 @@ def test_branches_fold_into_a_chain_with_the_bytes_that_cross() -> None:
 
 
 def test_input_nodes_are_dropped_with_the_data_loading_that_they_hold() -> None:
-    assert graph(*diamond()).at(2).total_s == pytest.approx(11e-3)
+    assert graph(*diamond()).chain(2).total_s == pytest.approx(11e-3)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_an_unknown_graph_must_say_its_batch() -> None:
 def test_published_profiles(shared: Path, model: str, batch: int, total_s: float, parameter_mb: float) -> None:
     profile = read_profile(shared / "data" / "pipedream-profiles" / f"{model}.txt")
     assert profile.micro_batches == (batch,)
-    chain = profile.at(batch)
+    chain = profile.chain(batch)
     assert chain.total_s == pytest.approx(total_s, rel=1e-4)
     assert chain.parameter_bytes.sum() / 1e6 == pytest.approx(parameter_mb, rel=1e-4)
 
@@ -104,10 +105,10 @@ def test_json_round_trip() -> None:
 
 def test_times_are_interpolated_between_sizes_and_proportional_beyond() -> None:
     profile = toy()
-    assert profile.at(3).forward_s[0] == 2.0
-    assert profile.at(1).forward_s[0] == 0.5
-    assert profile.at(8).forward_s[0] == 6.0
-    assert profile.at(4).cut_bytes.tolist() == [0, 40, 0]
+    assert profile.chain(3).forward_s[0] == 2.0
+    assert profile.chain(1).forward_s[0] == 0.5
+    assert profile.chain(8).forward_s[0] == 6.0
+    assert profile.chain(4).cut_bytes.tolist() == [0, 40, 0]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from pipeline_job import SHAPES, plan
 
 from offcut.errors import InputError
-from offcut.pipeline.moves import heirs, lost, owned, placement, rounds
+from offcut.pipeline.moves import (
+    layers_by_first_holder,
+    layers_by_rank,
+    layers_to_take_over,
+    missing_layers,
+    rounds_of_moves,
+)
 from offcut.pipeline.plan_set import PlanSet, plan_set, read_plans
 
 LAYERS = 7
@@ -29,7 +35,7 @@ def test_each_rank_gets_what_it_lacks_and_nothing_else(state):
     have, need = state
     there = [set(layers) for layers in have]
     got = [set() for _ in have]
-    for turn in rounds(have, need, BYTES):
+    for turn in rounds_of_moves(have, need, BYTES):
         assert turn, "no empty round"
         busy = [rank for move in turn for rank in (move.giver, move.receiver)]
         assert len(busy) == len(set(busy)), "one thing at a time"
@@ -39,14 +45,14 @@ def test_each_rank_gets_what_it_lacks_and_nothing_else(state):
             assert not set(move.layers) & there[move.receiver], "nothing twice"
             there[move.receiver] |= set(move.layers)
             got[move.receiver] |= set(move.layers)
-    gone = lost(have, LAYERS)
+    gone = missing_layers(have, LAYERS)
     for mine, wanted, received in zip(have, need, got, strict=True):
         assert received == (wanted - mine) - gone
 
 
 def test_replicas_are_served_by_whoever_has_received():
     """One giver, four receivers: 1, then 2 at a time, as many rounds as a doubling takes."""
-    turns = rounds([{0}, set(), set(), set(), set()], [{0}] * 5, BYTES)
+    turns = rounds_of_moves([{0}, set(), set(), set(), set()], [{0}] * 5, BYTES)
     assert [len(turn) for turn in turns] == [1, 2, 1]
 
 
@@ -55,7 +61,7 @@ def test_replicas_are_served_by_whoever_has_received():
 def test_heirs_take_every_layer_that_would_go(state, data):
     have, wish = state
     leaving = data.draw(st.frozensets(st.integers(0, len(have) - 1)))
-    takes = heirs(have, leaving, wish, BYTES)
+    takes = layers_to_take_over(have, leaving, wish, BYTES)
     stay = [rank for rank in range(len(have)) if rank not in leaving]
     assert all(not takes[rank] for rank in leaving)
     if stay:
@@ -68,15 +74,15 @@ def test_heirs_take_every_layer_that_would_go(state, data):
 
 
 def test_placement_and_who_saves_what():
-    held = placement(plan("2x2"))
+    held = layers_by_rank(plan("2x2"))
     assert held == (frozenset(range(4)), frozenset(range(4)), frozenset({4, 5}), frozenset({4, 5}))
-    assert owned(held) == [frozenset(range(4)), frozenset(), frozenset({4, 5}), frozenset()]
-    assert sum(map(len, owned(placement(plan("3"))))) == 6
+    assert layers_by_first_holder(held) == [frozenset(range(4)), frozenset(), frozenset({4, 5}), frozenset()]
+    assert sum(map(len, layers_by_first_holder(layers_by_rank(plan("3"))))) == 6
 
 
 def test_a_resize_moves_only_the_layers_that_change_places():
     """Two stages become three: the first keeps its layers, the second one of its four."""
-    (turn,) = rounds([*placement(plan("2")), frozenset()], placement(plan("3")), [1] * 6)
+    (turn,) = rounds_of_moves([*layers_by_rank(plan("2")), frozenset()], layers_by_rank(plan("3")), [1] * 6)
     (move,) = turn
     assert (move.giver, move.receiver, move.layers) == (1, 2, (3, 4, 5))
 
@@ -97,7 +103,7 @@ def test_a_plan_set_says_sizes_and_curve_and_comes_back_from_its_file(tmp_path):
 def test_alone_without_a_plan_for_one_device_all_layers_are_on_it():
     alone = PlanSet((plan("2"),)).alone()
     assert (alone.devices, alone.cuts, alone.batch) == (1, (0, 6), 48)
-    assert placement(alone) == (frozenset(range(6)),)
+    assert layers_by_rank(alone) == (frozenset(range(6)),)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +128,4 @@ def test_plans_of_two_batches_are_refused():
 
 def test_every_shape_of_the_live_tests_covers_the_model():
     for name in SHAPES:
-        assert lost(placement(plan(name)), 6) == frozenset()
+        assert missing_layers(layers_by_rank(plan(name)), 6) == frozenset()

@@ -58,7 +58,7 @@ def plan(
         stages=stages,
     )
     explorer = Explorer(problem)
-    findings = [explorer.at(size) for size in sizes.allowed]
+    findings = [explorer.explore(size) for size in sizes.allowed]
     curve = planned_curve(findings)
     best = curve.plans[max(curve.plans)]
     if save is not None:
@@ -92,8 +92,8 @@ def _problem(
 ) -> Problem:
     from offcut.errors import InputError
     from offcut.pipeline.hardware import read_hardware
-    from offcut.pipeline.layer_profile import read_profile
     from offcut.pipeline.planner.problem import Problem
+    from offcut.pipeline.profile_file import read_profile
 
     model = read_profile(profile, micro_batch=measured_at)
     cluster = read_hardware(hardware)
@@ -143,7 +143,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
                 "memory_bytes": row.memory_bytes,
                 "reason": row.reason,
             }
-            for row in found.lost
+            for row in found.rejected
         ],
     }
 
@@ -188,7 +188,7 @@ def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
     any_plan = f"; within {100 * last.gap_any:.1f} % of any plan at all" if math.isfinite(last.gap) else ""
     line(f"At {last.devices} devices: {last.certificate}{any_plan}.")
     title = f"Why the others lost at {last.devices} devices"
-    lost = Sheet("plan", "family", "step s", "reason", right=("step s",), title=title)
-    for row in last.lost:
-        lost.add_row(row.label, row.family, f"{row.step_s:.4g}" if row.step_s else "", row.reason)
-    print_table(lost)
+    rejected = Sheet("plan", "family", "step s", "reason", right=("step s",), title=title)
+    for row in last.rejected:
+        rejected.add_row(row.label, row.family, f"{row.step_s:.4g}" if row.step_s else "", row.reason)
+    print_table(rejected)

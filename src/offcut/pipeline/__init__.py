@@ -1,6 +1,7 @@
 """The pipeline planner: from a model's layer profile and a cluster to the best plan for every size. Pure.
 
-- `layer_profile`, `pipedream_graph`: a model as a chain of layers with times and bytes; `hardware`: devices and links
+- `layer_profile`: a model as a chain of layers with times and bytes; `profile_file`, `pipedream_graph`: read from files
+- `hardware`: devices and links
 - `schedules`: one file per schedule; each lays out a `program` of operations per rank
 - `stage_costs`, `simulator`, `simulator_kernels`: how long a program takes on uneven stages and links
 - `planner`: exact splits, lower bounds, and the exploration of all plans for one size

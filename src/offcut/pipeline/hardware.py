@@ -50,6 +50,7 @@ class Link:
     latency_s: float = 0.0
 
     def transfer_s(self, size_bytes: float) -> float:
+        """Seconds of a message of `size_bytes`; an empty one is not sent."""
         return self.latency_s + size_bytes / self.bandwidth_bytes_s if size_bytes > 0 else 0.0
 
 
@@ -71,7 +72,7 @@ class Hardware:
         return self.hops.get(device, self.link)
 
     def slowest_link(self, first: int, count: int) -> Link:
-        """What a ring over `count` devices from `first` runs at."""
+        """The link that limits a ring over `count` devices from `first`: least bandwidth, most latency."""
         if not self.hops:
             return self.link
         links = [self.hop(k) for k in range(first, first + count - 1)] or [self.link]
@@ -95,7 +96,7 @@ def homogeneous(
     overlap: bool = True,
     state_factor: float = 2.0,
 ) -> Hardware:
-    """`count` equal devices of the profile's own kind."""
+    """A cluster of `count` equal devices of the profile's own kind; see `Hardware` and `Link` for the units."""
     return Hardware(
         devices=(Device(kind="device", memory_bytes=memory_bytes),) * count,
         link=Link(bandwidth_bytes_s=bandwidth_bytes_s, latency_s=latency_s),
@@ -105,14 +106,21 @@ def homogeneous(
 
 
 def all_reduce_s(size_bytes: float, members: int, link: Link) -> float:
-    """Ring all-reduce: 2 (r - 1) / r of the bytes over each link, in 2 (r - 1) messages."""
+    """Seconds of a ring all-reduce of `size_bytes` over r members.
+
+    It sends 2 (r - 1) / r of the bytes over each link, in 2 (r - 1) messages.
+    """
     if members < 2:
         return 0.0
     return 2 * (members - 1) * (size_bytes / members / link.bandwidth_bytes_s + link.latency_s)
 
 
 def read_hardware(path: Path) -> Hardware:
-    """Read the TOML form. Raises InputError that names the field at fault."""
+    """Read a cluster from a TOML file.
+
+    Raises:
+        InputError: the file cannot be read or a field is wrong; it names the field.
+    """
     try:
         document = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -123,7 +131,7 @@ def read_hardware(path: Path) -> Hardware:
 
 
 def parse_hardware(document: dict[str, Any], *, source: str) -> Hardware:
-    """Hardware from the TOML document."""
+    """Read a cluster from a parsed TOML document; `source` is what messages call it."""
     _known(document, {"device", "link", "memory"}, source)
     rows = document.get("device")
     if not isinstance(rows, list) or not rows:

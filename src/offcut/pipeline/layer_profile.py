@@ -7,11 +7,9 @@ PipeDream graph file.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One element of the chain.
+    """One layer of the chain.
 
     `forward_s`, `backward_s` (all of it: input and weight gradients) and `weight_grad_s` (the part of the backward
     that only the optimizer waits for; None where it was not measured) hold one figure per micro-batch size of the
@@ -50,7 +48,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """A profile at one micro-batch size. Arrays over the L layers, `cut_bytes` over the L + 1 cuts (ends are 0)."""
+    """A profile at one micro-batch size, in seconds and bytes per micro-batch.
+
+    Arrays have the shape (L,), one entry per layer; `cut_bytes` has the shape (L + 1,), one per cut, 0 at both ends.
+    """
 
     micro_batch: int
     forward_s: Floats
@@ -62,17 +63,28 @@ class Chain:
 
     @property
     def layers(self) -> int:
+        """The number of layers."""
         return len(self.forward_s)
 
     @property
     def total_s(self) -> float:
-        """Forward and backward of the whole model for one micro-batch on one device."""
+        """Seconds of forward and backward of the whole model for one micro-batch on one device."""
         return float(self.forward_s.sum() + self.backward_s.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A whole model. `micro_batches` are the measured sizes, increasing; `device` says where they were measured."""
+    """The layer profile of a whole model.
+
+    Args:
+        model: its name.
+        micro_batches: the measured micro-batch sizes in samples, increasing.
+        layers: the layers in order.
+        device: where they were measured.
+
+    Raises:
+        InputError: there are no layers, a figure is missing, negative or not finite, or all times are 0.
+    """
 
     model: str
     micro_batches: tuple[int, ...]
@@ -84,13 +96,20 @@ class Profile:
 
     @property
     def weight_grad_measured(self) -> bool:
+        """Whether the time of the weight gradients was measured for every layer."""
         return all(layer.weight_grad_s is not None for layer in self.layers)
 
-    def at(self, micro_batch: int) -> Chain:
-        """The chain at `micro_batch` samples.
+    def chain(self, micro_batch: int) -> Chain:
+        """The chain at one micro-batch size.
 
         Between measured sizes times are interpolated; outside them they scale in proportion from the nearest measured
-        size. Where the weight gradient was not measured, half of the backward is taken for it.
+        size. Where the weight gradient was not measured, it is taken to be half of the backward.
+
+        Args:
+            micro_batch: samples of one micro-batch.
+
+        Raises:
+            InputError: it is below 1.
         """
         if micro_batch < 1:
             raise InputError(f"micro-batch {micro_batch} is below 1.", next_step="Use at least one sample.")
@@ -180,7 +199,15 @@ def to_json(profile: Profile) -> dict[str, Any]:
 
 
 def from_json(document: Any, *, source: str = "profile") -> Profile:
-    """Read the JSON form. Raises InputError that names the field at fault."""
+    """Read the JSON form.
+
+    Args:
+        document: the parsed JSON.
+        source: what messages call it.
+
+    Raises:
+        InputError: it is not a layer profile; names the field at fault.
+    """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"{source}: not a layer profile.", next_step=f'Its "format" must be "{FORMAT}".')
     if document.get("version") != FORMAT_VERSION:
@@ -232,23 +259,3 @@ def _numbers(row: dict[str, Any], field: str, where: str) -> tuple[float, ...]:
     if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
         raise InputError(f'{where}: "{field}" is {values!r}.', next_step="It must be a list of numbers.")
     return tuple(float(v) for v in values)
-
-
-def read_profile(path: Path, *, micro_batch: int | None = None) -> Profile:
-    """Read a profile, ours (JSON) or PipeDream's (a graph file), told apart by its first character.
-
-    `micro_batch` is the batch size at which a PipeDream graph was measured: the file does not say.
-    """
-    from offcut.pipeline.pipedream_graph import parse_graph
-
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}).", next_step="Check the path.") from None
-    if text.lstrip().startswith("{"):
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).", next_step="Fix it.") from None
-        return from_json(document, source=str(path))
-    return parse_graph(text, source=str(path), model=path.stem, micro_batch=micro_batch)

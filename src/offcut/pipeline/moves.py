@@ -1,8 +1,8 @@
-"""Who fetches which layers from whom when a pipeline job changes size. Pure.
+"""Which layers move between ranks when a pipeline job changes size. Pure.
 
-A member needs the layers that the new plan puts on it, and fetches only those of them that it lacks, from a member
-that has them. Moves go in rounds of disjoint pairs, as a member sends or receives one thing at a time; whoever has
-received a layer gives it on in later rounds.
+A rank needs the layers that the new plan puts on it and fetches those that it lacks from a rank that has them. A rank
+sends or receives one message at a time, so moves go in rounds of disjoint pairs; a rank that has received a layer can
+send it in later rounds.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Move:
     layers: tuple[int, ...]
 
 
-def placement(plan: Plan) -> tuple[frozenset[int], ...]:
-    """The layers that each rank of the plan holds."""
+def layers_by_rank(plan: Plan) -> tuple[frozenset[int], ...]:
+    """The layers that each rank of the plan holds, by rank."""
     program = plan.program()
     held: list[set[int]] = [set() for _ in range(program.ranks)]
     for lane, rank in enumerate(program.rank_of_lane.tolist()):
@@ -35,8 +35,8 @@ def placement(plan: Plan) -> tuple[frozenset[int], ...]:
     return tuple(frozenset(layers) for layers in held)
 
 
-def owned(held: Sequence[Layers]) -> list[frozenset[int]]:
-    """Each layer with the first rank that holds it: who writes it down, or counts it, once."""
+def layers_by_first_holder(held: Sequence[Layers]) -> list[frozenset[int]]:
+    """For each rank the layers that no earlier rank holds: every layer once, for writing or counting."""
     seen: set[int] = set()
     mine = []
     for layers in held:
@@ -45,15 +45,23 @@ def owned(held: Sequence[Layers]) -> list[frozenset[int]]:
     return mine
 
 
-def lost(have: Sequence[Layers], layers: int) -> frozenset[int]:
-    """Which of the model's `layers` layers nobody has."""
+def missing_layers(have: Sequence[Layers], layers: int) -> frozenset[int]:
+    """Those of the model's `layers` layers that no rank has."""
     return frozenset(range(layers)).difference(*have)
 
 
-def rounds(have: Sequence[Layers], need: Sequence[Layers], layer_bytes: Sequence[int]) -> list[list[Move]]:
-    """Rounds of moves after which every rank has what it needs; the largest moves go first.
+def rounds_of_moves(have: Sequence[Layers], need: Sequence[Layers], layer_bytes: Sequence[int]) -> list[list[Move]]:
+    """Plan the moves after which every rank has the layers that it needs, the largest first.
 
-    Nothing is sent to a rank that has it, and nothing twice. What nobody has is not moved: see `lost`.
+    No layer is sent to a rank that has it, and none twice. Layers that no rank has are left out: see `missing_layers`.
+
+    Args:
+        have: the layers that each rank has, by rank.
+        need: the layers that each rank needs, by rank.
+        layer_bytes: the size of each layer, by layer.
+
+    Returns:
+        Rounds of moves; the pairs of one round are disjoint.
     """
     there = [set(layers) for layers in have]
     lacking = [set(wanted) - mine for wanted, mine in zip(need, there, strict=True)]
@@ -81,13 +89,21 @@ def rounds(have: Sequence[Layers], need: Sequence[Layers], layer_bytes: Sequence
         plan.append(turn)
 
 
-def heirs(
+def layers_to_take_over(
     have: Sequence[Layers], leaving: Collection[int], wish: Sequence[Layers], layer_bytes: Sequence[int]
 ) -> list[set[int]]:
-    """What each rank has to take over before the ranks `leaving` go: the layers that only those have.
+    """Choose who takes over the layers that only leaving ranks have.
 
-    Each goes to the staying ranks whose `wish` it is (what the next plan will probably put on them); one that nobody
-    wishes for to whoever takes over least. Empty where nobody stays.
+    Each layer goes to the staying ranks that wish for it, and if there is none, to the one that takes over least.
+
+    Args:
+        have: the layers that each rank has, by rank.
+        leaving: the ranks that leave.
+        wish: the layers that the next plan will probably put on each rank, by rank.
+        layer_bytes: the size of each layer, by layer.
+
+    Returns:
+        The layers that each rank takes over, by rank; all empty where no rank stays.
     """
     stay = [rank for rank in range(len(have)) if rank not in leaving]
     takes: list[set[int]] = [set() for _ in have]

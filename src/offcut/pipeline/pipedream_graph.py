@@ -50,13 +50,21 @@ class _Node:
 
 
 def parse_graph(text: str, *, source: str, model: str, micro_batch: int | None = None) -> Profile:
-    """Profile from the text of a graph file.
+    """Read a profile from the text of a graph file.
 
-    Nodes are laid in a topological order (smallest id first); the model may be cut between any two of them, and
-    whatever tensors are then still needed cross the cut, skip connections included (they are carried through the
-    stages between). Nodes that cost nothing join the layer before them. Input nodes are dropped.
+    Nodes are put in a topological order (smallest id first). The model may be cut between any two of them; the tensors
+    that are still needed cross the cut, skip connections included (they are carried through the stages between). Nodes
+    that cost nothing join the layer before them. Input nodes are dropped.
 
-    Raises InputError for a line that cannot be read, a negative number, an unknown node or a cycle.
+    Args:
+        text: the file's content.
+        source: what messages call the file.
+        model: the model's name.
+        micro_batch: the batch size (samples) at which it was measured; None: that of the published profile of `model`.
+
+    Raises:
+        InputError: a line cannot be read, a number is negative, a node is unknown, the graph has a cycle, or the batch
+            size is not known.
     """
     nodes, edges = _parse(text, source)
     if micro_batch is None:

@@ -1,4 +1,4 @@
-"""A plan: how a model runs at one size. This is what `offcut plan` writes and what the torch runtime reads."""
+"""A plan: how a model runs at one size. `offcut plan` writes it and the torch runtime reads it."""
 
 from __future__ import annotations
 
@@ -40,10 +40,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Stages x replicas with a schedule, and what the simulator says of it.
+    """Stages x replicas with a schedule, and the simulator's figures for it.
 
     `replicas[q]` devices hold place q; place q's devices follow those of place q - 1. One place: data parallel.
-    `peak_bytes` per device, in device order: weights, gradients, optimizer state and activations.
+    `batch` and `micro_batch` are in samples. `step_s` is the simulated step, `bound_s` its lower bound. The bubbles are
+    idle device time as a share of the step and of the devices' own spans. `peak_bytes` and `peak_in_flight` are per
+    device, in device order: weights, gradients, optimizer state and activations; micro-batches kept.
     """
 
     model: str
@@ -66,19 +68,22 @@ class Plan:
 
     @property
     def micro_batches(self) -> int:
+        """Micro-batches of one step."""
         return self.batch // self.micro_batch
 
     @property
     def samples_per_s(self) -> float:
+        """Throughput."""
         return self.batch / self.step_s
 
     @property
     def memory_bytes(self) -> float:
-        """Of the fullest device."""
+        """The memory that the fullest device needs."""
         return max(self.peak_bytes)
 
     @property
     def cuts(self) -> tuple[int, ...]:
+        """Stage s has the layers `[cuts[s], cuts[s + 1])`."""
         return (0, *(stage.end_layer for stage in self.stages))
 
     @property
@@ -100,7 +105,7 @@ class Plan:
         return f"{self.schedule} " + "-".join(map(str, self.replicas))
 
     def shape(self) -> Shape:
-        """What the plan's schedule needs to lay out its program."""
+        """The pipeline's shape, from which its schedule lays out the program."""
         return Shape(
             ranks=len(self.replicas),
             micro_batches=self.micro_batches,
@@ -112,7 +117,7 @@ class Plan:
         )
 
     def costs(self) -> StageCosts:
-        """The stages as the simulator takes them."""
+        """The costs of the stages, for the simulator."""
 
         def column(name: str) -> Floats:
             return np.array([getattr(stage, name) for stage in self.stages], dtype=float)
@@ -121,7 +126,7 @@ class Plan:
         return StageCosts(hop_s=column("hop_s")[:-1], **{name: column(name) for name in names})
 
     def timeline(self) -> Timeline:
-        """The simulation again, operation by operation."""
+        """Simulate the plan again, operation by operation."""
         sends = schedule_named(self.schedule).sends if self.overlap else "blocking"
         return simulate(self.program(), self.costs(), sends=sends, occupancy=True)
 
@@ -146,7 +151,15 @@ class Plan:
 
 
 def plan_from_json(document: Any, *, source: str = "plan") -> Plan:
-    """Read a plan back. Raises InputError where it is not one."""
+    """Read a plan from its JSON document.
+
+    Args:
+        document: the parsed JSON.
+        source: what messages call it.
+
+    Raises:
+        InputError: it is not a plan of this version.
+    """
     if not isinstance(document, dict) or document.get("format") != PLAN_FORMAT:
         raise InputError(f"{source}: not a plan.", next_step="Give what `offcut plan --json` wrote for one size.")
     if document.get("version") != PLAN_VERSION:

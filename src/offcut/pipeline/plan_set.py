@@ -18,9 +18,12 @@ SET_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PlanSet:
-    """`plans` in increasing order of devices, all of one model and one batch: a resize changes who computes, not what.
+    """The plans of one job, in increasing order of devices.
 
-    Raises InputError where that is not so.
+    All are of one model and one batch, because a resize must not change what is computed.
+
+    Raises:
+        InputError: the plans differ in model or batch, or two are for the same number of devices.
     """
 
     plans: tuple[Plan, ...]
@@ -53,14 +56,20 @@ class PlanSet:
 
     @property
     def layers(self) -> int:
+        """The number of the model's layers."""
         return self.plans[0].cuts[-1]
 
     @property
     def devices(self) -> tuple[int, ...]:
+        """The numbers of devices that have a plan, increasing."""
         return tuple(plan.devices for plan in self.plans)
 
     def at(self, devices: int) -> Plan:
-        """The plan for so many devices. InputError where there is none."""
+        """The plan for `devices` devices.
+
+        Raises:
+            InputError: there is none.
+        """
         for plan in self.plans:
             if plan.devices == devices:
                 return plan
@@ -70,7 +79,7 @@ class PlanSet:
         )
 
     def alone(self) -> Plan:
-        """The plan for one device; where there is none, all layers on it, whatever it takes."""
+        """The plan for one device; where there is none, one with all layers on it, even if they do not fit."""
         if self.devices[0] == 1:
             return self.plans[0]
         given = self.plans[0]
@@ -86,7 +95,14 @@ class PlanSet:
         )  # fmt: skip
 
     def sizes(self, ranks_per_node: int = 1) -> Sizes:
-        """The node counts that have a plan. InputError where no plan divides among nodes of so many devices."""
+        """The node counts that have a plan.
+
+        Args:
+            ranks_per_node: devices of each node.
+
+        Raises:
+            InputError: no plan is for a multiple of them.
+        """
         counts = tuple(n // ranks_per_node for n in self.devices if n % ranks_per_node == 0)
         if not counts:
             raise InputError(
@@ -96,11 +112,12 @@ class PlanSet:
         return Sizes(counts)
 
     def curve(self, ranks_per_node: int = 1) -> ScalingCurve:
-        """Planned throughput (samples/s) by node count: what is known of the job before it has run."""
+        """The planned throughput (samples/s) by node count, for nodes of `ranks_per_node` devices."""
         sizes = tuple(self.sizes(ranks_per_node).allowed)
         return ScalingCurve(sizes, tuple(self.at(n * ranks_per_node).samples_per_s for n in sizes))
 
     def to_json(self) -> dict[str, Any]:
+        """The set as a JSON document."""
         return {"format": SET_FORMAT, "version": SET_VERSION, "plans": [plan.to_json() for plan in self.plans]}
 
 
@@ -109,12 +126,16 @@ _ADDITIVE = ("forward_s", "backward_s", "weight_grad_s", "parameter_bytes", "sta
 
 
 def plan_set(plans: Iterable[Plan]) -> PlanSet:
-    """Of plans in any order, such as a curve's, in which one plan may stand for several sizes."""
+    """The set of plans in any order; a plan may occur several times, as on a curve."""
     return PlanSet(tuple(plan for _, plan in sorted({plan.devices: plan for plan in plans}.items())))
 
 
 def read_plans(path: Path) -> PlanSet:
-    """The plans in a file: a set of them, or a single one. Raises InputError that names the file."""
+    """Read the plans in a file: a set of them, or a single one.
+
+    Raises:
+        InputError: the file cannot be read or has no plans; it names the file.
+    """
     try:
         document = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
-"""The schedule simulator: a program and what its stages cost, in; times and memory, out.
+"""The schedule simulator: from a program and the costs of its stages to times and memory.
 
-The bubble has two definitions, and papers mix them. `bubble_of_step`: idle device time over the whole step.
+The bubble has two definitions, and papers use both. `bubble_of_step`: idle device time over the whole step.
 `bubble_of_span`: over each device's own span, from its first operation to the end of its last ("zero bubble").
 """
 
@@ -25,10 +25,11 @@ class DeadlockError(OffcutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """What a simulation found. `start_s`, `end_s` are in the order of the program's operations; the rest per rank.
+    """The result of a simulation.
 
-    `step_s` ends with the last gradient synchronised. `peak_bytes` are activations alone; `peak_in_flight` counts
-    (stage, micro-batch) pairs between their forward and the end of their backward.
+    `start_s` and `end_s` have one entry per operation of the program; the other arrays have one per rank. `step_s` ends
+    when the last gradient is synchronised. `peak_bytes` are activations alone; `peak_in_flight` counts (stage,
+    micro-batch) pairs between their forward and the end of their backward.
     """
 
     program: Program
@@ -45,10 +46,17 @@ class Timeline:
 
 
 def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", occupancy: bool = False) -> Timeline:
-    """Run `program` on stages that cost `costs`.
+    """Simulate a program.
 
-    `occupancy`: a rank sends one message at a time, so a slow link limits the rate; without it a transfer is a pure
-    delay, as in the papers' formulae. Raises DeadlockError where the program cannot finish.
+    Args:
+        program: the operations of every rank.
+        costs: seconds and bytes of its stages.
+        sends: how results are sent (see `Sends`).
+        occupancy: a rank sends one message at a time, so a slow link limits the rate; without it a transfer is a pure
+            delay, as in the papers' formulae.
+
+    Raises:
+        DeadlockError: the program cannot finish.
     """
     lanes_of_rank = np.bincount(program.rank_of_lane)
     shared = bool((lanes_of_rank > 1).any())

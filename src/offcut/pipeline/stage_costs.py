@@ -1,4 +1,4 @@
-"""What each stage of a pipeline costs: the simulator's input."""
+"""The costs of each stage of a pipeline, in seconds and bytes: the simulator's input."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class StageCosts:
 
     @property
     def stages(self) -> int:
+        """The number of stages."""
         return len(self.forward_s)
 
     @property
@@ -48,7 +49,17 @@ def plain_costs(
     weight_grad_s: Sequence[float] | None = None,
     stored_bytes: Sequence[float] | None = None,
 ) -> StageCosts:
-    """Costs from times alone: nothing to synchronise, one unit of activations per stage, half the backward is W."""
+    """Make costs from times alone, for S uniform or uneven stages.
+
+    Nothing has to be synchronised, and there is no state.
+
+    Args:
+        forward_s: seconds of a micro-batch's forward, shape (S,).
+        backward_s: seconds of its backward, shape (S,).
+        hop_s: seconds of a transfer, one for all or shape (S - 1,).
+        weight_grad_s: seconds of the weight gradient within the backward, shape (S,); None: half of it.
+        stored_bytes: activations kept per micro-batch, shape (S,); None: 1 each.
+    """
     stages = len(forward_s)
     backward = np.array(backward_s, dtype=float)
     hops = np.full(max(0, stages - 1), hop_s, dtype=float) if isinstance(hop_s, int | float) else np.array(hop_s, float)
@@ -65,9 +76,9 @@ def plain_costs(
 
 
 def as_sent(costs: StageCosts, sends: Sends, *, shared: bool) -> StageCosts:
-    """The costs as this way of sending shows them.
+    """The costs under a way of sending; `shared`: forward and backward share a device.
 
-    Streaming: a transfer shows only where it takes longer than the computing that it goes along with (link demand
+    Streaming: a transfer counts only where it takes longer than the computing during which it is sent (link demand
     a / F). Where forward and backward share a device, both take F + B, and the link carries both: 2 a / (F + B).
     """
     if sends != "streaming":

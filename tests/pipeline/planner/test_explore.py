@@ -11,14 +11,15 @@ import pytest
 
 from offcut.errors import InputError
 from offcut.pipeline.hardware import Device, Hardware, Link, homogeneous
-from offcut.pipeline.layer_profile import Layer, Profile, read_profile
+from offcut.pipeline.layer_profile import Layer, Profile
 from offcut.pipeline.peers.bapipe import bapipe_plan
 from offcut.pipeline.plan import plan_from_json
-from offcut.pipeline.planner.candidates import Candidate, candidate
+from offcut.pipeline.planner.candidates import Candidate, make_candidate
 from offcut.pipeline.planner.curve import planned_curve
-from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.explore import Explorer, evaluate
 from offcut.pipeline.planner.problem import Problem
+from offcut.pipeline.profile_file import read_profile
 from offcut.pipeline.schedules import SCHEDULES
 
 
@@ -53,8 +54,8 @@ def test_near_brute_force_and_above_the_bound(seed: int) -> None:
     profile = random_profile(seed, 5)
     hardware = homogeneous(4, bandwidth_bytes_s=[4.0, 20.0, 1e3][seed % 3])
     task = problem(profile, hardware)
-    found = Explorer(task).at(4)
-    placing = Placing(profile, hardware, 2, {})
+    found = Explorer(task).explore(4)
+    device_chain = DeviceChain(profile, hardware, 2, {})
     best = np.inf
     for stages in range(1, 5):
         for cut in itertools.combinations(range(1, 5), stages - 1):
@@ -62,7 +63,7 @@ def test_near_brute_force_and_above_the_bound(seed: int) -> None:
                 if sum(replicas) > 4:
                     continue
                 for name in ("gpipe", "1f1b", "1f1b-so", "1f1b-link"):
-                    made = candidate(task, placing, (0, *cut, 5), replicas, SCHEDULES[name])
+                    made = make_candidate(task, device_chain, (0, *cut, 5), replicas, SCHEDULES[name])
                     assert isinstance(made, Candidate)
                     best = min(best, evaluate(task, made).step_s)
     assert found.best is not None
@@ -73,7 +74,7 @@ def test_near_brute_force_and_above_the_bound(seed: int) -> None:
 
 
 def test_the_pareto_set_trades_time_against_memory() -> None:
-    found = Explorer(problem(random_profile(1, 8), homogeneous(4, bandwidth_bytes_s=20.0), m=8)).at(4)
+    found = Explorer(problem(random_profile(1, 8), homogeneous(4, bandwidth_bytes_s=20.0), m=8)).explore(4)
     times = [plan.step_s for plan in found.plans]
     memory = [plan.memory_bytes for plan in found.plans]
     assert len(found.plans) > 1
@@ -83,19 +84,19 @@ def test_the_pareto_set_trades_time_against_memory() -> None:
 
 def test_less_memory_gives_slower_plans_then_none_with_the_smallest_that_would_do() -> None:
     profile = random_profile(2, 8)
-    free = Explorer(problem(profile, homogeneous(4, bandwidth_bytes_s=20.0), m=8)).at(4)
+    free = Explorer(problem(profile, homogeneous(4, bandwidth_bytes_s=20.0), m=8)).explore(4)
     assert free.best is not None
     smallest = free.smallest_memory_bytes
-    tight = Explorer(problem(profile, homogeneous(4, bandwidth_bytes_s=20.0, memory_bytes=smallest * 1.0001), m=8)).at(
-        4
-    )
+    tight = Explorer(
+        problem(profile, homogeneous(4, bandwidth_bytes_s=20.0, memory_bytes=smallest * 1.0001), m=8)
+    ).explore(4)
     assert tight.best is not None
     assert tight.best.memory_bytes <= smallest * 1.0001
     assert tight.best.step_s >= free.best.step_s
     assert tight.best.schedule == "1f1b-link"
     assert tight.best.caps
     none = Explorer(problem(profile, homogeneous(4, bandwidth_bytes_s=20.0, memory_bytes=smallest * 0.99), m=8))
-    findings = [none.at(n) for n in (1, 2, 4)]
+    findings = [none.explore(n) for n in (1, 2, 4)]
     assert all(found.best is None for found in findings)
     with pytest.raises(InputError, match=r"smallest memory per device that would do is"):
         planned_curve(findings)
@@ -105,7 +106,7 @@ def test_mixed_devices_get_work_by_their_speed() -> None:
     profile = random_profile(3, 10)
     devices = (Device(kind="fast", speed=3.0), Device(kind="slow"), Device(kind="fast", speed=3.0), Device(kind="slow"))
     hardware = Hardware(devices=devices, link=Link(bandwidth_bytes_s=1e6))
-    found = Explorer(problem(profile, hardware, m=24, stages=4)).at(4)
+    found = Explorer(problem(profile, hardware, m=24, stages=4)).explore(4)
     assert found.best is not None
     layers = [stage.end_layer - stage.first_layer for stage in found.best.stages]
     assert layers[0] > layers[1]
@@ -128,15 +129,15 @@ def test_a_slow_hop_is_cut_where_little_crosses() -> None:
     profile = Profile(model="toy", micro_batches=(1,), layers=layers)
     slow = Link(bandwidth_bytes_s=1.0)
     hardware = replace(homogeneous(2, bandwidth_bytes_s=1e9), hops={0: slow})
-    found = Explorer(problem(profile, hardware, m=8, stages=2)).at(2)
+    found = Explorer(problem(profile, hardware, m=8, stages=2)).explore(2)
     assert found.best is not None
     assert found.best.cuts == (0, 3, 6)
 
 
 def test_without_overlap_transfers_cost_computing_time() -> None:
     profile = random_profile(4, 8)
-    with_overlap = Explorer(problem(profile, homogeneous(4, bandwidth_bytes_s=20.0), stages=4)).at(4)
-    without = Explorer(problem(profile, homogeneous(4, bandwidth_bytes_s=20.0, overlap=False), stages=4)).at(4)
+    with_overlap = Explorer(problem(profile, homogeneous(4, bandwidth_bytes_s=20.0), stages=4)).explore(4)
+    without = Explorer(problem(profile, homogeneous(4, bandwidth_bytes_s=20.0, overlap=False), stages=4)).explore(4)
     assert with_overlap.best is not None
     assert without.best is not None
     assert without.best.schedule in ("gpipe", "1f1b-sno")
@@ -146,7 +147,7 @@ def test_without_overlap_transfers_cost_computing_time() -> None:
 
 
 def test_plans_come_back_from_json_and_simulate_to_the_same_step() -> None:
-    found = Explorer(problem(random_profile(5, 8), homogeneous(4, bandwidth_bytes_s=20.0), m=8)).at(4)
+    found = Explorer(problem(random_profile(5, 8), homogeneous(4, bandwidth_bytes_s=20.0), m=8)).explore(4)
     for plan in found.plans:
         back = plan_from_json(plan.to_json())
         assert back == plan
@@ -169,7 +170,7 @@ def test_what_cannot_be_planned_is_told() -> None:
     with pytest.raises(InputError, match="unknown schedule 'x'"):
         problem(profile, hardware, schedules=("x",))
     with pytest.raises(InputError, match="3 devices asked for, but the hardware describes 2"):
-        Explorer(problem(profile, hardware)).at(3)
+        Explorer(problem(profile, hardware)).explore(3)
     other = random_profile(6, 4)
     mixed = Hardware(devices=(Device(kind="a"), Device(kind="b")), link=hardware.link)
     with pytest.raises(InputError, match="device kind 'b' has 4 layers"):
@@ -179,7 +180,7 @@ def test_what_cannot_be_planned_is_told() -> None:
 def test_the_curve_never_falls_and_names_the_plan_of_each_point(shared: Path) -> None:
     profile = read_profile(shared / "data" / "pipedream-profiles" / "resnet50.txt")
     explorer = Explorer(problem(profile, homogeneous(16, bandwidth_bytes_s=1.25e9), m=32))
-    findings = [explorer.at(n) for n in range(1, 17)]
+    findings = [explorer.explore(n) for n in range(1, 17)]
     raw = [found.best.samples_per_s for found in findings if found.best]
     assert any(b < a for a, b in itertools.pairwise(raw)), "the raw curve falls somewhere, or this shows nothing"
     planned = planned_curve(findings)
@@ -195,11 +196,11 @@ def test_published_profiles_choose_as_bapipe_reports(shared: Path, model: str, f
     """ResNet-50 falls back to data parallelism, GNMT becomes a pipeline; ours is never behind BaPipe's own steps."""
     profile = read_profile(shared / "data" / "pipedream-profiles" / f"{model}.txt")
     task = problem(profile, homogeneous(4, bandwidth_bytes_s=1.25e9), m=32)
-    found, theirs = Explorer(task).at(4), bapipe_plan(task, 4)
+    found, theirs = Explorer(task).explore(4), bapipe_plan(task, 4)
     assert found.best is not None
     assert theirs is not None
     assert found.best.family == theirs.family == family
     assert found.best.step_s <= theirs.step_s * (1 + 1e-9)
     assert "%" in found.certificate
-    assert {row.family for row in found.lost} >= {"data parallel" if family == "pipeline" else "pipeline"}
-    assert all(row.reason for row in found.lost)
+    assert {row.family for row in found.rejected} >= {"data parallel" if family == "pipeline" else "pipeline"}
+    assert all(row.reason for row in found.rejected)

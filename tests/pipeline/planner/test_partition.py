@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from offcut.pipeline.hardware import Link, all_reduce_s
-from offcut.pipeline.layer_profile import Chain, read_profile
+from offcut.pipeline.layer_profile import Chain
 from offcut.pipeline.peers.baselines import pipedream_hybrid
 from offcut.pipeline.planner.bound import ChainBound, plan_bound
-from offcut.pipeline.planner.partition import Row, balance, least_bound, split_bound
+from offcut.pipeline.planner.partition import StageSlots, balance, least_bound, split_bound
+from offcut.pipeline.profile_file import read_profile
 from offcut.pipeline.schedules import SCHEDULES, Shape
 from offcut.pipeline.simulator import simulate
 from offcut.pipeline.stage_costs import StageCosts
@@ -50,7 +51,7 @@ def test_balance_and_least_bound_are_exact(seed: int) -> None:
         for _ in range(stages - 1)
     ]
     memory = draw.integers(8, 60, stages).astype(float) if seed % 3 else np.full(stages, np.inf)
-    row = Row(
+    slots = StageSlots(
         chains=chains,
         links=links,
         memory_bytes=memory.tolist(),
@@ -68,10 +69,10 @@ def test_balance_and_least_bound_are_exact(seed: int) -> None:
             work = (chains[s].forward_s + chains[s].backward_s)[i:j].sum()
             moved = links[s - 1].transfer_s(base.cut_bytes[i]) if s else 0.0
             moved += links[s].transfer_s(base.cut_bytes[j]) if s < stages - 1 else 0.0
-            worst = max(worst, max(work, moved) if row.overlap else work + 2 * moved)
+            worst = max(worst, max(work, moved) if slots.overlap else work + 2 * moved)
         if fits:
-            slowest, bound = min(slowest, worst), min(bound, split_bound(row, cuts, m))
-    found, tight = balance(row), least_bound(row, m)
+            slowest, bound = min(slowest, worst), min(bound, split_bound(slots, cuts, m))
+    found, tight = balance(slots), least_bound(slots, m)
     if np.isinf(slowest):
         assert found is None
         assert tight is None
@@ -80,7 +81,7 @@ def test_balance_and_least_bound_are_exact(seed: int) -> None:
         assert tight is not None
         assert found.value_s == pytest.approx(slowest)
         assert tight.value_s == pytest.approx(bound, rel=1e-8)
-        assert split_bound(row, tight.cuts, m) == pytest.approx(tight.value_s)
+        assert split_bound(slots, tight.cuts, m) == pytest.approx(tight.value_s)
 
 
 def hybrid_costs(chain: Chain, cuts: tuple[int, ...], replicas: tuple[int, ...], link: Link) -> StageCosts:
@@ -134,7 +135,7 @@ def test_no_plan_whatever_beats_the_least_bound(seed: int) -> None:
 
 
 def test_pipedreams_optimiser_gives_its_published_answer(shared) -> None:
-    chain = read_profile(shared / "data" / "pipedream-profiles" / "vgg16.txt").at(128)
+    chain = read_profile(shared / "data" / "pipedream-profiles" / "vgg16.txt").chain(128)
     period, cuts, replicas = pipedream_hybrid(chain, 4, 12e9)
     assert period == pytest.approx(0.170076219, abs=5e-10)
     assert (cuts, replicas) == ((0, 15, 36), (3, 1))

@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from offcut.pipeline.layer_profile import from_json, read_profile
+from offcut.pipeline.layer_profile import from_json
+from offcut.pipeline.profile_file import read_profile
 from offcut.torch.profile import main
 
 MODEL = """

@@ -1,4 +1,4 @@
-"""BaPipe's own exploration (arXiv 2012.12544), step by step: the baseline that ours is held against.
+"""BaPipe's own exploration (arXiv 2012.12544), step by step: a baseline for ours.
 
 The names of the steps are the paper's; their content is inferred from its description, as its text was not available:
 
@@ -19,8 +19,8 @@ from itertools import pairwise
 import numpy as np
 
 from offcut.pipeline.plan import Plan
-from offcut.pipeline.planner.candidates import candidate
-from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.candidates import make_candidate
+from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.explore import evaluate
 from offcut.pipeline.planner.partition import Cuts
 from offcut.pipeline.planner.problem import Problem
@@ -28,23 +28,23 @@ from offcut.pipeline.schedules import SCHEDULES
 
 
 def bapipe_plan(problem: Problem, devices: int) -> Plan | None:
-    """BaPipe's choice on the first `devices` devices, or None where nothing that it tries fits."""
+    """BaPipe's plan for the first `devices` devices; None where nothing that it tries fits the memory."""
     hardware = problem.hardware
     names = ("1f1b-so", "1f1b-sno") if hardware.overlap else ("1f1b-sno",)
     best: Plan | None = None
     for size in problem.micro_batches:
         if problem.batch % size:
             continue
-        placing = Placing(problem.profile, hardware, size, problem.kinds)
-        tried: list[tuple[Cuts, tuple[int, ...], str]] = [((0, placing.chain.layers), (devices,), "1f1b")]
-        if 1 < devices <= placing.chain.layers:
-            cuts = _coarse_grained(placing, devices, _inter_layer(placing, devices))
+        device_chain = DeviceChain(problem.profile, hardware, size, problem.kinds)
+        tried: list[tuple[Cuts, tuple[int, ...], str]] = [((0, device_chain.chain.layers), (devices,), "1f1b")]
+        if 1 < devices <= device_chain.chain.layers:
+            cuts = _coarse_grained(device_chain, devices, _inter_layer(device_chain, devices))
             for name in names:
-                tried.append((_memory_fit(placing, cuts, name, problem.batch // size), (1,) * devices, name))
+                tried.append((_memory_fit(device_chain, cuts, name, problem.batch // size), (1,) * devices, name))
         for cuts, replicas, name in tried:
             if max(replicas) > problem.batch // size:
                 continue
-            made = candidate(problem, placing, cuts, replicas, SCHEDULES[name])
+            made = make_candidate(problem, device_chain, cuts, replicas, SCHEDULES[name])
             if isinstance(made, str):
                 continue
             plan = evaluate(problem, made)
@@ -55,12 +55,12 @@ def bapipe_plan(problem: Problem, devices: int) -> Plan | None:
     return best
 
 
-def _inter_layer(placing: Placing, stages: int, allowed: list[int] | None = None) -> Cuts:
+def _inter_layer(device_chain: DeviceChain, stages: int, allowed: list[int] | None = None) -> Cuts:
     """Min-max of F + B by bisection: a stage takes layers until the next would go over. Cuts only where allowed."""
-    points = allowed if allowed is not None else list(range(1, placing.chain.layers))
-    ends = [*points, placing.chain.layers]
-    work = placing.work
-    speeds = placing.speeds(stages)
+    points = allowed if allowed is not None else list(range(1, device_chain.chain.layers))
+    ends = [*points, device_chain.chain.layers]
+    work = device_chain.work
+    speeds = device_chain.speeds(stages)
 
     def fill(limit: float) -> list[int] | None:
         cuts, at = [0], 0
@@ -71,7 +71,7 @@ def _inter_layer(placing: Placing, stages: int, allowed: list[int] | None = None
                 return None
             cuts.append(ends[room[-1]])
             at = room[-1] + 1
-        return cuts if cuts[-1] == placing.chain.layers else None
+        return cuts if cuts[-1] == device_chain.chain.layers else None
 
     low, high = 0.0, float(work[-1]) / min(speeds)
     best = fill(high)
@@ -82,34 +82,34 @@ def _inter_layer(placing: Placing, stages: int, allowed: list[int] | None = None
             low = middle
         else:
             best, high = found, middle
-    return tuple(best) if best else tuple(np.linspace(0, placing.chain.layers, stages + 1).astype(int).tolist())
+    return tuple(best) if best else tuple(np.linspace(0, device_chain.chain.layers, stages + 1).astype(int).tolist())
 
 
-def _coarse_grained(placing: Placing, stages: int, cuts: Cuts) -> Cuts:
+def _coarse_grained(device_chain: DeviceChain, stages: int, cuts: Cuts) -> Cuts:
     """While a chosen cut's transfer takes longer than the slowest stage, forbid cuts as dear and balance again."""
-    cut_s = np.array([placing.hardware.link.transfer_s(size) for size in placing.chain.cut_bytes])
-    allowed = list(range(1, placing.chain.layers))
+    cut_s = np.array([device_chain.hardware.link.transfer_s(size) for size in device_chain.chain.cut_bytes])
+    allowed = list(range(1, device_chain.chain.layers))
     while True:
-        slowest = max(placing.work[b] - placing.work[a] for a, b in pairwise(cuts))
+        slowest = max(device_chain.work[b] - device_chain.work[a] for a, b in pairwise(cuts))
         dearest = max(cut_s[c] for c in cuts[1:-1])
         cheaper = [c for c in allowed if cut_s[c] < dearest]
         if dearest <= slowest or len(cheaper) < stages - 1:
             return cuts
         allowed = cheaper
-        cuts = _inter_layer(placing, stages, allowed)
+        cuts = _inter_layer(device_chain, stages, allowed)
 
 
-def _memory_fit(placing: Placing, cuts: Cuts, schedule: str, micro_batches: int) -> Cuts:
+def _memory_fit(device_chain: DeviceChain, cuts: Cuts, schedule: str, micro_batches: int) -> Cuts:
     """Move single layers off the fullest stage that does not fit, towards its emptier neighbour, while that helps."""
     stages = len(cuts) - 1
     flights = np.array([SCHEDULES[schedule].in_flight(stages - s, stages, micro_batches) for s in range(stages)])
-    limits = np.array([placing.memory_bytes(s, 1) for s in range(stages)])
+    limits = np.array([device_chain.memory_bytes(s, 1) for s in range(stages)])
 
     def over(trial: Cuts) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        costs = placing.costs(trial, (1,) * stages, SCHEDULES[schedule])
+        costs = device_chain.costs(trial, (1,) * stages, SCHEDULES[schedule])
         return np.asarray(costs.state_bytes + flights * costs.stored_bytes - limits, dtype=np.float64)
 
-    for _ in range(4 * placing.chain.layers):
+    for _ in range(4 * device_chain.chain.layers):
         excess = over(cuts)
         worst = int(np.argmax(excess))
         if excess[worst] <= 0:

@@ -1,4 +1,4 @@
-"""What others would do, in closed form: data parallelism of two kinds, and PipeDream's optimiser."""
+"""The step of two kinds of data parallelism, and PipeDream's optimiser."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ from offcut.pipeline.layer_profile import Chain
 def data_parallel_step_s(
     chain: Chain, micro_batches: int, devices: int, link: Link, *, sync_each_micro_batch: bool
 ) -> float:
-    """One step of data parallelism: ceil(m / n) micro-batches on each device, gradients reduced after every one of them
-    or once per step (accumulation). The all-reduce is a ring and overlaps nothing."""
+    """Seconds of one data-parallel step of m micro-batches on n devices, with a ring all-reduce that overlaps nothing.
+
+    Args:
+        chain: the model's layers.
+        micro_batches: micro-batches of one step; a device has ceil(m / n) of them.
+        devices: how many devices.
+        link: the link between neighbours.
+        sync_each_micro_batch: gradients are reduced after every micro-batch; else once per step (accumulation).
+    """
     rounds = -(-micro_batches // devices)
     reduce_s = all_reduce_s(float(chain.parameter_bytes.sum()), devices, link)
     return rounds * chain.total_s + (rounds if sync_each_micro_batch else 1) * reduce_s

@@ -1,4 +1,4 @@
-"""Lower bounds: how fast could a synchronous step be at best, so that a plan can say how far from optimal it is.
+"""Lower bounds of a synchronous step's time, so that a plan can say how far from optimal it is at most.
 
 For stage b of a pipeline, with r_b replicas and q = ceil(m / r_b) micro-batches on the busiest of them:
 
@@ -19,6 +19,7 @@ the layers says how few devices can do it. No plan with one contiguous stage per
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -27,6 +28,9 @@ from numpy.typing import NDArray
 from offcut.pipeline.hardware import Link
 from offcut.pipeline.layer_profile import Chain
 from offcut.pipeline.stage_costs import StageCosts
+
+#: Cuts and replicas of a plan's stages.
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def plan_bound(
@@ -37,9 +41,17 @@ def plan_bound(
     occupancy: bool = True,
     splits_backward: bool = False,
 ) -> float:
-    """Lower bound (s) of a synchronous step with overlapping transfers on these stages.
+    """Bound the time of a synchronous step with overlapping transfers on given stages.
 
-    `splits_backward`: only the input gradient has to travel back; a weight gradient may come later.
+    Args:
+        costs: the stages, S of them.
+        micro_batches: micro-batches of one step.
+        replicas: shape (S,): how many devices hold each stage.
+        occupancy: a device sends one message at a time.
+        splits_backward: only the input gradient has to travel back; a weight gradient may come later.
+
+    Returns:
+        Seconds; no schedule of these stages has a shorter step.
     """
     travels = costs.backward_s - costs.weight_grad_s if splits_backward else costs.backward_s
     return float(
@@ -87,8 +99,43 @@ def _plan_bound(  # type: ignore[no-untyped-def]
     return best
 
 
+class ChainSums(NamedTuple):
+    """A chain of L layers in the form that the compiled searches take: sums over the layers before a cut.
+
+    Arrays have the shape (L + 1,), one entry per cut; layers i to j - 1 take `forward_s[j] - forward_s[i]`.
+    """
+
+    forward_s: NDArray[np.float64]
+    backward_s: NDArray[np.float64]
+    parameter_bytes: NDArray[np.float64]
+    stored_bytes: NDArray[np.float64]
+    #: Not sums: what crosses the cut for one micro-batch, in bytes and as a transfer's seconds.
+    cut_bytes: NDArray[np.float64]
+    hop_s: NDArray[np.float64]
+
+
+class Limits(NamedTuple):
+    """What a stage has to do with: the step's micro-batches, the link, and a device's memory."""
+
+    micro_batches: int
+    bandwidth_bytes_s: float
+    latency_s: float
+    memory_bytes: float
+    #: Bytes kept per byte of parameters: weights, gradients, optimizer state.
+    state_factor: float
+
+
 class ChainBound:
-    """Least bounds of one chain on equal devices, for any number of them; answers are cached between sizes."""
+    """Least bounds of one chain on equal devices, for any number of them; answers are cached between sizes.
+
+    Args:
+        chain: the layers, at the pace of the fastest device.
+        micro_batches: micro-batches of one step.
+        link: the fastest link.
+        memory_bytes: the largest memory of a device.
+        state_factor: bytes kept per byte of parameters.
+        max_devices: the most devices that a stage may have.
+    """
 
     def __init__(
         self,
@@ -100,37 +147,39 @@ class ChainBound:
         state_factor: float = 2.0,
         max_devices: int,
     ) -> None:
-        hop = np.where(chain.cut_bytes > 0, link.latency_s + chain.cut_bytes / link.bandwidth_bytes_s, 0.0)
-        self._arguments = (
-            np.append(0.0, np.cumsum(chain.forward_s)),
-            np.append(0.0, np.cumsum(chain.backward_s)),
-            hop,
-            np.append(0.0, np.cumsum(chain.parameter_bytes)),
-            np.append(0.0, np.cumsum(chain.stored_bytes)),
-            chain.cut_bytes,
-            micro_batches,
-            link.bandwidth_bytes_s,
-            link.latency_s,
-            memory_bytes,
-            state_factor,
-            max_devices,
+        self._sums = ChainSums(
+            forward_s=np.append(0.0, np.cumsum(chain.forward_s)),
+            backward_s=np.append(0.0, np.cumsum(chain.backward_s)),
+            parameter_bytes=np.append(0.0, np.cumsum(chain.parameter_bytes)),
+            stored_bytes=np.append(0.0, np.cumsum(chain.stored_bytes)),
+            cut_bytes=chain.cut_bytes,
+            hop_s=np.where(chain.cut_bytes > 0, link.latency_s + chain.cut_bytes / link.bandwidth_bytes_s, 0.0),
         )
+        self._limits = Limits(
+            micro_batches,
+            float(link.bandwidth_bytes_s),
+            float(link.latency_s),
+            float(memory_bytes),
+            float(state_factor),
+        )
+        self._max_devices = max_devices
         self._alone_s = micro_batches * chain.total_s
         self._known: list[tuple[float, int]] = []
 
     def _devices_needed(self, limit_s: float) -> int:
-        needed, _, _ = _fewest_devices(limit_s, *self._arguments)
+        needed, _, _ = _fewest_devices(limit_s, self._max_devices, self._sums, self._limits)
         self._known.append((limit_s, int(needed)))
         return int(needed)
 
     def least_s(self, devices: int, *, tolerance: float = 1e-4) -> float:
-        """No plan of this class on up to `devices` devices takes less; inf where none fits the memory.
+        """Find the largest lower bound (s) of a step on up to `devices` devices.
 
-        The answer is a step length that provably cannot be met, within `tolerance` of the least that can.
+        It cannot be met, and is within `tolerance` (a share) of the least that the relaxation allows; inf where no plan
+        fits the memory.
         """
         low, high = self._bracket(devices)
         if math.isinf(high):
-            high = self._alone_s + 4 * sum(self._arguments[2]) + 1.0
+            high = self._alone_s + 4 * sum(self._sums.hop_s) + 1.0
             while self._devices_needed(high) > devices:
                 if high > 64 * self._alone_s + 1e6:
                     return math.inf
@@ -143,11 +192,11 @@ class ChainBound:
                 low = middle
         return low
 
-    def loose_splits(self, devices: int, least_s: float) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Splits (cuts, replicas) that the relaxation allows at or a little above `least_s`."""
+    def loose_splits(self, devices: int, least_s: float) -> list[Layout]:
+        """The splits (cuts, replicas) that the relaxation allows at or a little above a step of `least_s` seconds."""
         found = []
         for slack in (1.0005, 1.02, 1.06, 1.15):
-            needed, came, count = _fewest_devices(least_s * slack, *self._arguments)
+            needed, came, count = _fewest_devices(least_s * slack, self._max_devices, self._sums, self._limits)
             if needed > devices:
                 continue
             cuts, replicas = [0], []
@@ -159,10 +208,17 @@ class ChainBound:
 
     def tighten(
         self, devices: int, low_s: float, high_s: float, *, tolerance: float = 1e-3
-    ) -> tuple[float, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
-        """A bound at least `low_s` that also counts every transfer in front of a stage, and splits that come near it.
+    ) -> tuple[float, list[Layout]]:
+        """Raise a bound by counting every transfer in front of a stage.
 
-        `high_s` is a step that is known to be possible. Splits are (cuts, replicas).
+        Args:
+            devices: how many devices a plan may use.
+            low_s: a bound that is known (s).
+            high_s: a step that is known to be possible (s).
+            tolerance: how near to the best bound is enough, as a share.
+
+        Returns:
+            The bound (s), at least `low_s`, and splits (cuts, replicas) that come near it.
         """
         splits = []
         high = high_s
@@ -178,17 +234,17 @@ class ChainBound:
             splits += self._splits_within(low_s * slack, devices)
         return low_s, list(dict.fromkeys(splits))
 
-    def _splits_within(self, limit_s: float, devices: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    def _splits_within(self, limit_s: float, devices: int) -> list[Layout]:
         """The split with the fewest devices and the one with the fewest transfers, if any keeps within the limit."""
-        front, came, count = _least_transfers(limit_s, devices, *self._arguments[:-1])
+        front, came, count = _least_transfers(limit_s, devices, self._sums, self._limits)
         possible = np.flatnonzero(np.isfinite(front))
         if not len(possible):
             return []
         ends = {int(possible[0]), int(np.argmin(front))}
-        return [self._walk(end, came, count) for end in sorted(ends)]
+        return [self._trace_back(end, came, count) for end in sorted(ends)]
 
     @staticmethod
-    def _walk(used: int, came: NDArray[np.int64], count: NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _trace_back(used: int, came: NDArray[np.int64], count: NDArray[np.int64]) -> Layout:
         at = len(came) - 1
         cuts, replicas = [at], list[int]()
         while at > 0:
@@ -205,21 +261,10 @@ class ChainBound:
 
 
 @njit(cache=True)
-def _fewest_devices(  # type: ignore[no-untyped-def]
-    limit,
-    forward,
-    backward,
-    hop,
-    parameters,
-    stored,
-    cut_bytes,
-    m,
-    bandwidth,
-    latency,
-    memory,
-    state_factor,
-    max_devices,
-):
+def _fewest_devices(limit, max_devices, sums, limits):  # type: ignore[no-untyped-def]
+    """How few devices can do every stage within `limit` seconds; per cut the next one and the replicas up to it."""
+    forward, backward, parameters, stored, cut_bytes, hop = sums
+    m, bandwidth, latency, memory, state_factor = limits
     n = len(forward)
     layers = n - 1
     huge = 1 << 40
@@ -262,15 +307,15 @@ def _fewest_devices(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _least_transfers(  # type: ignore[no-untyped-def]
-    limit, devices, forward, backward, hop, parameters, stored, cut_bytes, m, bandwidth, latency, memory, state_factor
-):
-    """Which cut can be reached with d devices and how few seconds of transfers in front, every stage within `limit`?
+def _least_transfers(limit, devices, sums, limits):  # type: ignore[no-untyped-def]
+    """The least seconds of transfers in front of each cut, per number of devices, with every stage within `limit`.
 
     Fewer devices and less in front are each better, and the fewest replicas that keep a stage within the limit never
-    cost a later one: so the smallest value per (cut, devices) is all there is to know. Returns that value for the last
-    cut by devices, and per state the cut before and the replicas between.
+    cost a later one: so the smallest value per (cut, devices) is enough. Returns that value for the last cut by
+    devices, and per state the cut before and the replicas between.
     """
+    forward, backward, parameters, stored, cut_bytes, hop = sums
+    m, bandwidth, latency, memory, state_factor = limits
     n = len(forward)
     layers = n - 1
     front = np.full((n, devices + 1), np.inf)
@@ -314,10 +359,23 @@ def _least_transfers(  # type: ignore[no-untyped-def]
 
 
 def any_plan_bound(chain: Chain, micro_batches: int, total_speed: float, best_speed: float) -> float:
-    """Lower bound (s) of *any* synchronous plan, interleaved or split: all the work shared out, or one micro-batch."""
+    """Bound the step of *any* synchronous plan, interleaved or with split backwards.
+
+    Args:
+        chain: the layers on the profile's device.
+        micro_batches: micro-batches of one step.
+        total_speed: the sum of the devices' speeds against the profile's device.
+        best_speed: the speed of the fastest of them.
+
+    Returns:
+        Seconds: all the work divided among all devices, or one micro-batch on the fastest.
+    """
     return max(micro_batches * chain.total_s / total_speed, chain.total_s / best_speed)
 
 
 def fractional_balance(chain: Chain, speeds: NDArray[np.float64]) -> float:
-    """The slowest stage's time if layers could be split between neighbours (BaPipe's intra-layer step): a bound."""
+    """The slowest stage's time (s) if layers could be split between neighbours (BaPipe's intra-layer step): a bound.
+
+    `speeds` are those of the devices against the profile's device.
+    """
     return float(chain.total_s / speeds.sum())

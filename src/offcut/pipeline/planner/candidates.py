@@ -1,4 +1,4 @@
-"""Candidates: (cuts, replicas, schedule) that may be worth simulating, each with its lower bound and least memory."""
+"""Candidates for simulation: cuts, replicas and a schedule, each with its lower bound and least memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from offcut.pipeline.layer_profile import Floats
 from offcut.pipeline.planner.bound import plan_bound
-from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.partition import Cuts, balance, least_bound
 from offcut.pipeline.planner.problem import Problem
 from offcut.pipeline.schedules import SCHEDULES, Schedule, Shape
@@ -23,9 +23,12 @@ Replicas = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Stages `[cuts[s], cuts[s + 1])`; no step can be shorter than `bound_s`, no device do with less memory."""
+    """A plan that has not been simulated. Stage s has the layers `[cuts[s], cuts[s + 1])`.
 
-    placing: Placing
+    No step of it is shorter than `bound_s`, and its fullest device needs at least `least_bytes`.
+    """
+
+    device_chain: DeviceChain
     cuts: Cuts
     replicas: Replicas
     schedule: Schedule
@@ -35,12 +38,23 @@ class Candidate:
     least_bytes: float
 
 
-def candidate(
-    problem: Problem, placing: Placing, cuts: Cuts, replicas: Replicas, schedule: Schedule
+def make_candidate(
+    problem: Problem, device_chain: DeviceChain, cuts: Cuts, replicas: Replicas, schedule: Schedule
 ) -> Candidate | str:
-    """The candidate, or in words why the schedule cannot run it. Our schedule's depth is capped to what fits."""
-    m = problem.batch // placing.micro_batch
-    costs = placing.costs(cuts, replicas, schedule)
+    """Make a candidate. The depth of the schedule `1f1b-link` is lowered to what fits the memory.
+
+    Args:
+        problem: what is planned.
+        device_chain: the layers on the devices, at the candidate's micro-batch size.
+        cuts: S + 1 layer numbers, from 0 to the number of layers.
+        replicas: how many devices hold each place; with chunks there are fewer places than stages.
+        schedule: the schedule.
+
+    Returns:
+        The candidate, or a sentence that says why the schedule cannot run it.
+    """
+    m = problem.batch // device_chain.micro_batch
+    costs = device_chain.costs(cuts, replicas, schedule)
     shape = Shape(
         ranks=len(replicas),
         micro_batches=m,
@@ -55,13 +69,13 @@ def candidate(
     if schedule.depths and shape.chunks == 1:
         depths = safe_depths(shape, schedule.depths(shape))
         if schedule.name == "1f1b-link":
-            shape, depths = _capped(placing, costs, shape, depths)
+            shape, depths = _capped(device_chain, costs, shape, depths)
             if min(shape.caps, default=1) < 1:
                 return "not one micro-batch fits the memory"
         held = np.minimum(depths, [-(-m // r) for r in replicas])
         least = costs.state_bytes + held * costs.stored_bytes
     return Candidate(
-        placing=placing,
+        device_chain=device_chain,
         cuts=cuts,
         replicas=replicas,
         schedule=schedule,
@@ -73,12 +87,12 @@ def candidate(
 
 
 def _capped(
-    placing: Placing, costs: StageCosts, shape: Shape, depths: np.ndarray[tuple[int], np.dtype[np.int64]]
+    device_chain: DeviceChain, costs: StageCosts, shape: Shape, depths: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[Shape, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    if not placing.bounded:
+    if not device_chain.bounded:
         return shape, depths
     firsts = np.append(0, np.cumsum(shape.replicas))
-    room = [placing.memory_bytes(int(firsts[s]), r) for s, r in enumerate(shape.replicas)] - costs.state_bytes
+    room = [device_chain.memory_bytes(int(firsts[s]), r) for s, r in enumerate(shape.replicas)] - costs.state_bytes
     fits = np.minimum(shape.micro_batches, room / np.maximum(costs.stored_bytes, 1e-9))
     if (fits >= depths).all():
         return shape, depths
@@ -99,17 +113,17 @@ def _bound_of(costs: StageCosts, shape: Shape, schedule: Schedule) -> float:
 
 
 class Splits:
-    """The splits worth a look; where memory does not bind they are found once for all schedules."""
+    """The splits worth simulating; where memory is not limited they are found once for all schedules."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._bounded = any(math.isfinite(d.memory_bytes) for d in problem.hardware.devices)
         self._remembered = lru_cache(maxsize=8192)(self._find)
 
-    def even(self, placing: Placing, devices: int) -> Iterator[tuple[Cuts, Replicas, Schedule]]:
-        """Every number of stages with equal replicas that uses all the devices; one stage is data parallelism."""
-        layers = placing.chain.layers
-        m = self._problem.batch // placing.micro_batch
+    def even(self, device_chain: DeviceChain, devices: int) -> Iterator[tuple[Cuts, Replicas, Schedule]]:
+        """Splits into every number of stages with equal replicas that uses all devices; one stage: data parallel."""
+        layers = device_chain.chain.layers
+        m = self._problem.batch // device_chain.micro_batch
         for replicas in range(1, min(devices, m) + 1):
             stages = devices // replicas
             if stages * replicas != devices or stages > layers or self._problem.stages not in (None, stages):
@@ -127,13 +141,13 @@ class Splits:
                     flights = tuple(schedule.in_flight(places - s, places, share) for s in range(places))
                 spare = self._bounded and schedule.name == "1f1b-link"
                 found = self._remembered(
-                    placing, replicas, stages, schedule.chunks, flights, share, schedule.weight_copies, spare
+                    device_chain, replicas, stages, schedule.chunks, flights, share, schedule.weight_copies, spare
                 )
                 yield from ((cuts, (replicas,) * stages, schedule) for cuts in found)
 
     def _find(
         self,
-        placing: Placing,
+        device_chain: DeviceChain,
         replicas: int,
         stages: int,
         chunks: int,
@@ -142,28 +156,40 @@ class Splits:
         weight_copies: int,
         spare: bool,
     ) -> tuple[Cuts, ...]:
-        """Balanced and of least bound; if neither fits and `spare`, of least bound with one micro-batch in flight."""
+        """The balanced split and the one of least bound.
+
+        If neither fits and `spare`, the split of least bound with one micro-batch in flight.
+        """
         places = stages * chunks
-        row = placing.row(stages, replicas, flights or (1,) * places, weight_copies)
+        slots = device_chain.slots(stages, replicas, flights or (1,) * places, weight_copies)
         if chunks > 1:
             wide = replace(
-                row,
-                chains=[row.chains[s % stages] for s in range(places)],
-                links=([*row.links, placing.hardware.link] * chunks)[:-1],
-                memory_bytes=[row.memory_bytes[s % stages] / chunks for s in range(places)],
+                slots,
+                chains=[slots.chains[s % stages] for s in range(places)],
+                links=([*slots.links, device_chain.hardware.link] * chunks)[:-1],
+                memory_bytes=[slots.memory_bytes[s % stages] / chunks for s in range(places)],
             )
             split = balance(wide)
             return (split.cuts,) if split else ()
-        found = [split.cuts for split in (balance(row), least_bound(row, share, tolerance=1e-6)) if split]
+        found = [split.cuts for split in (balance(slots), least_bound(slots, share, tolerance=1e-6)) if split]
         if not found and spare:
-            split = least_bound(replace(row, in_flight=(1,) * places), share, tolerance=1e-6)
+            split = least_bound(replace(slots, in_flight=(1,) * places), share, tolerance=1e-6)
             found = [split.cuts] if split else []
         return tuple(dict.fromkeys(found))
 
 
 def neighbours(cuts: Cuts, replicas: Replicas, devices: int, work: Floats) -> Iterator[tuple[Cuts, Replicas]]:
-    """Plans one step away: a cut moved by one layer, a device given to another stage, a spare device used, a stage
-    with several devices divided in two (the devices shared out by `work`, cumulative seconds by layer), two joined."""
+    """The splits one step away from a given one.
+
+    A step moves a cut by one layer, gives a device to another stage, uses a spare device, joins two stages, or divides
+    a stage of several devices in two, with its devices divided in proportion to the work.
+
+    Args:
+        cuts: the layers of the S stages, shape (S + 1,).
+        replicas: the devices of each stage, shape (S,).
+        devices: how many devices there are.
+        work: cumulative seconds by layer, shape (L + 1,).
+    """
     stages = len(replicas)
     for s in range(1, stages):
         for moved in (cuts[s] - 1, cuts[s] + 1):
@@ -189,10 +215,13 @@ def neighbours(cuts: Cuts, replicas: Replicas, devices: int, work: Floats) -> It
                 )
 
 
-def least_memory(placing: Placing, stages: int) -> float:
-    """min over splits of the fullest stage's state and one micro-batch, by bisection over a limit that all share."""
-    chain = placing.chain
-    ends = np.append(0.0, np.cumsum(placing.hardware.state_factor * chain.parameter_bytes + chain.stored_bytes))
+def least_memory(device_chain: DeviceChain, stages: int) -> float:
+    """The least memory (bytes) that the fullest of `stages` stages needs for its state and one micro-batch.
+
+    It is the minimum over all splits, found by bisection.
+    """
+    chain = device_chain.chain
+    ends = np.append(0.0, np.cumsum(device_chain.hardware.state_factor * chain.parameter_bytes + chain.stored_bytes))
 
     def count(limit: float) -> int:
         used, i = 0, 0

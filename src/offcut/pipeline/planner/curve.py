@@ -1,7 +1,7 @@
-"""Plans for every size become the job's scaling curve.
+"""The scaling curve of a pipeline job: the throughput of the best plan at every size.
 
-The raw curve need not rise: more devices may make the best plan slower. A job may leave nodes idle, so the curve is
-the running maximum, and each point carries the plan that attains it, which may be one for fewer devices.
+The throughput need not rise with the size, because more devices may make the best plan slower. A job may leave nodes
+idle, so the curve is the running maximum, and each point has the plan that attains it, which may be for fewer devices.
 """
 
 from __future__ import annotations
@@ -24,9 +24,18 @@ class PlannedCurve:
 
 
 def planned_curve(findings: Iterable[Findings]) -> PlannedCurve:
-    """The running maximum over sizes. Sizes at which nothing fits have no point before the first that does.
+    """Make the curve from what was found at each size.
 
-    Raises InputError where no size has a plan, naming the memory that would do.
+    Sizes at which no plan fits have no point, up to the first size with one.
+
+    Args:
+        findings: one per size, in any order.
+
+    Returns:
+        The curve (samples/s by number of devices) and the plan of each of its points.
+
+    Raises:
+        InputError: no size has a plan; it names the memory per device with which one would.
     """
     plans: dict[int, Plan] = {}
     best: Plan | None = None

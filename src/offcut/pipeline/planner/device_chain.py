@@ -1,7 +1,7 @@
-"""From layers on devices to the costs of stages.
+"""The model's chain of layers on the devices of a cluster, and the costs of stages made of it.
 
-A stage with r replicas takes r devices that follow each other in the fixed order; it runs at the pace of the slowest of
-them. Neighbouring stages talk over the slowest hop between them, replicas reduce over the slowest hop among them.
+A stage with r replicas takes r consecutive devices in the fixed order and runs at the pace of the slowest of them.
+Neighbouring stages communicate over the slowest hop between them, replicas reduce over the slowest hop among them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,28 @@ import numpy as np
 from offcut.errors import InputError
 from offcut.pipeline.hardware import Hardware, Link, all_reduce_s
 from offcut.pipeline.layer_profile import Chain, Profile
-from offcut.pipeline.planner.partition import Cuts, Row
+from offcut.pipeline.planner.partition import Cuts, StageSlots
 from offcut.pipeline.schedules.base import Schedule
 from offcut.pipeline.stage_costs import StageCosts
 
 
-class Placing:
-    """One profile at one micro-batch size on one cluster."""
+class DeviceChain:
+    """One profile at one micro-batch size on one cluster.
+
+    Args:
+        profile: the model's layers, measured on the device of speed 1.
+        hardware: the devices and links.
+        micro_batch: samples of one micro-batch.
+        kinds: the profiles of device kinds that have their own, by kind.
+
+    Raises:
+        InputError: the profile of a kind has another number of layers than the model.
+    """
 
     def __init__(self, profile: Profile, hardware: Hardware, micro_batch: int, kinds: dict[str, Profile]) -> None:
         self.hardware = hardware
         self.micro_batch = micro_batch
-        self.chain = profile.at(micro_batch)
+        self.chain = profile.chain(micro_batch)
         self._least_memory = min((device.memory_bytes for device in hardware.devices), default=math.inf)
         by_kind: dict[tuple[str, float], Chain] = {}
         self._chains: list[Chain] = []
@@ -40,7 +50,7 @@ class Placing:
                         f"the model's has {len(profile.layers)}.",
                         next_step="Profile the same model on both.",
                     )
-                by_kind[key] = _at_speed(own.at(micro_batch), device.speed)
+                by_kind[key] = _at_speed(own.chain(micro_batch), device.speed)
             self._chains.append(by_kind[key])
         #: Cumulative forward and backward seconds by layer, on the profile's device.
         self.work = np.append(0.0, np.cumsum(self.chain.forward_s + self.chain.backward_s))
@@ -54,7 +64,7 @@ class Placing:
         return math.isfinite(self._least_memory)
 
     def speeds(self, devices: int) -> list[float]:
-        """Speed of each of the first `devices` devices on the whole model, against the profile's device."""
+        """The speed of each of the first `devices` devices on the whole model, against the profile's device."""
         return [self.chain.total_s / total_s for total_s in self._total_s[:devices]]
 
     def slowest(self, first: int, count: int) -> Chain:
@@ -66,14 +76,21 @@ class Placing:
         return self._chains[min(range(devices), key=self._total_s.__getitem__)]
 
     def links(self, replicas: Sequence[int]) -> list[Link]:
-        """Between stage s and s + 1."""
+        """The slowest link between each stage and the next, for stages of so many devices each."""
         firsts = [0, *accumulate(replicas)]
         return [self.hardware.slowest_link(firsts[s], replicas[s] + replicas[s + 1]) for s in range(len(replicas) - 1)]
 
-    def row(self, stages: int, replicas: int, in_flight: Sequence[int], weight_copies: int = 1) -> Row:
-        """`stages` places of `replicas` devices each, for the partitioner."""
+    def slots(self, stages: int, replicas: int, in_flight: Sequence[int], weight_copies: int = 1) -> StageSlots:
+        """Describe `stages` places of `replicas` devices each to the partitioner.
+
+        Args:
+            stages: how many places.
+            replicas: devices of each.
+            in_flight: micro-batches that each place keeps, shape (stages,).
+            weight_copies: stages whose weights each device holds.
+        """
         counts = [replicas] * stages
-        return Row(
+        return StageSlots(
             chains=[self.slowest(s * replicas, replicas) for s in range(stages)],
             links=self.links(counts),
             memory_bytes=[self.memory_bytes(s * replicas, replicas) for s in range(stages)],
@@ -83,13 +100,19 @@ class Placing:
         )
 
     def memory_bytes(self, first: int, count: int) -> float:
-        """The smallest memory among `count` devices from `first`."""
+        """The smallest memory (bytes) among `count` devices from `first`."""
         if math.isinf(self._least_memory):
             return math.inf
         return min(device.memory_bytes for device in self.hardware.devices[first : first + count])
 
     def costs(self, cuts: Cuts, replicas: Sequence[int], schedule: Schedule) -> StageCosts:
-        """Costs of stages `[cuts[s], cuts[s + 1])`; with chunks, stage s is on place s mod len(replicas)."""
+        """The costs of the stages of a split.
+
+        Args:
+            cuts: stage s has the layers `[cuts[s], cuts[s + 1])`.
+            replicas: devices of each place; stage s is on place s mod len(replicas).
+            schedule: says how many stages' weights a device holds.
+        """
         # Schedules are tried one after the other on the same split.
         key = (cuts, tuple(replicas), schedule.weight_copies)
         if self._latest is None or self._latest[0] != key:

@@ -1,10 +1,10 @@
-"""The exploration: for one number of devices, which plans are worth having, and how good could any plan be?
+"""The exploration of one number of devices: which plans are worth having, and how good any plan could be.
 
-For every micro-batch size and every way to share the devices out (stages x equal replicas, uneven replicas, one stage:
-data parallelism) the exact partitioners give splits, every schedule that can run them is simulated, and what is
-dominated in time and memory is dropped. A candidate whose lower bound and least memory are both no better than a plan
-that is already there is never simulated. Where the best plan is not yet shown to be near the bound, the bound is
-tightened and the plan's neighbourhood searched.
+For every micro-batch size and every way to divide the devices (stages x equal replicas, uneven replicas, one stage:
+data parallelism) the exact partitioners give splits, every schedule that can run them is simulated, and plans that are
+dominated in time and memory are dropped. A candidate whose lower bound and least memory are both no better than those
+of a plan that is already there is never simulated. Where the best plan is not yet shown to be near the bound, the bound
+is tightened and the plan's neighbourhood searched.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from offcut.pipeline.hardware import Link
 from offcut.pipeline.layer_profile import Profile
 from offcut.pipeline.plan import Plan, Stage
 from offcut.pipeline.planner.bound import ChainBound, any_plan_bound
-from offcut.pipeline.planner.candidates import Candidate, Replicas, Splits, candidate, least_memory, neighbours
-from offcut.pipeline.planner.device_chain import Placing
+from offcut.pipeline.planner.candidates import Candidate, Replicas, Splits, least_memory, make_candidate, neighbours
+from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.partition import Cuts
 from offcut.pipeline.planner.problem import Problem
-from offcut.pipeline.planner.rejected import Lost, Tally
+from offcut.pipeline.planner.rejected import RejectedPlan, RejectedPlans
 from offcut.pipeline.schedules import Schedule, Sends
 from offcut.pipeline.simulator import simulate
 
@@ -37,12 +37,13 @@ _SEARCH = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one size offers: the Pareto set of time against memory, fastest first, and what it is measured against.
+    """The plans worth having at one size, and the lower bounds that they are measured against.
 
-    `bound_s`: no plan with one contiguous stage per device and whole backwards is faster; `gap` is how far the best
-    such plan that was found is above it (inf where only others were tried). `bound_any_s` and `gap_any` are the same
-    for any synchronous plan whatever.
-    `smallest_memory_bytes` is the least memory per device with which some plan exists.
+    `plans` are the Pareto set of step time against memory, fastest first. `bound_s`: no plan with one contiguous stage
+    per device and whole backwards has a shorter step (s); `gap` is how far the best such plan that was found is above
+    it, as a share (inf where only others were tried). `bound_any_s` and `gap_any` are the same for any synchronous
+    plan. `smallest_memory_bytes` is the least memory per device with which some plan exists. `rejected` says why the
+    other schedules and families lost.
     """
 
     devices: int
@@ -52,7 +53,7 @@ class Findings:
     gap: float
     gap_any: float
     smallest_memory_bytes: float
-    lost: tuple[Lost, ...]
+    rejected: tuple[RejectedPlan, ...]
 
     @property
     def best(self) -> Plan | None:
@@ -70,42 +71,44 @@ class Findings:
 
 
 class _Search:
-    """One size under exploration: the Pareto set so far, and what was tried."""
+    """The state of the exploration of one size: the Pareto set so far, and what was tried."""
 
     def __init__(self, problem: Problem, devices: int) -> None:
         self.problem = problem
         self.devices = devices
-        self.tally = Tally()
+        self.rejected = RejectedPlans()
         self.front: list[Plan] = []
         self.simulated = 0
         self._seen: set[tuple[int, Cuts, Replicas, str]] = set()
 
-    def new(self, placing: Placing, cuts: Cuts, replicas: Replicas, schedule: Schedule) -> Candidate | None:
-        """The candidate, unless it was there before or cannot run."""
-        key = (placing.micro_batch, cuts, replicas, schedule.name)
+    def candidate(
+        self, device_chain: DeviceChain, cuts: Cuts, replicas: Replicas, schedule: Schedule
+    ) -> Candidate | None:
+        """Make a candidate; None where it was tried before or cannot run."""
+        key = (device_chain.micro_batch, cuts, replicas, schedule.name)
         if key in self._seen:
             return None
         self._seen.add(key)
-        made = candidate(self.problem, placing, cuts, replicas, schedule)
+        made = make_candidate(self.problem, device_chain, cuts, replicas, schedule)
         if isinstance(made, str):
-            self.tally.refused(schedule.name, _family(replicas), made)
+            self.rejected.record_refused(schedule.name, _family(replicas), made)
             return None
         return made
 
-    def weigh(self, candidates: Iterable[Candidate | None]) -> None:
-        """Simulate those that may be worth it, the most promising first."""
+    def simulate_promising(self, candidates: Iterable[Candidate | None]) -> None:
+        """Simulate the candidates that no plan dominates yet, the most promising first."""
         for one in sorted((c for c in candidates if c), key=lambda c: (c.bound_s, c.least_bytes)):
             if any(p.step_s <= one.bound_s and p.memory_bytes <= one.least_bytes for p in self.front):
-                self.tally.pruned(one.schedule.name, _family(one.replicas), one.bound_s)
+                self.rejected.record_pruned(one.schedule.name, _family(one.replicas), one.bound_s)
                 continue
             plan = evaluate(self.problem, one)
             self.simulated += 1
             memory = [d.memory_bytes for d in self.problem.hardware.devices[: plan.devices]]
             over = max(p - m for p, m in zip(plan.peak_bytes, memory, strict=True))
             if over > 0:
-                self.tally.too_big(plan, over)
+                self.rejected.record_too_big(plan, over)
                 continue
-            self.tally.ran(plan)
+            self.rejected.record_simulated(plan)
             if not any(p.step_s <= plan.step_s and p.memory_bytes <= plan.memory_bytes for p in self.front):
                 kept = [p for p in self.front if p.step_s < plan.step_s or p.memory_bytes < plan.memory_bytes]
                 self.front = sorted([*kept, plan], key=lambda p: p.step_s)
@@ -116,8 +119,8 @@ class Explorer:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self._placings = [
-            Placing(problem.profile, problem.hardware, size, problem.kinds)
+        self._device_chains = [
+            DeviceChain(problem.profile, problem.hardware, size, problem.kinds)
             for size in problem.micro_batches
             if problem.batch % size == 0
         ]
@@ -125,16 +128,25 @@ class Explorer:
         self._bounds: dict[tuple[int, float, Link], ChainBound] = {}
         self._least_memory = lru_cache(maxsize=None)(least_memory)
 
-    def at(self, devices: int) -> Findings:
-        """Explore one size. Raises InputError where the cluster has fewer devices."""
+    def explore(self, devices: int) -> Findings:
+        """Explore one size.
+
+        Args:
+            devices: how many devices a plan may use; the first of the hardware's.
+
+        Raises:
+            InputError: the cluster has fewer devices.
+        """
         if not 1 <= devices <= len(self.problem.hardware.devices):
             raise InputError(
                 f"{devices} devices asked for, but the hardware describes {len(self.problem.hardware.devices)}.",
                 next_step="Raise a count in the hardware file, or ask for fewer.",
             )
         search = _Search(self.problem, devices)
-        search.weigh(
-            search.new(placing, *split) for placing in self._placings for split in self._splits.even(placing, devices)
+        search.simulate_promising(
+            search.candidate(device_chain, *split)
+            for device_chain in self._device_chains
+            for split in self._splits.even(device_chain, devices)
         )
         bound, bound_any = self._least(devices)
         uniform = self.problem.hardware.overlap and self.problem.hardware.uniform(devices)
@@ -142,10 +154,10 @@ class Explorer:
             uniform
             and devices > 2
             and self.problem.stages is None
-            and search.tally.fastest_contiguous() > bound * (1 + _CLOSE)
+            and search.rejected.fastest_contiguous() > bound * (1 + _CLOSE)
         ):
             bound = self._refine(search, bound)
-        contiguous = search.tally.fastest_contiguous()
+        contiguous = search.rejected.fastest_contiguous()
         front = search.front
         return Findings(
             devices=devices,
@@ -155,50 +167,55 @@ class Explorer:
             gap=max(0.0, contiguous / bound - 1) if math.isfinite(contiguous) and bound > 0 else math.inf,
             gap_any=max(0.0, front[0].step_s / bound_any - 1) if front else math.inf,
             smallest_memory_bytes=self.smallest_memory_bytes(devices),
-            lost=search.tally.lost(front[0] if front else None),
+            rejected=search.rejected.best_of_each(front[0] if front else None),
         )
 
     def smallest_memory_bytes(self, devices: int) -> float:
-        """Least memory per device with which some plan on up to `devices` devices exists."""
-        return min(self._least_memory(placing, min(devices, placing.chain.layers)) for placing in self._placings)
+        """The least memory per device (bytes) with which some plan on up to `devices` devices exists."""
+        return min(
+            self._least_memory(device_chain, min(devices, device_chain.chain.layers))
+            for device_chain in self._device_chains
+        )
 
     def _refine(self, search: _Search, bound: float) -> float:
-        """Uneven replicas, a tighter bound, and a local search; returns the bound."""
+        """Try uneven replicas, tighten the bound and search near the best plan; returns the bound (s)."""
         devices = search.devices
         linear = [schedule for schedule in self.problem.tried_schedules if schedule.depths and schedule.synchronous]
         if not linear:
             return bound
         tight = math.inf
-        for placing in self._placings:
-            chain_bound = self._chain_bound(placing, devices)
-            ceiling = search.tally.fastest_contiguous()
+        for device_chain in self._device_chains:
+            chain_bound = self._chain_bound(device_chain, devices)
+            ceiling = search.rejected.fastest_contiguous()
             if not math.isfinite(ceiling):
                 ceiling = 4 * bound
             loose = min(chain_bound.least_s(devices), ceiling)
             least, splits = chain_bound.tighten(devices, loose, ceiling)
             splits += chain_bound.loose_splits(devices, loose)
             tight = min(tight, least)
-            search.weigh(search.new(placing, *split, schedule) for split in splits for schedule in linear)
+            search.simulate_promising(
+                search.candidate(device_chain, *split, schedule) for split in splits for schedule in linear
+            )
         start = search.simulated
         while search.simulated - start < _SEARCH and search.front:
             best = search.front[0]
             if best.step_s <= tight * (1 + _CLOSE) or len(best.stages) != len(best.replicas):
                 break
-            placing = next(p for p in self._placings if p.micro_batch == best.micro_batch)
+            device_chain = next(p for p in self._device_chains if p.micro_batch == best.micro_batch)
             near: list[Candidate | None] = []
-            for split in neighbours(best.cuts, best.replicas, devices, placing.work):
+            for split in neighbours(best.cuts, best.replicas, devices, device_chain.work):
                 # The bound is the same for every schedule of this family: look at one before the others are made.
-                first = search.new(placing, *split, linear[0])
+                first = search.candidate(device_chain, *split, linear[0])
                 if first is not None and first.bound_s < best.step_s:
-                    near += [first, *(search.new(placing, *split, schedule) for schedule in linear[1:])]
-            search.weigh(near)
+                    near += [first, *(search.candidate(device_chain, *split, schedule) for schedule in linear[1:])]
+            search.simulate_promising(near)
             if search.front[0].step_s >= best.step_s * (1 - 1e-9):
                 break
         return max(bound, tight)
 
-    def _chain_bound(self, placing: Placing, devices: int) -> ChainBound:
+    def _chain_bound(self, device_chain: DeviceChain, devices: int) -> ChainBound:
         hardware = self.problem.hardware
-        fastest = placing.fastest(devices)
+        fastest = device_chain.fastest(devices)
         links = [hardware.link, *hardware.hops.values()]
         link = Link(
             bandwidth_bytes_s=max(x.bandwidth_bytes_s for x in links), latency_s=min(x.latency_s for x in links)
@@ -208,7 +225,7 @@ class Explorer:
         if key not in self._bounds:
             self._bounds[key] = ChainBound(
                 fastest,
-                micro_batches=self.problem.batch // placing.micro_batch,
+                micro_batches=self.problem.batch // device_chain.micro_batch,
                 link=link,
                 memory_bytes=memory,
                 state_factor=hardware.state_factor,
@@ -218,16 +235,16 @@ class Explorer:
 
     def _least(self, devices: int) -> tuple[float, float]:
         contiguous = anything = math.inf
-        for placing in self._placings:
-            contiguous = min(contiguous, self._chain_bound(placing, devices).least_s(devices))
-            speeds = placing.speeds(devices)
-            m = self.problem.batch // placing.micro_batch
-            anything = min(anything, any_plan_bound(placing.chain, m, sum(speeds), max(speeds)))
+        for device_chain in self._device_chains:
+            contiguous = min(contiguous, self._chain_bound(device_chain, devices).least_s(devices))
+            speeds = device_chain.speeds(devices)
+            m = self.problem.batch // device_chain.micro_batch
+            anything = min(anything, any_plan_bound(device_chain.chain, m, sum(speeds), max(speeds)))
         return max(contiguous, anything), anything
 
 
 def evaluate(problem: Problem, one: Candidate) -> Plan:
-    """Simulate one candidate."""
+    """Simulate one candidate and return its plan."""
     costs, schedule, places = one.costs, one.schedule, len(one.replicas)
     sends: Sends = schedule.sends if problem.hardware.overlap else "blocking"
     timeline = simulate(schedule.program(one.shape), costs, sends=sends, occupancy=True)
@@ -237,7 +254,7 @@ def evaluate(problem: Problem, one: Candidate) -> Plan:
         model=problem.profile.model,
         devices=sum(one.replicas),
         batch=problem.batch,
-        micro_batch=one.placing.micro_batch,
+        micro_batch=one.device_chain.micro_batch,
         schedule=schedule.name,
         replicas=one.replicas,
         stages=_stages(problem.profile, one),

@@ -1,4 +1,4 @@
-"""What is to be planned."""
+"""The planning problem: a model, a cluster and a batch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,20 @@ DEFAULT_BLOCKING_SCHEDULES = ("gpipe", "1f1b-sno")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A step of `batch` samples on up to `len(hardware.devices)` devices.
+    """A training step to plan, on up to as many devices as the hardware has.
 
-    `micro_batches` are the micro-batch sizes to try; those that do not divide `batch` are left out. `kinds` are the
-    profiles of device kinds that have their own. `schedules` empty: the default ones (the zero-bubble schedule only
-    where weight gradients were measured). Raises InputError where no micro-batch size divides the batch.
+    Args:
+        profile: the model's layers.
+        hardware: the cluster.
+        batch: samples of one step.
+        micro_batches: the micro-batch sizes (samples) to try; those that do not divide `batch` are left out.
+        schedules: names of the schedules to try; empty: the default ones (the zero-bubble schedule only where weight
+            gradients were measured).
+        kinds: the profiles of device kinds that have their own, by kind.
+        stages: only plans with this many places in a row; None: any number.
+
+    Raises:
+        InputError: no micro-batch size divides the batch, a schedule is unknown, or there are fewer layers than stages.
     """
 
     profile: Profile
@@ -30,7 +39,6 @@ class Problem:
     micro_batches: tuple[int, ...]
     schedules: tuple[str, ...] = ()
     kinds: dict[str, Profile] = field(default_factory=dict)
-    #: Only plans with this many places in a row; None: any number.
     stages: int | None = None
 
     def __post_init__(self) -> None:
@@ -53,6 +61,7 @@ class Problem:
 
     @property
     def tried_schedules(self) -> tuple[Schedule, ...]:
+        """The schedules to try, in order."""
         if self.schedules:
             return tuple(schedule_named(name) for name in self.schedules)
         if not self.hardware.overlap:

@@ -1,4 +1,4 @@
-"""Why a plan lost: the best of every schedule and family, held against the winner."""
+"""Why other plans were not chosen: the best of every schedule and family, compared with the best plan."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from offcut.pipeline.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
-    """A runner-up: the best of its schedule and family, its step where it was simulated, and the reason in words."""
+class RejectedPlan:
+    """The best plan of a schedule and family that was not chosen, and the reason in words.
+
+    `step_s` (seconds) and `memory_bytes` (of the fullest device) are None where no such plan was simulated.
+    """
 
     schedule: str
     family: str
@@ -20,8 +23,8 @@ class Lost:
     reason: str
 
 
-class Tally:
-    """Keeps, per (schedule, family), the best plan that ran, or else why none did."""
+class RejectedPlans:
+    """Per schedule and family, the best plan that was simulated, or else why none was."""
 
     def __init__(self) -> None:
         self._ran: dict[tuple[str, str], Plan] = {}
@@ -30,43 +33,43 @@ class Tally:
         self._refused: dict[tuple[str, str], str] = {}
         self._contiguous = math.inf
 
-    def ran(self, plan: Plan) -> None:
+    def record_simulated(self, plan: Plan) -> None:
         key = (plan.schedule, plan.family)
         if key not in self._ran or plan.step_s < self._ran[key].step_s:
             self._ran[key] = plan
         if len(plan.stages) == len(plan.replicas) and plan.schedule not in ("zb-h1", "chimera"):
             self._contiguous = min(self._contiguous, plan.step_s)
 
-    def too_big(self, plan: Plan, over_bytes: float) -> None:
+    def record_too_big(self, plan: Plan, over_bytes: float) -> None:
         key = (plan.schedule, plan.family)
         if key not in self._too_big or over_bytes < self._too_big[key][0]:
             self._too_big[key] = (over_bytes, plan)
 
-    def pruned(self, schedule: str, family: str, bound_s: float) -> None:
+    def record_pruned(self, schedule: str, family: str, bound_s: float) -> None:
         key = (schedule, family)
         self._pruned[key] = min(bound_s, self._pruned.get(key, math.inf))
 
-    def refused(self, schedule: str, family: str, reason: str) -> None:
+    def record_refused(self, schedule: str, family: str, reason: str) -> None:
         self._refused.setdefault((schedule, family), reason)
 
     def fastest_contiguous(self) -> float:
-        """The fastest step of a plan with one stage per device and whole backwards."""
+        """The shortest step (s) of a plan with one stage per device and whole backwards; inf if there is none."""
         return self._contiguous
 
-    def lost(self, best: Plan | None) -> tuple[Lost, ...]:
-        """Every (schedule, family) but the winner's, nearest first."""
-        rows: list[Lost] = []
+    def best_of_each(self, best: Plan | None) -> tuple[RejectedPlan, ...]:
+        """The best of every schedule and family except that of `best`, the fastest first."""
+        rows: list[RejectedPlan] = []
         winner = (best.schedule, best.family) if best else None
         for key in {**self._ran, **self._too_big, **self._pruned, **self._refused}:
             if key != winner:
                 rows.append(self._row(key, best))
         return tuple(sorted(rows, key=lambda row: (row.step_s is None, row.step_s or 0.0, row.schedule, row.family)))
 
-    def _row(self, key: tuple[str, str], best: Plan | None) -> Lost:
+    def _row(self, key: tuple[str, str], best: Plan | None) -> RejectedPlan:
         schedule, family = key
         if key in self._ran:
             plan = self._ran[key]
-            return Lost(
+            return RejectedPlan(
                 schedule=schedule,
                 family=family,
                 label=plan.label,
@@ -79,10 +82,12 @@ class Tally:
             reason = f"not simulated: even its lower bound is {100 * share:.1f} % above the best plan"
             if share < 1e-9:
                 reason = "not simulated: its lower bound is no better than the best plan, and it needs no less memory"
-            return Lost(schedule=schedule, family=family, label=schedule, step_s=None, memory_bytes=None, reason=reason)
+            return RejectedPlan(
+                schedule=schedule, family=family, label=schedule, step_s=None, memory_bytes=None, reason=reason
+            )
         if key in self._too_big:
             over, plan = self._too_big[key]
-            return Lost(
+            return RejectedPlan(
                 schedule=schedule,
                 family=family,
                 label=plan.label,
@@ -90,7 +95,7 @@ class Tally:
                 memory_bytes=plan.memory_bytes,
                 reason=f"needs {over / 1e9:.2f} GB more memory than a device has",
             )
-        return Lost(
+        return RejectedPlan(
             schedule=schedule,
             family=family,
             label=schedule,
@@ -101,7 +106,7 @@ class Tally:
 
 
 def _why_slower(plan: Plan, best: Plan) -> str:
-    """The largest difference in what the slowest device spends its time on."""
+    """The largest difference in how the slowest devices of two plans spend their time, in words."""
     longer = plan.step_s / best.step_s - 1
     if longer < 1e-9:
         if plan.memory_bytes > best.memory_bytes * (1 + 1e-9):

@@ -55,7 +55,7 @@ class PipelineSeat(Seat):
         """All at one step, every layer where the plan for this size wants it, and nothing moved that was there."""
         state, mine = self._placed, group.rank
         plan = self._plans.at(group.world)
-        need = moves.placement(plan)
+        need = moves.layers_by_rank(plan)
         rows = group.gather(
             [
                 state.step if self._has_state else -1,
@@ -73,7 +73,7 @@ class PipelineSeat(Seat):
             self._begin(rows[0][_CHECKPOINT], need[mine])
         else:
             have = self._common_step(group, rows, top)
-            missing = moves.lost(have, self._plans.layers)
+            missing = moves.missing_layers(have, self._plans.layers)
             if not missing or self._rescued(group, top, missing):
                 for i in sorted(missing & need[mine]):
                     state.take(i, self._parts.layer(top, i))
@@ -142,7 +142,7 @@ class PipelineSeat(Seat):
     def _move(self, group: Group, have: Sequence[moves.Layers], need: Sequence[moves.Layers]) -> None:
         """Everybody gets what it needs and lacks, directly from a member that has it."""
         state = self._placed
-        for move in (move for turn in moves.rounds(have, need, state.layer_bytes) for move in turn):
+        for move in (move for turn in moves.rounds_of_moves(have, need, state.layer_bytes) for move in turn):
             if group.rank == move.giver:
                 tree = {str(i): state.layer(i) for i in move.layers}
                 give(group, tree, move.receiver, self._visit("giving", group, state.step))
@@ -203,15 +203,15 @@ class PipelineSeat(Seat):
 
         Where no plan is for all who stay, the controller will soon leave out the last of them: they count as going.
         """
-        have = moves.placement(self._plans.at(group.world))
+        have = moves.layers_by_rank(self._plans.at(group.world))
         wish: list[moves.Layers] = [frozenset() for _ in have]
         fitting = [n for n in self._plans.devices if n <= len(stay)]
         if fitting:
             stay = stay[: fitting[-1]]
-            for rank, layers in zip(stay, moves.placement(self._plans.at(len(stay))), strict=True):
+            for rank, layers in zip(stay, moves.layers_by_rank(self._plans.at(len(stay))), strict=True):
                 wish[rank] = layers
         going = [rank for rank in range(group.world) if rank not in stay]
-        takes = moves.heirs(have, going, wish, self._placed.layer_bytes)
+        takes = moves.layers_to_take_over(have, going, wish, self._placed.layer_bytes)
         self._move(group, have, [held | takes[rank] for rank, held in enumerate(have)])
 
     def _must_save(self, newest: MembershipEpoch | None, gone: Sequence[int], *, known: bool) -> bool:
@@ -237,7 +237,7 @@ class PipelineSeat(Seat):
         group = self.group
         if group is None or not self._changing.acquire(timeout=max(0.0, leave_by - time.monotonic())):
             return
-        held = moves.placement(self._plans.at(group.world))
+        held = moves.layers_by_rank(self._plans.at(group.world))
         others = frozenset().union(*(layers for rank, layers in enumerate(held) if rank != group.rank))
         only = self._placed.held - others
         if not only:

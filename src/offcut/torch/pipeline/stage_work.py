@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from offcut.pipeline.moves import owned, placement
+from offcut.pipeline.moves import layers_by_first_holder, layers_by_rank
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import F
 from offcut.torch.batch import Batch, Fetcher, seed_everything
@@ -91,7 +91,7 @@ class StageWork:
         computes = {(stage, i) for lane in lanes for kind, stage, i in program.lane(lane) if kind == F}
         self._inputs = sorted(i for stage, i in computes if stage == 0)
         self._targets = sorted(i for stage, i in computes if stage == program.stages - 1)
-        self.owned = owned(placement(plan))[group.rank]
+        self.owned = layers_by_first_holder(layers_by_rank(plan))[group.rank]
         self._plan, self.prepared = plan, False
 
     def _seed_for(self, first_layer: int, i: int) -> None:
