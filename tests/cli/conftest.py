@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from live import state_dir  # noqa: F401
 from offcut.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))

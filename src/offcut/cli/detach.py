@@ -9,9 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import typer
-
-from offcut.cli.output import print_json
+from offcut.cli.output import line, print_json
+from offcut.errors import OffcutError
 from offcut.service.paths import StatePaths
 
 #: How much of the log is shown when the controller did not start, and no sentence of it says why.
@@ -21,13 +20,13 @@ _LAST_LINES = 10
 def start_detached(root: Path, *, json: bool) -> None:
     """Run this command again without `--detach`; return when the controller is ready.
 
-    Exits with the controller's own exit code, and with what it said, where it does not come up.
+    Raises what the controller said, with its own exit code, where it does not come up.
     """
     paths = StatePaths(root)
     paths.prepare()
     log = root / "controller.log"
     reading, writing = os.pipe()
-    arguments = [word for word in sys.argv[1:] if word != "--detach"]
+    arguments = [word for word in sys.argv[1:] if word not in ("--detach", "--json")]
     with open(log, "ab", opener=_private) as output:
         begins = output.tell()
         controller = subprocess.Popen(
@@ -46,13 +45,12 @@ def start_detached(root: Path, *, json: bool) -> None:
         controller.terminate()
         raise
     if not ready:
-        _show_failure(log, begins)
-        raise typer.Exit(controller.wait() or 1)
+        raise _failure(log, begins, controller.wait())
     if json:
         print_json({"pid": controller.pid, "log": str(log), "state": str(root)})
     else:
-        typer.echo(f"The controller runs as process {controller.pid}. Stop it with: kill {controller.pid}")
-        typer.echo(f"Its log is {log}")
+        line(f"The controller runs as process {controller.pid}. Stop it with: kill {controller.pid}")
+        line(f"Its log is {log}")
 
 
 def say_ready(descriptor: int | None) -> Callable[[], None]:
@@ -71,11 +69,13 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _show_failure(log: Path, begins: int) -> None:
+def _failure(log: Path, begins: int, code: int) -> OffcutError:
+    """What the controller said before it ended, as an error of this command with the same exit code."""
     with log.open("rb") as file:
         file.seek(begins)
         lines = file.read().decode(errors="replace").splitlines()
-    sentences = [line for line in lines if line.startswith("offcut: ")]
-    for line in sentences or lines[-_LAST_LINES:]:
-        typer.echo(line, err=True)
-    typer.echo(f"offcut: The controller did not start; its log is {log}", err=True)
+    said = [line.removeprefix("offcut: ") for line in lines if line.startswith("offcut: ")]
+    next_step = f"The controller did not start; its log is {log}"
+    error = OffcutError("\n".join(said or lines[-_LAST_LINES:]), next_step=next_step)
+    error.exit_code = code if code in (1, 2) else 1
+    return error

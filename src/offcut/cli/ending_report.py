@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
-import typer
-
+from offcut.cli.output import remark
 from offcut.errors import OffcutError
 from offcut.service.paths import StatePaths
 
@@ -20,24 +20,27 @@ class _SkippedError(Exception):
     pass
 
 
-def write_at_the_end(paths: StatePaths, limit_s: float = LIMIT_S) -> None:
-    """Write the report; another signal skips it, and so does the limit. What has been trained is not touched by it."""
+def write_at_the_end(paths: StatePaths, limit_s: float = LIMIT_S) -> Path | None:
+    """Write the report, and return where it is; another signal skips it, and so does the limit.
+
+    What has been trained is not touched by it.
+    """
     from offcut.report.run import write_report
 
-    typer.echo("Writing the report; Ctrl-C skips it.", err=True)
+    remark("Writing the report; Ctrl-C skips it.")
     try:
         with _skipped_by_signals(limit_s):
             report = write_report(paths)
     except _SkippedError:
-        typer.echo(
-            f"The report was skipped. One is written each time that a controller of {paths.root} ends.", err=True
-        )
+        remark(f"The report was skipped. One is written each time that a controller of {paths.root} ends.")
     except OffcutError as error:
-        typer.echo(f"offcut: The report could not be written: {error}", err=True)
+        remark(f"offcut: The report could not be written: {error}")
     except OSError as error:
-        typer.echo(f"offcut: The report could not be written in {paths.root}: {error.strerror}.", err=True)
+        remark(f"offcut: The report could not be written in {paths.root}: {error.strerror}.")
     else:
-        typer.echo(f"The report is {report}", err=True)
+        remark(f"The report is {report}")
+        return report
+    return None
 
 
 @contextmanager

@@ -67,6 +67,11 @@ def print_table(sheet: Sheet) -> None:
     console.print(sheet, width=sheet.width, crop=False, soft_wrap=True)
 
 
+def remark(sentence: str) -> None:
+    """Say something on standard error, which is no part of what was asked for."""
+    sys.stderr.write(visible(sentence) + "\n")
+
+
 def print_json(document: Any) -> None:
     """One JSON document on standard output."""
     try:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from offcut.cli.output import print_json
 from offcut.cli.shared import StateOption
 from offcut.errors import InputError
 
@@ -53,7 +54,7 @@ def up(
         bool, typer.Option("--detach", help="Start it in the background; return when it is ready.")
     ] = False,
     ready_fd: Annotated[int | None, typer.Option(hidden=True, help="Where to say that it is ready.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="With --dry-run or --detach: one JSON document.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output, at the end.")] = False,
     log_json: Annotated[bool, typer.Option(help="Log JSON lines instead of text.")] = False,
 ) -> None:
     """Run a controller, until Ctrl-C: with virtual nodes on this machine, or with what a Slurm leaves idle.
@@ -106,7 +107,9 @@ def up(
         run(service)
     finally:
         log.flush(1.0)
-    write_at_the_end(StatePaths(root))
+    report = write_at_the_end(StatePaths(root))
+    if json:
+        print_json({"state": str(root), "report": None if report is None else str(report)})
 
 
 def _virtual_nodes(nodes: int, windows: Path | None, time_scale: float, grace_s: float, preload: str) -> Any:
