@@ -35,12 +35,13 @@ class Echo:
         self.agent = agent
         self.served = served
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes) -> int:
         self.served.heard.append(data)
         if data == b"bad":
             raise ProtocolError("That is no message.")
         self.served.server.greeted(self.agent)
         self.agent.send_text(f"heard {len(data)} bytes")
+        return 1
 
     def refuse(self, reason: str) -> None:
         self.agent.send_text(f"refused: {reason}")

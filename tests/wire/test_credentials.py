@@ -65,6 +65,18 @@ def test_only_the_credentials_of_present_holds_are_kept(credentials: Credentials
     assert list(credentials.directory.iterdir()) == []
 
 
+def test_a_directory_that_others_may_open_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents").chmod(0o777)
+    with pytest.raises(InputError, match="only you can open"):
+        Credentials.of(tmp_path / "agents.key", tmp_path / "agents")
+    (tmp_path / "agents").rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "agents").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="only you can open"):
+        Credentials.of(tmp_path / "agents.key", tmp_path / "agents")
+
+
 def test_a_secret_that_is_not_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.touch(0o600)

@@ -46,8 +46,11 @@ _quiet.propagate = False
 class Dialogue(Protocol):
     """What is behind an accepted connection."""
 
-    def take(self, data: bytes) -> None:
-        """One text message. ProtocolError ends the connection, and its sentence is told to the peer."""
+    def take(self, data: bytes) -> int:
+        """One text message; how many it counts as in what a peer may send.
+
+        ProtocolError ends the connection, and its sentence is told to the peer.
+        """
         ...
 
     def refuse(self, reason: str) -> None:
@@ -126,8 +129,8 @@ class AgentSocket(asyncio.Protocol):
             if self._header_bytes > self._limits.header_bytes:
                 self.abort()
                 return
-        frames = self._receive(data)
-        self._slow_down(len(data), frames)
+        counted = self._receive(data)
+        self._slow_down(len(data), counted)
 
     def eof_received(self) -> None:
         self._ws.receive_eof()
@@ -144,9 +147,9 @@ class AgentSocket(asyncio.Protocol):
     # -- in between -------------------------------------------------------------------------------------------------
 
     def _receive(self, data: bytes) -> int:
-        """How many frames came in."""
+        """How many messages that counts as; a frame is one at least."""
         self._ws.receive_data(data)
-        frames = 0
+        counted = 0
         events = self._ws.events_received()
         unread = not events and self._dialogue is None and self._ws.handshake_exc is not None
         if unread and self._transport is not None and not self._transport.is_closing():
@@ -155,12 +158,11 @@ class AgentSocket(asyncio.Protocol):
             if isinstance(event, Request):
                 self._open(event)
             elif isinstance(event, Frame):
-                frames += 1
-                self._take(event)
+                counted += max(1, self._take(event))
         self._flush()
         if self._ws.close_expected():
             self._abort_soon()
-        return frames
+        return counted
 
     def _open(self, request: Request) -> None:
         header = request.headers.get_all("Authorization")
@@ -173,23 +175,25 @@ class AgentSocket(asyncio.Protocol):
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             self._dialogue = dialogue
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: Frame) -> int:
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) or self._dialogue is None:
-            return
+            return 0
         if frame.opcode is Opcode.BINARY:
             self._end("An agent's messages are text; this one is binary.")
-            return
+            return 0
         self._fragments.append(bytes(frame.data))
-        if frame.fin:
-            whole = b"".join(self._fragments)
-            self._fragments.clear()
-            try:
-                self._dialogue.take(whole)
-            except ProtocolError as error:
-                self._end(str(error))
-            except OffcutError as error:
-                _log.error("agent_not_served", error=str(error))
-                self.close()
+        if not frame.fin:
+            return 0
+        whole = b"".join(self._fragments)
+        self._fragments.clear()
+        try:
+            return self._dialogue.take(whole)
+        except ProtocolError as error:
+            self._end(str(error))
+        except OffcutError as error:
+            _log.error("agent_not_served", error=str(error))
+            self.close()
+        return 0
 
     def _end(self, reason: str) -> None:
         if self._dialogue is not None and self._ws.state is State.OPEN:
@@ -209,12 +213,12 @@ class AgentSocket(asyncio.Protocol):
         if self._aborting is None:
             self._aborting = self._loop.call_later(_CLOSE_S, self.abort)
 
-    def _slow_down(self, data_bytes: int, frames: int) -> None:
+    def _slow_down(self, data_bytes: int, counted: int) -> None:
         """Read no more for as long as the peer is ahead of what it may send."""
         limits, now_s = self._limits, self._loop.time()
         passed_s, self._refilled_s = now_s - self._refilled_s, now_s
         self._messages_left = (
-            min(limits.messages_per_s * _BURST_S, self._messages_left + limits.messages_per_s * passed_s) - frames
+            min(limits.messages_per_s * _BURST_S, self._messages_left + limits.messages_per_s * passed_s) - counted
         )
         self._bytes_left = (
             min(limits.bytes_per_s * _BURST_S, self._bytes_left + limits.bytes_per_s * passed_s) - data_bytes

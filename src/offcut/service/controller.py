@@ -410,7 +410,8 @@ class Controller:
             return
         running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready, w.epoch) for w in hello.workers)
         for worker in hello.workers:
-            self._note_address(hello.node, worker)
+            if self._crews.runs(hello.node, worker.job, worker.incarnation):
+                self._note_address(hello.node, worker)
         self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running, incarnation=hello.incarnation))
         self._crews.recognise(hello)
         # What it missed while it was cut off.

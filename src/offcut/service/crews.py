@@ -39,6 +39,10 @@ class Crews:
         if member.node in self._of:
             self._of[member.node][1].discard((job, member.incarnation))
 
+    def runs(self, node: str, job: str, incarnation: int) -> bool:
+        """Whether the node's agent was told to start this worker, and has not reported its end."""
+        return (job, incarnation) in self._of.get(node, ("", set()))[1]
+
     def believed(self, node: str, message: messages.FromAgent) -> bool:
         """Whether the node's agent can know what it says."""
         crews = self._of.get(node, ("", set()))[1]

@@ -9,6 +9,7 @@ from offcut.errors import ProtocolError
 from offcut.service.agent_socket import AgentSocket
 from offcut.service.agents import AgentConnection
 from offcut.service.controller import Controller
+from offcut.service.limits import JOURNALLED
 from offcut.wire import messages
 from offcut.wire.credentials import Identity
 
@@ -29,16 +30,17 @@ class AgentDialogue:
         self._greeted = greeted
         self._connection: AgentConnection | None = None
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes) -> int:
         message = messages.from_agent(data)
         connection = self._connection
         if connection is None:
             self._begin(message)
-            return
+            return JOURNALLED
         connection.heard_s = asyncio.get_running_loop().time()
         if isinstance(message, messages.Heartbeat) or not self._controller.agents.is_current(connection):
-            return
+            return 1
         self._controller.agent_said(connection.node, message)
+        return 1 if isinstance(message, messages.Progress | messages.Pace) else JOURNALLED
 
     def _begin(self, hello: messages.FromAgent) -> None:
         if not isinstance(hello, messages.Hello):

@@ -11,6 +11,10 @@ _LEAST_RESERVE = 64
 _LARGEST_RESERVE = 256
 #: More agents than this are not expected of one event loop.
 _MOST_CONNECTIONS = 16_384
+#: A TLS handshake takes tens of KiB; agents that come all at once take turns.
+_MOST_PENDING = 512
+#: What a report counts that is written to the journal: it costs so much more than others.
+JOURNALLED = 20
 
 #: A body of a command of the owner.
 BODY_BYTES = 1 << 20
@@ -49,6 +53,14 @@ def raise_descriptor_limit() -> int:
 
 def network_limits(descriptors: int) -> NetworkLimits:
     """The limits where the process may open so many files."""
-    reserve = max(_LEAST_RESERVE, min(_LARGEST_RESERVE, descriptors // 8))
-    connections = max(8, min(_MOST_CONNECTIONS, descriptors - reserve))
-    return NetworkLimits(connections=connections, pending=max(4, connections // 4))
+    connections = max(8, min(_MOST_CONNECTIONS, descriptors - _reserve(descriptors)))
+    return NetworkLimits(connections=connections, pending=max(4, min(_MOST_PENDING, connections // 4)))
+
+
+def owner_connections(descriptors: int) -> int:
+    """How many commands of the owner may be answered at once."""
+    return _reserve(descriptors) // 2
+
+
+def _reserve(descriptors: int) -> int:
+    return max(_LEAST_RESERVE, min(_LARGEST_RESERVE, descriptors // 8))

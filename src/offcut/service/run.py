@@ -28,7 +28,7 @@ from offcut.service.agent_socket import AgentSocket
 from offcut.service.controller import Controller
 from offcut.service.dialogue import AgentDialogue
 from offcut.service.endings import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
-from offcut.service.limits import network_limits, raise_descriptor_limit
+from offcut.service.limits import NetworkLimits, network_limits, owner_connections, raise_descriptor_limit
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
@@ -98,8 +98,10 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     cluster = await clusters.connect(config.site, paths, credentials, config.settings)
     controller = Controller(state, journal, cluster, paths, config.policy, host=agents.host)
 
-    owner = _OwnerServer.of(api.build(controller, journal, cluster, paths))
-    network = _network(controller, tcp, credentials, agents.certificate)
+    # Raised after the cluster's own processes were started: workers should find the limit that their user set.
+    descriptors = raise_descriptor_limit()
+    owner = _OwnerServer.of(api.build(controller, journal, cluster, paths), owner_connections(descriptors))
+    network = _network(controller, tcp, credentials, agents.certificate, network_limits(descriptors))
     controller.tasks.need("owner's API", partial(owner.serve, sockets=[local.listen(paths.socket)]))
     network.start()
     controller.tasks.need("cluster", controller.run)
@@ -170,11 +172,13 @@ async def _wind_down(controller: Controller) -> None:
 
 
 def _network(
-    controller: Controller, listener: socket.socket, credentials: Credentials, certificate: Certificate | None
+    controller: Controller,
+    listener: socket.socket,
+    credentials: Credentials,
+    certificate: Certificate | None,
+    limits: NetworkLimits,
 ) -> AgentServer:
     """What agents dial; with a certificate, behind TLS. It knows no command."""
-    # Raised after the cluster's own processes were started: workers should find the limit that their user set.
-    limits = network_limits(raise_descriptor_limit())
 
     def admit(agent: AgentSocket, authorization: str) -> AgentDialogue | None:
         scheme, _, given = authorization.partition(" ")
@@ -189,10 +193,16 @@ class _OwnerServer(uvicorn.Server):
     """Serves the owner's API; leaves signals to us."""
 
     @classmethod
-    def of(cls, app: FastAPI) -> _OwnerServer:
+    def of(cls, app: FastAPI, connections: int) -> _OwnerServer:
         return cls(
             uvicorn.Config(
-                app, log_config=None, access_log=False, lifespan="off", http="h11", ws="none", limit_concurrency=32
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                http="h11",
+                ws="none",
+                limit_concurrency=connections,
             )
         )
 

@@ -54,6 +54,8 @@ class Client:
 
 
 def _refusal(response: httpx.Response) -> OffcutError:
+    if response.status_code == 503:
+        return OffcutError("The controller is answering as many commands as it may at once.", next_step="Try again.")
     try:
         body = response.json()
     except ValueError:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from offcut.errors import StoreError
+from offcut.errors import InputError, StoreError
 from offcut.wire import tokens
 
 #: What a credential begins with; raised when its form changes.
@@ -44,10 +46,15 @@ class Credentials:
         """With the key in `key_file`, which is made if it is missing. StoreError, InputError."""
         try:
             directory.mkdir(mode=0o700, exist_ok=True)
+            told = directory.lstat()
         except OSError as error:
             raise StoreError(
                 f"The directory {directory} cannot be made: {error.strerror}.", next_step="Choose another --state."
             ) from None
+        if not stat.S_ISDIR(told.st_mode) or told.st_uid != os.geteuid() or told.st_mode & 0o077:
+            raise InputError(
+                f"{directory} is not a directory that only you can open.", next_step=f"Run: rm -r {directory}"
+            )
         return cls(tokens.create(key_file), directory)
 
     def file(self, pilot: str) -> Path:
