@@ -100,7 +100,8 @@ def test_up_detached_returns_when_it_is_ready_and_ends_by_a_signal(state_dir: Pa
     assert refused.returncode == 2
     assert refused.stdout == ""
     assert "belongs to a running controller" in refused.stderr
-    assert refused.stderr.splitlines()[-1].endswith("controller.log")
+    assert refused.stderr.rstrip().endswith("controller.log.")
+    assert "belongs to" in json.loads(detached("--json").stdout)["error"]
     controller.terminate()
     wait_for("its end", lambda: not psutil.pid_exists(controller.pid) or controller.status() == psutil.STATUS_ZOMBIE)
     wait_for("every process to end", lambda: not any(str(state_dir) in command_of(p) for p in psutil.process_iter()))

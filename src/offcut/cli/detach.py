@@ -10,17 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from offcut.cli.output import line, print_json
-from offcut.errors import OffcutError
+from offcut.errors import ServiceError
 from offcut.service.paths import StatePaths
-
-#: How much of the log is shown when the controller did not start, and no sentence of it says why.
-_LAST_LINES = 10
 
 
 def start_detached(root: Path, *, json: bool) -> None:
     """Run this command again without `--detach`; return when the controller is ready.
 
-    Raises what the controller said, with its own exit code, where it does not come up.
+    Raises ServiceError, with what the controller said and its own exit code, where it does not come up.
     """
     paths = StatePaths(root)
     paths.prepare()
@@ -45,7 +42,7 @@ def start_detached(root: Path, *, json: bool) -> None:
         controller.terminate()
         raise
     if not ready:
-        raise _failure(log, begins, controller.wait())
+        raise _not_started(log, begins, controller.wait())
     if json:
         print_json({"pid": controller.pid, "log": str(log), "state": str(root)})
     else:
@@ -69,13 +66,12 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _failure(log: Path, begins: int, code: int) -> OffcutError:
-    """What the controller said before it ended, as an error of this command with the same exit code."""
+def _not_started(log: Path, begins: int, code: int) -> ServiceError:
     with log.open("rb") as file:
         file.seek(begins)
         lines = file.read().decode(errors="replace").splitlines()
-    said = [line.removeprefix("offcut: ") for line in lines if line.startswith("offcut: ")]
-    next_step = f"The controller did not start; its log is {log}"
-    error = OffcutError("\n".join(said or lines[-_LAST_LINES:]), next_step=next_step)
-    error.exit_code = code if code in (1, 2) else 1
+    sentences = [line.removeprefix("offcut: ") for line in lines if line.startswith("offcut: ")]
+    what = " ".join(sentences) or f"The controller ended with code {code} before it was ready."
+    error = ServiceError(what, next_step=f"The controller's log is {log}.")
+    error.exit_code = 2 if code == 2 else 1
     return error
