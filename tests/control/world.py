@@ -244,7 +244,7 @@ class World:
             process.leaving = True
             self._in(self.leave_s if after_s is None else after_s, lambda: self.exit(member, "left"))
 
-    def exit(self, member: Member, outcome: ev.Outcome, detail: str = "") -> list[ef.Effect]:
+    def exit(self, member: Member, outcome: ev.Outcome, detail: str = "", disk: str = "") -> list[ef.Effect]:
         """The worker is gone, and its agent says so."""
         process = self.processes.pop(member, None)
         if process is None:
@@ -257,6 +257,7 @@ class World:
                 member=member,
                 outcome=outcome,
                 detail=detail,
+                disk=disk,
                 epoch=process.epoch,
                 stable_step=max(0, training.step - 1) if process.epoch else 0,
             )

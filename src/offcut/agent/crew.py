@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from offcut.agent import devices, leftovers
+from offcut.agent import devices, disks, leftovers
 from offcut.agent.aside import aside
 from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
 from offcut.agent.silence import SilenceLimits
@@ -134,6 +134,9 @@ class Crew:
             for rank in self.ranks:
                 rank.last_output = await _within(_LOOK_LIMIT_S, tail, rank.log) or ""
         outcome, why = self._outcome(codes, detail)
+        disk = ""
+        if outcome == "failed" and not any(rank.hung for rank in self.ranks):
+            disk = await _within(_LOOK_LIMIT_S, disks.trouble, Path(self.launch.directory), why) or ""
         self._report(
             messages.Exited(
                 job=self.launch.job,
@@ -143,6 +146,7 @@ class Crew:
                 epoch=self._epoch,
                 stable_step=self._stable_step,
                 samples=self._samples,
+                disk=disk,
             )
         )
 

@@ -55,6 +55,23 @@ def last_line(event: ev.WorkerExited) -> str:
     return detail.splitlines()[-1] if detail else event.outcome
 
 
+def await_disk(job: JobState, event: ev.WorkerExited, now_s: float, first_s: float) -> float:
+    """The disk of the job's files is full: no failure of the job's. How long to wait before the restart.
+
+    What fails while a restart is already waited for waits for the same one.
+    """
+    job.disk = event.disk
+    if now_s >= job.disk_again_s:
+        job.disk_again_s = now_s + first_s * 2.0 ** min(_DOUBLINGS, job.disk_waits)
+        job.disk_waits += 1
+    return job.disk_again_s - now_s
+
+
+def forgive_disk(job: JobState) -> None:
+    """It trains: its files can be written again."""
+    job.disk, job.disk_waits = "", 0
+
+
 def wait_s(job: JobState, first_s: float) -> float:
     """How long to wait before the restart after the newest failure."""
     return first_s * 2.0 ** min(_DOUBLINGS, max(0, job.failures - 1))

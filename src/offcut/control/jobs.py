@@ -128,6 +128,11 @@ def on_exit_while_finishing(turn: Turn, job: JobState, node: NodeState, event: e
         (resize.leave if event.outcome == "left" else resize.detach)(turn, job, node, gone=False)
     elif event.outcome in ("finished", "left"):
         end(turn, job, "finished", "its script came to its end")
+    elif event.disk:
+        turn.tell(job.job.id, f"{event.disk}. This is not counted as a failure")
+        node.worker = "none"
+        resize.detach(turn, job, node, gone=True)
+        reopen(turn, job)
     elif event.outcome == "failed":
         end(turn, job, "failed", f"its script failed after training: {event.detail}")
     elif failures.count(job, event, job.epoch):

@@ -83,9 +83,17 @@ def _may_go_on(turn: Turn, job: JobState) -> bool:
     """Hold the last epoch's failure against the job, if it was its own: it may have to wait, or be one too many."""
     settings, fault = turn.state.settings, job.fault
     job.fault = None
-    if fault is not None and not job.excused:
-        ran_s = fault.time_s - job.launched_s
-        if failures.count_launch(job, progressed=ran_s > settings.restart_cost_s + job.job.checkpoint_age_s):
+    progressed = (
+        fault is not None and fault.time_s - job.launched_s > settings.restart_cost_s + job.job.checkpoint_age_s
+    )
+    if fault is not None and fault.disk:
+        if progressed:
+            failures.forgive_disk(job)
+        wait_s = failures.await_disk(job, fault, turn.now_s, settings.retry_wait_s)
+        turn.tell(job.job.id, f"{fault.disk}. It is launched again in {wait_s:.1f} s; this is not counted as a failure")
+        turn.timer(f"relaunch:{job.job.id}", wait_s)
+    elif fault is not None and not job.excused:
+        if failures.count_launch(job, progressed=progressed):
             jobs.end(turn, job, "failed", failures.reason(job, fault))
             return False
         turn.timer(f"relaunch:{job.job.id}", failures.wait_s(job, settings.retry_wait_s))
@@ -102,6 +110,7 @@ def _launch(turn: Turn, job: JobState, nodes: list[NodeState]) -> None:
     # Whoever is launched may write to the script's checkpoint: nobody else is launched before it has gone.
     resize.note_formed(turn, job, job.epoch)
     job.launched_s = turn.now_s
+    job.disk = ""
     job.excused, job.done = False, ()
 
 
@@ -129,7 +138,7 @@ def _note_fault(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExit
         return
     turn.tell(event.job, f"its ranks on {node.name} {event.outcome}: {event.detail or 'no reason known'}")
     # The first to fail is the likeliest cause; but a rank that was killed did not fail because of its peers.
-    if job.fault is None or (event.outcome == "lost" and job.fault.outcome == "failed"):
+    if event.disk or job.fault is None or (event.outcome == "lost" and job.fault.outcome == "failed"):
         job.fault = event
 
 

@@ -161,6 +161,11 @@ class JobState:
     #: The newest epoch and the furthest stable step at which a failure was counted.
     failure_epoch: int = -1
     failure_step: int = -1
+    #: Why its workers cannot write their files; how often in a row they were started again because of that, and when
+    #: they are next.
+    disk: str = ""
+    disk_waits: int = 0
+    disk_again_s: float = 0.0
     #: When the first of its ready workers began to wait for the others.
     joining_since_s: float | None = None
     resizes: int = 0

@@ -58,6 +58,11 @@ def _on_failure(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExit
     node.worker = "stopped"
     if was_member:
         turn.resize(event.job, gone=True)
+    if event.disk:
+        wait_s = failures.await_disk(job, event, turn.now_s, turn.state.settings.retry_wait_s)
+        turn.tell(event.job, f"{event.disk}. It is started again in {wait_s:.1f} s; this is not counted as a failure")
+        turn.timer(f"retry:{node.name}:{node.incarnation}", wait_s)
+        return
     its_fault = False
     if event.epoch == 0:
         suspects.note(turn, node.name, event.job, failures.last_line(event))
@@ -117,6 +122,8 @@ def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
             job.progress.epoch, job.progress.step = event.epoch, event.step - 1
         profiling.note_formed(turn, job, event, before)
         failures.forgive(job, event.step)
+        if not job.restarts:
+            failures.forgive_disk(job)
         for member in job.formed:
             suspects.forgive(turn.state, member.node)
     if event.epoch == job.epoch:

@@ -125,7 +125,11 @@ class WorkersReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExited:
-    """A job's workers on one node have ended. `epoch`, `stable_step` and `samples` are the last that they reported."""
+    """A job's workers on one node have ended. `epoch`, `stable_step` and `samples` are the last that they
+    reported.
+
+    `disk` says how the disk of the job's files made them fail, where it did: that is not held against the job.
+    """
 
     time_s: float
     job: str
@@ -135,6 +139,7 @@ class WorkerExited:
     epoch: int = 0
     stable_step: int = 0
     samples: int = 0
+    disk: str = ""
     kind: Literal["worker_exited"] = "worker_exited"
 
 

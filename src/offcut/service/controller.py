@@ -459,6 +459,7 @@ class Controller:
                         epoch=message.epoch,
                         stable_step=message.stable_step,
                         samples=message.samples,
+                        disk=message.disk,
                     )
                 )
             case messages.Formed():

@@ -79,6 +79,8 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
     booting = len(item.nodes) - item.size
     if item.phase in LIVE and booting > 0:
         words.append(f"{booting} of its {len(item.nodes)} nodes are still on their way into the training.")
+    if item.disk and item.phase in LIVE:
+        words.append(f"Its workers could not write their files: {item.disk}. They are started again until they can.")
     if item.failures:
         words.append(f"It has failed {item.failures} times in a row (forgiven: {item.job.max_failures}).")
     words += learnt.words(controller.state, item)

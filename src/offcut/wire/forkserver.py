@@ -192,8 +192,20 @@ def _redirect(log: str) -> None:
     os.dup2(output, 2)
     os.close(nothing)
     os.close(output)
-    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), line_buffering=True)
-    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), line_buffering=True)
+    sys.stdout = io.TextIOWrapper(_Log(1, "w", closefd=False), line_buffering=True)
+    sys.stderr = io.TextIOWrapper(_Log(2, "w", closefd=False), line_buffering=True)
+
+
+class _Log(io.FileIO):
+    """Where a process prints. Lines that find no room are lost: a script does not end for what it says."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return memoryview(data).nbytes
 
 
 # -- the client -------------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ class Exited(Message):
     incarnation: Count
     outcome: Literal["left", "finished", "failed", "lost"]
     detail: Text = ""
+    #: How the disk of its files made it fail; empty where it did not.
+    disk: Text = ""
     epoch: Count = 0
     #: What was stable when it was last heard of: steps, and samples since the training began.
     stable_step: Count = 0

@@ -21,7 +21,8 @@ class StepRecords:
 
     def __init__(self, directory: Path, worker: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(directory / f"{worker}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._path = directory / f"{worker}.jsonl"
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def contribute(self, *, step: int, epoch: int, data_epoch: int, samples: list[int]) -> None:
         self._write({"step": step, "epoch": epoch, "data_epoch": data_epoch, "samples": samples})
@@ -30,7 +31,12 @@ class StepRecords:
         self._write({"step": step, "epoch": epoch, "loss": loss})
 
     def _write(self, record: dict[str, Any]) -> None:
-        os.write(self._file, json.dumps(record).encode() + b"\n")
+        data = json.dumps(record).encode() + b"\n"
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
 
 @dataclass(slots=True)
