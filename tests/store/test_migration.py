@@ -56,7 +56,6 @@ def test_version_1_is_read_and_kept_as_version_2(path):
     book = Journal(path)
     assert book.load(settings) == state
     assert book.story("a-1") == [(1.0, "submitted")]
-    assert book.id
     held = [state.settings.hold_s for state, _ in book.replay()]
     assert held == [10.0] * 8 + [3.0] * (len(life()) - 8)
     book.close()

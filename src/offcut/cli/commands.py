@@ -9,6 +9,7 @@ from offcut.cli.certificate import certificate
 from offcut.cli.curve import curve
 from offcut.cli.demo import demo
 from offcut.cli.doctor import doctor
+from offcut.cli.journal import journal
 from offcut.cli.logs import logs
 from offcut.cli.plan import plan
 from offcut.cli.profile import profile
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
     app.command("release")(nodes.release)
     app.command("certificate")(certificate)
     app.command("doctor")(doctor)
+    app.add_typer(journal, name="journal")
     app.command("allocate")(allocate.allocate)
     app.command("windows")(windows.windows)
     app.command("queue")(queue.queue)

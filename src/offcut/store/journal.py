@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -52,7 +51,7 @@ class Journal:
 
     def _create(self) -> None:
         self._db.executescript(f"BEGIN;{migrations.SCHEMA}COMMIT;")
-        self._db.execute("INSERT INTO meta VALUES ('version', ?), ('id', ?)", (str(VERSION), uuid.uuid4().hex))
+        self._db.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
 
     def _version(self) -> int:
         row = self._db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
@@ -66,12 +65,6 @@ class Journal:
                 next_step="Run the newer offcut, or choose another --state.",
             )
         return version
-
-    @property
-    def id(self) -> str:
-        """What tells this journal from others; a copy has the same."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()
-        return str(row[0]) if row else ""
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import uuid
 from contextlib import suppress
 
 from offcut.store.records import checksum
@@ -25,4 +24,3 @@ def migrate(db: sqlite3.Connection) -> None:
             given = json.dumps(json.loads(data)["settings"])
             db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (event_id, given))
     db.execute("DELETE FROM meta WHERE key = 'settings'")
-    db.execute("INSERT OR REPLACE INTO meta VALUES ('id', ?)", (uuid.uuid4().hex,))
