@@ -7,5 +7,6 @@
 - `milp`: what counts alone cannot express, by HiGHS; `milp_model`, `milp_job`, `node_classes`: its parts
 - `place`: counts to nodes
 - `explain`: why a job has its size
+- `standin`: a quick answer for when no solver gives one
 - `policy`, `baselines`: other ways to decide, to compare with
 """

@@ -124,8 +124,8 @@ def _cause(
     tiny = 1e-9 * max(1.0, abs(allocation.objective))
     if best_gain <= tiny:
         t = terms(problem.objective, job)
-        here = t.of(job.curve.at(min(n, job.curve.max_nodes)))
-        faster = any(t.of(job.curve.at(s)) > here for s in allowed(job, problem.nodes) if s > n)
+        here = t.counted(job.curve.at(min(n, job.curve.max_nodes)))
+        faster = any(t.counted(job.curve.at(s)) > here for s in allowed(job, problem.nodes) if s > n)
         return ("resize" if faster and n == job.current else "curve"), None, {}
     held = replace(job, sizes=(target,), may_wait=False)
     try:

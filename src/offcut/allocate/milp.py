@@ -45,7 +45,7 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
     started = time.perf_counter()
     solution, objective, bound = _stages(model, problem, jobs, until)
     return Allocation(
-        nodes={job.id: round(solution.of(one.size)) for job, one in zip(problem.jobs, jobs, strict=True)},
+        nodes={job.id: round(solution.evaluate(one.size)) for job, one in zip(problem.jobs, jobs, strict=True)},
         objective=objective,
         bound=bound,
         proven=solution.proven,
@@ -116,7 +116,7 @@ def _stages(
             first = model.maximise({theta: 1.0}, left())
             model.at_least({theta: 1.0}, first.objective - 1e-9 * max(1.0, abs(first.objective)))
             second = model.maximise(everything, left())
-            smallest = min(second.of(one.value) for one in counted)
+            smallest = min(second.evaluate(one.value) for one in counted)
             best = max(smallest, first.bound)
             proven = first.proven and second.proven
             done = Solution(second.values, second.objective, second.bound, proven)
@@ -130,7 +130,7 @@ def _stages(
             model.at_least(here, solution.objective - 1e-9 * max(1.0, abs(solution.objective)))
             bound += solution.bound
             proven = proven and solution.proven
-        objective = solution.of(everything)
+        objective = solution.evaluate(everything)
         done = Solution(solution.values, objective, max(bound, objective), proven)
         return done, done.objective, done.bound
     solution = model.maximise(everything, left())

@@ -39,7 +39,7 @@ class Solution:
     bound: float
     proven: bool
 
-    def of(self, part: Expression) -> float:
+    def evaluate(self, part: Expression) -> float:
         """The value of an expression."""
         return sum(c * (1.0 if var == CONSTANT else self.values[var]) for var, c in part.items())
 
@@ -117,7 +117,7 @@ class Model:
         proven = status == highspy.HighsModelStatus.kOptimal
         bound = float(info.mip_dual_bound) if any(self.integer) else float(info.objective_function_value)
         solution = Solution(values, 0.0, bound, proven)
-        objective = solution.of(part)
+        objective = solution.evaluate(part)
         return Solution(values, objective, objective if proven else max(objective, bound), proven)
 
     def _lp(self, part: Expression) -> Any:

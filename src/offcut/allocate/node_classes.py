@@ -98,7 +98,7 @@ class _Job:
             largest = curve.max_nodes
         pieces = rate_pieces(curve, smallest, largest, sizes, self.terms.cap)
         if job.locked and job.current > curve.max_nodes:  # such a job stays, at the last rate that is known
-            pieces.append((curve.max_nodes + 1, job.current, 0.0, self.terms.of(curve.rate[-1])))
+            pieces.append((curve.max_nodes + 1, job.current, 0.0, self.terms.counted(curve.rate[-1])))
         used: Expression = {}
         rate: Expression = {}
         flags: Expression = {}
@@ -154,7 +154,7 @@ class _Job:
             if i > 0:
                 value.append(self._leaving(begin_s, end_s, total(total_rate)))
         if problem.cost_model == "published":
-            now = self.terms.weight * self.terms.of(rate_now(job))
+            now = self.terms.weight * self.terms.counted(rate_now(job))
             value += [times(-cost_s * now, self.modes[mode]) for mode, cost_s in costs_s.items()]
         return total(value)
 
@@ -168,7 +168,7 @@ class _Job:
         for one in ending:
             self.model.at_most({self.take[one.id]: 1.0, happens: -float(one.nodes)}, 0)
         curves = [self.job.curve, *self.curves.values()]
-        highest = sum(self.terms.of(max(curve.rate)) for curve in curves)
+        highest = sum(self.terms.counted(max(curve.rate)) for curve in curves)
         most = self.terms.weight * lost_s * highest
         loss = self.model.var(0, most, integer=False)
         self.model.at_least(
@@ -191,7 +191,7 @@ class _Job:
             return {}, {}
         moves = model.flag()
         model.at_least(plus(kept, {moves: float(job.current)}), 0)
-        price = self.terms.weight * job.migration_cost_s * self.terms.of(rate_now(job))
+        price = self.terms.weight * job.migration_cost_s * self.terms.counted(rate_now(job))
         return {moves: -price}, {moves: 1.0}
 
     def _switches(self) -> Expression:

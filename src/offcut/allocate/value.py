@@ -26,7 +26,7 @@ class Terms:
     weight: float
     cap: float | None = None
 
-    def of(self, rate: float) -> float:
+    def counted(self, rate: float) -> float:
         """The rate as the objective counts it, without the weight."""
         return rate if self.cap is None else min(rate, self.cap) + BEYOND_DEADLINE * rate
 
@@ -109,11 +109,11 @@ def value(problem: AllocationProblem, job: JobRequest, n: int) -> float:
         The value in units of the objective: for `weighted`, weight times samples.
     """
     t = terms(problem.objective, job)
-    rate = t.of(job.curve.at(min(n, job.curve.max_nodes)))
+    rate = t.counted(job.curve.at(min(n, job.curve.max_nodes)))
     cost_s = 0.0 if n == job.current else job.grow_cost_s if n > job.current else job.shrink_cost_s
     if problem.cost_model == "stall":
         return t.weight * rate * max(0.0, problem.horizon_s - cost_s)
-    return t.weight * (problem.horizon_s * rate - cost_s * t.of(rate_now(job)))
+    return t.weight * (problem.horizon_s * rate - cost_s * t.counted(rate_now(job)))
 
 
 def total(problem: AllocationProblem, nodes: dict[str, int]) -> float:

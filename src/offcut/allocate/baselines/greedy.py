@@ -21,7 +21,7 @@ def allocate(problem: AllocationProblem) -> dict[str, int]:
 
     def rate(j: int, i: int) -> float:
         curve = problem.jobs[j].curve
-        return seen[j].weight * seen[j].of(curve.at(min(sizes[j][i], curve.max_nodes)))
+        return seen[j].weight * seen[j].counted(curve.at(min(sizes[j][i], curve.max_nodes)))
 
     def step(j: int) -> tuple[float, int, int] | None:
         """The next step of job j: minus its gain per node, the job, the step's end."""

@@ -69,7 +69,7 @@ def _rates(
             u, v = max(first, a + 1), min(last, b)
             if u > v:
                 continue
-            at_u, at_v = t.of(curve.at(u)), t.of(curve.at(v))
+            at_u, at_v = t.counted(curve.at(u)), t.counted(curve.at(v))
             s = (at_v - at_u) / (v - u) if v > u else 0.0
             low.append(u)
             high.append(v)
@@ -127,7 +127,7 @@ def _job_rates(job: JobRequest, cap: float | None) -> tuple[Ints, Ints, Floats, 
     if job.current == 0:
         return _rates(job.curve, 1, 0, None, None)
     here = np.array([job.current], np.int64)
-    return here, here, np.zeros(1), np.array([Terms(1.0, cap).of(rate_now(job))])
+    return here, here, np.zeros(1), np.array([Terms(1.0, cap).counted(rate_now(job))])
 
 
 _Row = tuple[tuple[Ints, Ints, Floats, Floats], tuple[float, ...]]
@@ -142,7 +142,7 @@ def _row(objective: Objective, job: JobRequest) -> _Row:
     if known is not None:
         return known[1]
     t = terms(objective, job)
-    now = t.of(rate_now(job)) if job.current else 0.0
+    now = t.counted(rate_now(job)) if job.current else 0.0
     row = _job_rates(job, t.cap), (t.weight, now, job.grow_cost_s, job.shrink_cost_s, may_be_zero(job))
     if len(_rows) >= 16384:
         _rows.clear()
