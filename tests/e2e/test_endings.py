@@ -38,7 +38,10 @@ def test_the_death_of_the_virtual_nodes_daemon_is_told_at_once_and_leaves_nothin
     wait_for("every process to end", lambda: not running.processes(), 30.0)
 
 
-def test_a_policy_that_hangs_stops_neither_the_jobs_nor_the_end(up: Callable, tmp_path: Path) -> None:
+def test_neither_a_policy_that_hangs_nor_a_task_that_fails_stops_the_jobs_or_the_end(
+    up: Callable, tmp_path: Path, state_dir: Path
+) -> None:
+    (state_dir / "telemetry.jsonl").mkdir()
     script = tmp_path / "idle.py"
     script.write_text("import time\ntime.sleep(600)\n")
     running = up(1, "--policy", f"{POLICIES}:loops")
@@ -48,6 +51,17 @@ def test_a_policy_that_hangs_stops_neither_the_jobs_nor_the_end(up: Callable, tm
     words = " ".join(running.client.get(f"/v1/jobs/{job}/why")["words"])
     assert "did not answer within 10 s and was killed" in words
     assert "greedy" in words
+    # Nothing can be noted for the report meanwhile.
+    (task,) = [task for task in running.client.get("/v1/status")["tasks"] if task["name"] == "telemetry"]
+    assert task["failures"] > 0
+    assert "Is a directory" in task["last_error"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "offcut", "status", "--state", str(state_dir)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "The controller's task 'telemetry' has failed" in shown.stdout
     # It is asked again, and hangs again.
     running.submit(script, sizes="1", mode="restart", step_records=False)
     children = psutil.Process(running.process.pid).children(recursive=True)
@@ -104,5 +118,23 @@ def test_up_detached_returns_when_it_is_ready_and_ends_by_a_signal(state_dir: Pa
     assert "belongs to" in json.loads(detached("--json").stdout)["error"]
     controller.terminate()
     wait_for("its end", lambda: not psutil.pid_exists(controller.pid) or controller.status() == psutil.STATUS_ZOMBIE)
+    wait_for("every process to end", lambda: not any(str(state_dir) in command_of(p) for p in psutil.process_iter()))
+    assert (state_dir / "report.html").exists()
+
+
+def test_its_terminal_is_closed(state_dir: Path) -> None:
+    """What it says finds nobody then: it ends as it was asked to."""
+    terminal, its_end = os.openpty()
+    controller = subprocess.Popen(
+        [sys.executable, "-m", "offcut", "up", "--nodes", "1", "--state", str(state_dir)],
+        stdin=its_end,
+        stdout=its_end,
+        stderr=its_end,
+    )
+    os.close(its_end)
+    wait_for("the controller", lambda: b"ready" in os.read(terminal, 65536))
+    os.close(terminal)
+    controller.send_signal(signal.SIGHUP)
+    assert controller.wait(90) == 0
     wait_for("every process to end", lambda: not any(str(state_dir) in command_of(p) for p in psutil.process_iter()))
     assert (state_dir / "report.html").exists()

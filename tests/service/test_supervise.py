@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from offcut.errors import ClusterError, OffcutError, ServiceError
-from offcut.service import supervise
+from offcut.service import rendezvous, supervise
+from offcut.service.paths import StatePaths
 from offcut.service.supervise import Tasks
 
 
@@ -15,6 +25,13 @@ from offcut.service.supervise import Tasks
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(supervise, "LONGEST_WAIT_S", 0.02)
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    root = Path(tempfile.mkdtemp(prefix="offcut-test-"))
+    yield root
+    shutil.rmtree(root)
 
 
 def test_a_task_that_fails_is_started_again_and_shown_with_its_last_error() -> None:
@@ -56,6 +73,38 @@ def test_a_task_that_returns_is_started_again_too() -> None:
             await twice.wait()
         assert tasks.shown()[0]["last_error"] == "it ended"
         await tasks.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_rendezvous_store_is_started_once_processes_can_be_started_again(
+    monkeypatch: pytest.MonkeyPatch, short_dir: Path
+) -> None:
+    real, tries = subprocess.Popen, itertools.count()
+
+    def flaky(*given: Any, **options: Any) -> Any:
+        if next(tries) < 2:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return real(*given, **options)
+
+    monkeypatch.setattr(rendezvous.subprocess, "Popen", flaky)
+
+    async def scenario() -> None:
+        paths = StatePaths(short_dir)
+        paths.prepare()
+        store = rendezvous.Rendezvous(paths, lambda: None, listen="127.0.0.1")
+        tasks = Tasks()
+        tasks.keep("rendezvous", store.keep)
+        try:
+            async with asyncio.timeout(60):
+                while store.address is None:
+                    await asyncio.sleep(0.01)
+            (shown,) = tasks.shown()
+            assert shown["failures"] == 2
+            assert os.strerror(errno.EAGAIN) in shown["last_error"]
+        finally:
+            await tasks.close()
+            store.end()
 
     asyncio.run(scenario())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -69,7 +70,8 @@ def print_table(sheet: Sheet) -> None:
 
 def remark(sentence: str) -> None:
     """Say something on standard error, which is no part of what was asked for."""
-    sys.stderr.write(visible(sentence) + "\n")
+    with suppress(OSError):  # the terminal may have been closed
+        sys.stderr.write(visible(sentence) + "\n")
 
 
 def print_json(document: Any) -> None:

@@ -380,6 +380,10 @@ class Controller:
             return self._addresses.get(members[0], "") if members else ""
         return self.rendezvous.address or ""
 
+    def awaits_store(self, job_id: str) -> bool:
+        """Whether the job's newest epoch could not be told to its members, for there is no rendezvous store."""
+        return job_id in self._unsent and not self.state.jobs[job_id].restarts
+
     def _rendezvous_changed(self) -> None:
         for effect in list(self._unsent.values()):
             if self.state.jobs[effect.job].epoch == effect.epoch:
