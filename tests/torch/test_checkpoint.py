@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from live import wait_for
+from offcut.torch import shards
 from offcut.torch.checkpoint import KEEP, Checkpoints
 from offcut.torch.state import map_tensors
 
@@ -128,8 +131,8 @@ def test_without_one_member_s_share_nothing_is_published(crew: list[Checkpoints]
     crew[0].publish(5)
     begin(crew, 9, epoch=2, only=(0, 1))
     wait_for_writers(*crew)
-    crew[0].members_are(WORKERS)
     crew[0].publish(9)
+    crew[0].members_are(WORKERS)
     assert not crew[0].due, "the third may still be writing"
     crew[0].members_are(WORKERS[:2])
     assert crew[0].due, "it is gone, and its share will not come"
@@ -150,6 +153,48 @@ def test_a_share_that_cannot_be_written_gives_the_checkpoint_up(crew: list[Check
     crew[0].publish(5)
     assert crew[0].due
     assert crew[0].newest() is None
+
+
+def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_once(
+    crew: list[Checkpoints], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is begun when it is due, not when the wait for what never comes is over."""
+    healed, write = threading.Event(), shards.write
+
+    def slow(directory: Path, part: shards.Share, visit: Callable[[], object]) -> None:
+        if part.rank == 2:
+            assert healed.wait(60.0)
+        write(directory, part, visit)
+
+    monkeypatch.setattr(shards, "write", slow)
+    begin(crew, 5)
+    wait_for_writers(*crew[:2])
+    crew[0].publish(5)
+    assert not crew[0].due, "the third is writing"
+    crew[0].members_are(WORKERS[:2])  # it has to go on without the third's, which comes back and still writes
+    begin(crew, 7, epoch=3)
+    wait_for_writers(*crew[:2])
+
+    def given_up() -> bool:
+        crew[0].publish(7)
+        return crew[0].due
+
+    wait_for("the third to say that it writes no share of this one", given_up, 30.0)
+    healed.set()
+    wait_for_writers(*crew)
+    begin(crew, 9, epoch=3)
+    wait_for_writers(*crew)
+    crew[0].publish(9)
+    assert_same(crew[0].newest(), tree(9))
+
+
+def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_epoch(crew: list[Checkpoints]) -> None:
+    """The third did not see the end of the step at which the others began it; the same members re-form."""
+    begin(crew, 5, only=(0, 1))
+    wait_for_writers(*crew)
+    crew[0].publish(4)
+    crew[0].members_are(WORKERS)
+    assert crew[0].due
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "gone"])

@@ -55,6 +55,8 @@ class Checkpoints:
         self._failing = False
         self._writer: threading.Thread | None = None
         self._begun: _Begun | None = None
+        #: All members have begun it: they have passed its boundary.
+        self._begun_by_all = False
 
     @property
     def due(self) -> bool:
@@ -67,12 +69,15 @@ class Checkpoints:
     ) -> None:
         """All members of an epoch, at the same boundary: begin a checkpoint of its state."""
         self._next_s = time.monotonic() + self._age_s / 2
-        if self._writer is not None and self._writer.is_alive():
-            return  # a slow disk: without this share the checkpoint is given up
-        part = shards.share(tree(), rank, len(workers))
         directory = self._directory / f".step-{step:010d}.{epoch}"
+        if self._writer is not None and self._writer.is_alive():
+            # A slow disk, which the training does not wait for: without this share the checkpoint is given up.
+            threading.Thread(target=self._leave_out, args=(directory, rank), daemon=True).start()
+            return
+        part = shards.share(tree(), rank, len(workers))
         if rank == 0:
             self._begun = _Begun(step, directory, workers, part, time.monotonic())
+            self._begun_by_all = False
         self._writer = threading.Thread(
             target=self._write, args=(step, directory, part), name="offcut-checkpoint", daemon=True
         )
@@ -81,21 +86,27 @@ class Checkpoints:
     def publish(self, stable_step: int) -> None:
         """Publish what all members have written, if its step is stable by now."""
         begun = self._begun
-        if begun is None or begun.step > stable_step or (self._writer is not None and self._writer.is_alive()):
+        if begun is None or begun.step > stable_step:
+            return
+        self._begun_by_all = True
+        if self._writer is not None and self._writer.is_alive():
             return
         if shards.complete(begun.directory, len(begun.workers)):
             self._begun = None
             self._publish(begun.step, begun.directory, begun.part, len(begun.workers))
-        elif not begun.directory.exists():
-            self._begun = None  # a member could not write, and has said so
+        elif not begun.directory.exists() or shards.left_out(begun.directory):
+            self._begun = None  # a member could not write, or did not, and has said so
         elif time.monotonic() - begun.since_s > max(_PATIENCE_S, _PATIENCE_AGES * self._age_s):
             self._begun = None
             self._problem(f"the checkpoint at step {begun.step} was given up: not every member has written its share")
 
     def members_are(self, workers: tuple[str, ...]) -> None:
-        """A new epoch: the shares of members that are gone may never come."""
+        """A new epoch: the shares of members that are gone may never come.
+
+        Nor those of members that have not seen the end of the step at which the others began, and were given its state.
+        """
         begun = self._begun
-        if begun is not None and not set(begun.workers) <= set(workers):
+        if begun is not None and not (self._begun_by_all and set(begun.workers) <= set(workers)):
             if shards.complete(begun.directory, len(begun.workers)):
                 return
             self._begun = None
@@ -127,6 +138,11 @@ class Checkpoints:
         """What writers of earlier steps left unpublished: they died, or this one has overtaken them."""
         found = ((path, _UNPUBLISHED.fullmatch(path.name)) for path in self._directory.iterdir())
         return [path for path, match in found if match and int(match[1]) < step]
+
+    def _leave_out(self, directory: Path, rank: int) -> None:
+        """Whoever waits for this member's share sees that it does not come."""
+        with suppress(OSError):
+            shards.leave_out(directory, rank)
 
     def _write(self, step: int, directory: Path, part: shards.Share) -> bool:
         try:

@@ -95,6 +95,17 @@ def complete(directory: Path, world: int) -> bool:
     return all(_record(directory, rank).exists() for rank in range(world))
 
 
+def leave_out(directory: Path, rank: int) -> None:
+    """This member does not write its share of a checkpoint. Raises OSError where the disk fails."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"share-{rank}.left-out").touch()
+
+
+def left_out(directory: Path) -> bool:
+    """Whether a member does not write its share."""
+    return any(directory.glob("share-*.left-out"))
+
+
 def finish(directory: Path, metadata: Metadata | None, world: int) -> None:
     """By the first member: write the metadata of a complete checkpoint: now it can be read."""
     assert metadata is not None, "only the first member has it"
