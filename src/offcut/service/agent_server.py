@@ -28,7 +28,7 @@ _TELL_AGAIN_S = 60.0
 
 
 class _Connection:
-    """An accepted connection; pending until its agent has greeted."""
+    """An accepted connection, pending until its agent has greeted. `since_s` leaves out what this server was late."""
 
     def __init__(self, since_s: float) -> None:
         self.since_s = since_s
@@ -67,6 +67,8 @@ class AgentServer:
         self._pending: dict[_Connection, None] = {}
         self._by_socket: dict[AgentSocket, _Connection] = {}
         self._closed = False
+        #: How much later than due this loop has looked again in all: what waits for us is not held against a peer.
+        self._late_s = 0.0
         self._told_s = -_TELL_AGAIN_S
 
     def start(self) -> None:
@@ -114,14 +116,14 @@ class AgentServer:
             return None
         self._tell("connections_at_their_limit", open=len(self._all), pending=len(self._pending))
         oldest = next(iter(self._pending), None)
-        if oldest is None or self._loop.time() - oldest.since_s < limits.displace_s:
+        if oldest is None or self._loop.time() - self._late_s - oldest.since_s < limits.displace_s:
             return _LOOK_AGAIN_S
         self._drop(oldest)
         return 0.0
 
     def _open(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
-        connection = _Connection(self._loop.time())
+        connection = _Connection(self._loop.time() - self._late_s)
         self._all.add(connection)
         self._pending[connection] = None
         connection.limit = self._loop.call_later(self._limits.greeting_s, self._drop, connection)
@@ -167,9 +169,10 @@ class AgentServer:
 
     def _pause(self, for_s: float) -> None:
         self._loop.remove_reader(self._listener)
-        self._loop.call_later(for_s, self._go_on)
+        self._loop.call_later(for_s, self._go_on, self._loop.time() + for_s)
 
-    def _go_on(self) -> None:
+    def _go_on(self, due_s: float) -> None:
+        self._late_s += self._loop.time() - due_s
         if not self._closed:
             self._loop.add_reader(self._listener, self._accept)
 
