@@ -8,7 +8,7 @@ import pytest
 
 from offcut.errors import InputError
 from offcut.model import Job, ScalingCurve, Sizes
-from offcut.wire.jobspec import JobSpec, parse_job, read_job_file
+from offcut.wire.jobspec import JobSpec, parse_job, read_env_file, read_job_file, with_env_file
 
 LEAST = {"name": "a", "command": ["train.py"]}
 
@@ -93,8 +93,8 @@ def test_what_is_left_out_is_as_the_job_says():
 
 
 def test_every_field_of_a_job_can_be_written_and_has_a_description():
-    # Plans become the job's sizes, curve and environment.
-    assert {*JobSpec.model_fields} - {"plans"} | {"id"} == set(Job.__slots__)
+    # Plans become the job's sizes, curve and environment, and the env file its environment.
+    assert {*JobSpec.model_fields} - {"plans", "env_file"} | {"id"} == set(Job.__slots__)
     assert all(field.description for field in JobSpec.model_fields.values())
 
 
@@ -207,3 +207,27 @@ def test_files_that_cannot_be_read(place):
     path.write_bytes(b"name = '\xff'")
     with pytest.raises(InputError, match="is not TOML"):
         read_job_file(path)
+
+
+def test_an_env_file_lies_beside_the_job_file_and_env_has_the_last_word(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "secrets.env").write_text("# keys\n\nKEY= a=b \nSEED=1\n")
+    (tmp_path / "job.toml").write_text(
+        'name = "a"\ncommand = ["train.py"]\nenv_file = "secrets.env"\nenv = { SEED = "2" }\n'
+    )
+    spec = with_env_file(read_job_file(tmp_path / "job.toml"))
+    assert spec.env == {"KEY": " a=b ", "SEED": "2"}
+    assert dict(spec.to_job("a-1").env) == spec.env
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"A=1\nnot-shown-here\n", "line 2 is not NAME=VALUE"), (b"\xff", "is not UTF-8"), (None, "cannot be read")],
+)
+def test_an_env_file_that_cannot_be_used(tmp_path: Path, content: bytes | None, says: str) -> None:
+    path = tmp_path / "secrets.env"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=says) as refusal:
+        read_env_file(path)
+    assert "not-shown-here" not in str(refusal.value)

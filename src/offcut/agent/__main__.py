@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from offcut.agent.agent import EMPTY_LIMIT_S, LEAVE_LIMIT_S, ORPHAN_LIMIT_S, Agent, AgentConfig
+from offcut.wire.local import ENV_WORKER_ENV
 from offcut.wire.printer import Printer
 
 #: How long the last lines of the log may take.
@@ -28,7 +30,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--leave-limit-s", type=float, default=LEAVE_LIMIT_S)
     parser.add_argument("--empty-limit-s", type=float, default=EMPTY_LIMIT_S)
     parser.add_argument("--orphan-limit-s", type=float, default=ORPHAN_LIMIT_S)
-    parser.add_argument("--worker-env", action="append", default=[], metavar="NAME=VALUE")
     given = parser.parse_args(argv)
     config = AgentConfig(
         node=given.node,
@@ -40,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
         leave_limit_s=given.leave_limit_s,
         empty_limit_s=given.empty_limit_s,
         orphan_limit_s=given.orphan_limit_s,
-        worker_env=tuple((name, value) for name, _, value in (item.partition("=") for item in given.worker_env)),
+        # Not an argument: those are for everybody to see.
+        worker_env=tuple(json.loads(os.environ.pop(ENV_WORKER_ENV, "{}")).items()),
     )
     # The log may lie on a file system that hangs.
     printer = Printer(1)

@@ -18,6 +18,7 @@ from offcut.agent.aside import aside
 from offcut.errors import OffcutError, ProtocolError
 from offcut.wire import messages, tokens
 from offcut.wire.certificate import trusting
+from offcut.wire.ownership import read_own
 
 _log = structlog.get_logger()
 
@@ -114,7 +115,7 @@ class ControllerLine:
 
     def _look_up(self) -> tuple[dict[str, Any], str]:
         """Where the controller is, and the token: both files may be on a file system that hangs."""
-        return json.loads(self._address_file.read_text()), tokens.read(self._token_file)
+        return json.loads(read_own(self._address_file)), tokens.read(self._token_file)
 
     def away_s(self) -> float:
         """For how long there has been no controller; a connection counts once it has lasted for a moment."""

@@ -184,6 +184,7 @@ class Crew:
                 workdir=self.launch.workdir,
                 log=rank.log,
                 setup=self.launch.setup,
+                umask=self.launch.umask,
             )
         )
         if self._stopping is not None:

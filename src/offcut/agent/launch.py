@@ -36,6 +36,8 @@ class WorkerProcess:
     workdir: str
     log: Path
     setup: str = ""
+    #: None: the agent's own.
+    umask: int | None = None
 
 
 class Running(Protocol):
@@ -77,6 +79,7 @@ class Launcher:
                     env=process.env,
                     workdir=process.workdir,
                     log=process.log,
+                    umask=process.umask,
                     patience_s=_TEMPLATE_PATIENCE_S,
                 )
         return await _Spawned.start(process)
@@ -126,6 +129,7 @@ class _Spawned:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
+                    umask=-1 if process.umask is None else process.umask,
                     preexec_fn=partial(_prepare, os.getpid()),  # noqa: PLW1509
                 )
         except OSError as error:

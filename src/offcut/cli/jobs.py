@@ -28,6 +28,7 @@ def submit(
     goal_samples: Annotated[int | None, typer.Option(help="Stop after so many samples.")] = None,
     max_failures: Annotated[int | None, typer.Option(help="Failures in a row that are forgiven.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE for its processes; repeatable.")] = None,
+    env_file: Annotated[Path | None, typer.Option(help="NAME=VALUE lines: for secrets, which --env shows.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Where it runs; default: here.")] = None,
     plans: Annotated[Path | None, typer.Option(help="Of a pipeline job: what `offcut plan --save` wrote.")] = None,
     checkpoint_age: Annotated[float | None, typer.Option(help="At most so many seconds are redone.")] = None,
@@ -40,7 +41,7 @@ def submit(
     Examples: `offcut submit train.py --sizes 1:8 --name digits -- --lr 0.1`, `offcut submit job.toml`,
     `offcut submit ddp.py --mode restart --sizes 1:4`
     """
-    from offcut.wire.jobspec import check_files, parse_job, read_job_file
+    from offcut.wire.jobspec import check_files, parse_job, read_env_file, read_job_file, with_env_file
 
     given: dict[str, Any] = {
         "name": name,
@@ -56,12 +57,13 @@ def submit(
         "plans": None if plans is None else str(plans.absolute()),
     }
     given = {field: value for field, value in given.items() if value is not None}
-    if env:
-        given["env"] = dict(_pair(item) for item in env)
+    from_file = read_env_file(env_file) if env_file is not None else {}
+    if env or from_file:
+        given["env"] = from_file | dict(_pair(item) for item in env or [])
     if what.suffix == ".toml":
         if arguments:
             raise InputError(f"{what}: a job file has its own arguments.", next_step="Write them into its command.")
-        base = read_job_file(what)
+        base = with_env_file(read_job_file(what))
         spec = parse_job(base.model_dump(exclude_unset=True, exclude_none=True) | given, where="options")
     else:
         here = (workdir or Path.cwd()).absolute()

@@ -59,11 +59,13 @@ def up(
 ) -> None:
     """Run a controller, until Ctrl-C: with virtual nodes on this machine, or with what a Slurm leaves idle.
 
-    Examples: `offcut up --nodes 4 --state /tmp/offcut`, then in another terminal
-    `offcut submit train.py --sizes 1:4 --state /tmp/offcut`. `--detach` starts it in the background.
+    Examples: `offcut up --nodes 4`, then in another terminal `offcut submit train.py --sizes 1:4`. `--detach` starts it
+    in the background.
     `offcut up --cluster slurm --partition preempt --dry-run`, and without `--dry-run` to begin.
     """
     import asyncio
+    import os
+    from dataclasses import replace
 
     from offcut.cli.detach import say_ready, start_detached
     from offcut.cli.ending_report import write_at_the_end
@@ -103,6 +105,8 @@ def up(
     if detach:
         start_detached(root, json=json)
         return
+    # What we write is nobody else's business; what a script writes is its user's.
+    service = replace(service, worker_umask=os.umask(0o077))
     try:
         run(service)
     finally:

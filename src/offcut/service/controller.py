@@ -59,8 +59,10 @@ class Controller:
         policy: str | None = None,
         *,
         host: str = "127.0.0.1",
+        worker_umask: int | None = None,
     ) -> None:
         """`host`: the name under which members reach this machine."""
+        self._worker_umask = worker_umask
         self.state = state
         self.clock = Clock(state.now_s)
         self.metrics = Metrics()
@@ -332,6 +334,7 @@ class Controller:
             hang_limit_s=job.hang_limit_s,
             restart_grace_s=job.restart_grace_s,
             step_records=job.step_records,
+            umask=self._worker_umask,
         )
 
     def _set_epoch(self, effect: effects.SetEpoch) -> None:

@@ -45,6 +45,10 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
 
     @routes.post("/v1/jobs")
     async def _submit(spec: JobSpec) -> dict[str, Any]:
+        if spec.env_file is not None:
+            raise InputError(
+                "env_file: the file is read where a job is submitted from.", next_step="Give what it says as env."
+            )
         unnamed = with_plans(spec).to_job(spec.name)
         job_id = paths.new_job(spec.name, len(controller.state.jobs) + 1)
         job = replace(unnamed, id=job_id)

@@ -11,6 +11,7 @@ from typing import IO
 
 from offcut.errors import StoreError
 from offcut.wire.local import check_socket_path
+from offcut.wire.ownership import own_directory, own_part
 
 
 def default_state_dir() -> Path:
@@ -110,11 +111,16 @@ class StatePaths:
                 return f"{name}-{number}"
 
     def prepare(self) -> None:
-        """Create the directory; StoreError where that cannot be, InputError where its path is too long."""
+        """Create the directory, for this user alone.
+
+        StoreError where that cannot be or others could change what is in it, InputError where its path is too long.
+        """
         check_socket_path(self.socket)
+        own_directory(self.root, "state directory", "--state")
+        parts = [self.cluster, self.certificates, self.credentials]
+        for part in [self.root / "jobs", *(part for part in parts if part.exists())]:
+            own_part(part, "directory", "--state")
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self.root / "jobs").mkdir(exist_ok=True)
             probe = self.root / ".probe"
             probe.write_bytes(b"x" * 4096)
             probe.unlink()

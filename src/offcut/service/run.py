@@ -55,6 +55,8 @@ class ServiceConfig:
     listen: str | None = None
     #: Start the windows' clock at once; a demo starts it when everything is ready.
     begin: bool = True
+    #: What workers get: the controller and its agents keep their own files to themselves, a script need not.
+    worker_umask: int | None = None
     #: Called once commands and agents are answered.
     ready: Callable[[], None] = lambda: None
 
@@ -96,7 +98,9 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     for remark in journal.remarks:
         _log.warning("journal", remark=remark)
     cluster = await clusters.connect(config.site, paths, credentials, config.settings)
-    controller = Controller(state, journal, cluster, paths, config.policy, host=agents.host)
+    controller = Controller(
+        state, journal, cluster, paths, config.policy, host=agents.host, worker_umask=config.worker_umask
+    )
 
     # Raised after the cluster's own processes were started: workers should find the limit that their user set.
     descriptors = raise_descriptor_limit()

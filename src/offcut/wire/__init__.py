@@ -3,6 +3,7 @@
 - `messages`: what agents and the controller tell each other, over a WebSocket
 - `local`: what an agent, its launcher and its workers tell each other, over UNIX sockets on one node
 - `rendezvous`: the protocol of the store through which members find each other
+- `ownership`: whose a directory or file is
 - `tokens`: secrets in files that only their owner can read
 - `forkserver`: processes forked from one that has done its imports
 - `jobspec`: a job as users write it

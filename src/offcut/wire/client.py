@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from offcut.errors import InputError, OffcutError, UnreachableError
+from offcut.wire.ownership import check_socket
 
 
 class Client:
@@ -16,6 +17,7 @@ class Client:
 
     def __init__(self, socket: Path, timeout_s: float = 30.0) -> None:
         self._socket = socket
+        check_socket(socket)
         self._http = httpx.Client(
             transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://offcut", timeout=timeout_s
         )

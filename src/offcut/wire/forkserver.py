@@ -69,7 +69,7 @@ class _Child:
 class ForkServer:
     """Forks one child per connection; `run` is called in the child with the request's argv and returns its exit code.
 
-    A request is `{"argv": [...], "env": {...}, "workdir": "...", "log": "..."}`.
+    A request is `{"argv": [...], "env": {...}, "workdir": "...", "log": "...", "umask": None}`.
     """
 
     def __init__(self, path: Path, run: Callable[[list[str]], int]) -> None:
@@ -170,6 +170,8 @@ class ForkServer:
             _redirect(request["log"])
             os.environ.clear()
             os.environ.update(request["env"])
+            if request.get("umask") is not None:
+                os.umask(request["umask"])
             os.chdir(request["workdir"])
             code = self._run(request["argv"])
         except BaseException:
@@ -185,7 +187,7 @@ class ForkServer:
 
 
 def _redirect(log: str) -> None:
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)
@@ -221,7 +223,15 @@ class Forked:
 
     @classmethod
     async def start(
-        cls, server: Path, argv: Sequence[str], *, env: Mapping[str, str], workdir: str, log: Path, patience_s: float
+        cls,
+        server: Path,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        workdir: str,
+        log: Path,
+        umask: int | None = None,
+        patience_s: float,
     ) -> Forked:
         """Ask `server` for a process; wait up to `patience_s` for a server that is still importing.
 
@@ -237,7 +247,8 @@ class Forked:
                 if loop.time() > give_up_s:
                     raise
                 await asyncio.sleep(0.02)
-        writer.write(encode({"argv": list(argv), "env": dict(env), "workdir": workdir, "log": str(log)}))
+        request = {"argv": list(argv), "env": dict(env), "workdir": workdir, "log": str(log), "umask": umask}
+        writer.write(encode(request))
         await writer.drain()
         line = await reader.readline()
         if not line:

@@ -64,6 +64,10 @@ class JobSpec(BaseModel):
     ranks_per_node: int = Field(1, ge=1, le=64, description="Training processes on each node: one per accelerator.")
     workdir: PlainText = Field(".", description="Where it runs; relative to the job file.")
     env: dict[PlainText, PlainText] = Field({}, description="Added to the environment of its processes.")
+    env_file: PlainText | None = Field(
+        None,
+        description="A file of NAME=VALUE lines, added to the environment: for secrets, which arguments would show.",
+    )
     setup: PlainText = Field("", description="Shell lines run first: modules, a container, an activation script.")
     weight: Weight = Field(1.0, description="How much its throughput counts against other jobs'.")
     priority: int = Field(0, ge=-1_000_000, le=1_000_000, description="Jobs of a higher priority are served first.")
@@ -163,7 +167,7 @@ class JobSpec(BaseModel):
 
     def to_job(self, job_id: str) -> Job:
         curve = ScalingCurve(tuple(self.curve.nodes), tuple(self.curve.rate)) if self.curve else None
-        same = self.model_dump(exclude={"command", "sizes", "env", "curve", "plans"})
+        same = self.model_dump(exclude={"command", "sizes", "env", "env_file", "curve", "plans"})
         env = self.env if self.plans is None else {**self.env, ENV_PLANS: self.plans}
         return Job(
             id=job_id,
@@ -176,7 +180,10 @@ class JobSpec(BaseModel):
 
 
 def read_job_file(path: Path) -> JobSpec:
-    """A job from a TOML file; its `workdir`, script and `plans` are taken relative to the file. Raises InputError."""
+    """A job from a TOML file; its `workdir`, script, `plans` and `env_file` are taken relative to the file.
+
+    Raises InputError.
+    """
     try:
         data = tomllib.loads(path.read_text())
     except OSError as error:
@@ -186,8 +193,9 @@ def read_job_file(path: Path) -> JobSpec:
     spec = parse_job(data, where=str(path))
     workdir = (path.parent / spec.workdir).resolve()
     places = {"workdir": str(workdir)}
-    if spec.plans is not None:
-        places["plans"] = str((path.parent / spec.plans).resolve())
+    for field, place in (("plans", spec.plans), ("env_file", spec.env_file)):
+        if place is not None:
+            places[field] = str((path.parent / place).resolve())
     return check_files(spec.model_copy(update=places), where=str(path))
 
 
@@ -199,6 +207,37 @@ def parse_job(data: dict[str, Any], *, where: str) -> JobSpec:
         raise InputError(
             f"{where}: {fault(error.errors(include_url=False))}", next_step="See: offcut submit --help"
         ) from None
+
+
+def with_env_file(spec: JobSpec) -> JobSpec:
+    """The job with what its `env_file` says in its environment, where `env` says nothing else. Raises InputError."""
+    if spec.env_file is None:
+        return spec
+    env = {**read_env_file(Path(spec.env_file)), **spec.env}
+    return parse_job(spec.model_dump(exclude_unset=True, exclude={"env_file"}) | {"env": env}, where=spec.env_file)
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """The variables of a file of NAME=VALUE lines, each value as it stands; empty lines and those with # do not count.
+
+    Raises InputError.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.", next_step="Check the path.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text.") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        variable, equals, value = line.partition("=")
+        if not equals or not variable.strip():
+            # Not shown: it may be a secret.
+            raise InputError(f"{path}: line {number} is not NAME=VALUE.", next_step="Write one variable to a line.")
+        found[variable.strip()] = value
+    return found
 
 
 def check_files(spec: JobSpec, *, where: str) -> JobSpec:

@@ -33,6 +33,8 @@ TEXT_LIMIT = 4096
 #: A line of the local cluster's daemon may name every node, or tell of every reclaim that there was.
 LINE_BYTES = 64 << 20
 
+#: The environment of an agent: what it adds to that of its workers, as JSON.
+ENV_WORKER_ENV = "OFFCUT_WORKER_ENV"
 #: The environment of a worker: where its agent listens, who it is, and where its job keeps its files.
 ENV_AGENT = "OFFCUT_AGENT"
 ENV_WORKER = "OFFCUT_WORKER"

@@ -174,6 +174,8 @@ class Launch(Message):
     hang_limit_s: float = 1800.0
     restart_grace_s: float = 10.0
     step_records: bool = False
+    #: Of the workers; None: the agent's own.
+    umask: int | None = None
 
 
 class Start(Message):

@@ -65,6 +65,7 @@ class Daemon:
         self._grace_s: float = config["grace_s"]
         self._preload: str = config["preload"]
         self._agent_arguments: list[str] = config["agent_arguments"]
+        self._agent_env = {**os.environ, local.ENV_WORKER_ENV: json.dumps(config["worker_env"])}
         self._schedule = Schedule.load(directory / "schedule.json")
         self._nodes = {name: _Node(name) for name in self._schedule.nodes}
         self._watchers: list[asyncio.StreamWriter] = []
@@ -219,7 +220,7 @@ class Daemon:
             agent = await Forked.start(
                 self._directory / "agents.sock",
                 arguments,
-                env=os.environ,
+                env=self._agent_env,
                 workdir=str(self._directory),
                 log=self._directory / f"{node.name}.log",
                 patience_s=_IMPORT_PATIENCE_S,

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,9 @@ class LocalSite:
     schedule: Schedule
     grace_s: float = 1.0
     preload: tuple[str, ...] = ()
-    agent_arguments: tuple[str, ...] = field(default=("--worker-env", "GLOO_SOCKET_IFNAME=lo"))
+    agent_arguments: tuple[str, ...] = ()
+    #: Added to the environment of every worker.
+    worker_env: Mapping[str, str] = field(default_factory=lambda: {"GLOO_SOCKET_IFNAME": "lo"})
 
 
 async def ensure_running(directory: Path, site: LocalSite) -> bool:
@@ -43,6 +46,7 @@ async def ensure_running(directory: Path, site: LocalSite) -> bool:
         "grace_s": site.grace_s,
         "preload": ",".join(site.preload),
         "agent_arguments": list(site.agent_arguments),
+        "worker_env": dict(site.worker_env),
     }
     (directory / "cluster.json").write_text(json.dumps(config))
     with (directory / "cluster.log").open("ab") as log:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Literal
 
 from offcut.cluster.slurm.records import ENDED, JobRow, PartitionRow, expand
 from offcut.cluster.slurm.site import NAME, SlurmSite
+from offcut.wire.local import ENV_WORKER_ENV
 
 #: In backfill mode a pilot gives way to every other job of its partition.
 _NICE = 10000
@@ -94,12 +96,13 @@ class PilotPlan:
             *("--leave-limit-s", str(site.leave_limit_s)),
             *self.agent_arguments,
             *(("--template", str(site.worker_template)) if site.worker_template else ()),
-            *(word for pair in site.worker_env.items() for word in ("--worker-env", "=".join(pair))),
         ]
         run = ["srun", "--ntasks=1", "--nodes=1", "--mem=0", "--kill-on-bad-exit=1"] if self.step else []
         lines = [
             "#!/bin/sh",
             site.setup,
+            # In the environment, which other users of a node cannot see as they can arguments.
+            f"export {ENV_WORKER_ENV}={shlex.quote(json.dumps(site.worker_env))}" if site.worker_env else "",
             # A pilot before this one that was killed left its socket's file.
             f"rm -f {shlex.quote(sockets)}-*.sock",
             f'exec {shlex.join([*run, *agent])} --pilot "$SLURM_JOB_ID" '
