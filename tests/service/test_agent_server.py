@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ UPGRADE = (
     b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 )
+HANDSHAKE = b"GET /v1/agents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\n" + UPGRADE
 GOOD = {"Authorization": "Bearer good"}
 
 
@@ -170,6 +172,7 @@ def test_who_sends_too_much_is_read_more_slowly_and_loses_nothing() -> None:
             # A hundred at once, and fifty a second on average; the last of what is in hand is not waited for.
             assert asyncio.get_running_loop().time() - began_s >= 0.9
             assert len(served.heard) == 300
+            agent.transport.abort()
 
     asyncio.run(scenario())
 
@@ -183,7 +186,7 @@ def test_a_peer_that_does_not_read_is_cut_off() -> None:
             admit = served.admit
             served.server._admit = lambda agent, given: (agents.append(agent), admit(agent, given))[1]  # type: ignore[func-returns-value]
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
-            writer.write(b"GET /v1/agents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\n" + UPGRADE)
+            writer.write(HANDSHAKE)
             assert b" 101 " in await reader.readline()
             while not served.ended:
                 agents[0].send_text("x" * 100_000)
@@ -239,6 +242,61 @@ def test_who_says_nothing_is_closed() -> None:
                 await asyncio.sleep(0.01)
 
     asyncio.run(scenario())
+
+
+def damaged_request(choose: random.Random) -> bytes:
+    request = bytearray(HANDSHAKE)
+    for _ in range(choose.randint(1, 4)):
+        request[choose.randrange(len(request))] = choose.randrange(256)
+    return bytes(request)
+
+
+def odd_frames(choose: random.Random) -> bytes:
+    """WebSocket frames of every kind, of kinds that there are not, whole and in parts."""
+    frames = b""
+    for _ in range(choose.randint(1, 20)):
+        first = choose.choice((0x80, 0)) | choose.choice((0, 0x40)) | choose.choice((0, 1, 2, 3, 8, 9, 10, 11))
+        payload = choose.randbytes(choose.choice((0, 1, 5, 125)))
+        frames += bytes((first, 0x80 | len(payload), 0, 0, 0, 0)) + payload
+    return HANDSHAKE + frames
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda choose: choose.randbytes(choose.randint(1, 3000)),
+        damaged_request,
+        lambda choose: HANDSHAKE + choose.randbytes(choose.randint(1, 3000)),
+        odd_frames,
+    ],
+    ids=["bytes", "request", "bytes after it", "frames after it"],
+)
+def test_whatever_comes_in_raises_nothing_and_ends(make: Callable[[random.Random], bytes]) -> None:
+    choose = random.Random(5)
+    raised: list[dict[str, object]] = []
+
+    async def once(served: Served) -> None:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(make(choose))
+            if choose.random() < 0.5:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(1000), 0.05)
+            (writer.transport.abort if choose.random() < 0.5 else writer.close)()
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+        async with serving(NetworkLimits(connections=60, pending=30, greeting_s=1.0, message_bytes=1000)) as served:
+            for _ in range(10):
+                await asyncio.gather(*(once(served) for _ in range(20)))
+            while served.server._all:
+                await asyncio.sleep(0.01)
+            async with connect(served.url, additional_headers=GOOD) as agent:
+                await agent.send("x")
+                assert await agent.recv() == "heard 1 bytes"
+
+    asyncio.run(scenario())
+    assert raised == []
 
 
 def test_descriptors_are_kept_for_the_owner() -> None:

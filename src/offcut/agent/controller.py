@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from offcut.agent.aside import aside
 from offcut.errors import OffcutError, ProtocolError
@@ -104,6 +104,8 @@ class ControllerLine:
                     self.host = socket.local_address[0]
                     if not await self._talk(socket):
                         return
+            except InvalidStatus as error:
+                _log.warning("credential_refused", status=error.response.status_code)
             except (OSError, ValueError, KeyError, ConnectionClosed, InvalidHandshake, TimeoutError) as error:
                 _log.debug("controller_away", error=str(error))
             except OffcutError as error:

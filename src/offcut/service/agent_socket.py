@@ -201,9 +201,9 @@ class AgentSocket(asyncio.Protocol):
             self.close()
 
     def _flush(self) -> None:
-        if self._transport is None:
-            return
         for data in self._ws.data_to_send():
+            if self._transport is None or self._transport.is_closing():
+                continue
             if data:
                 self._transport.write(data)
             else:
