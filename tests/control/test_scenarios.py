@@ -682,6 +682,18 @@ def test_an_agent_that_reports_from_a_node_that_it_leaves_gets_no_work(world):
     assert world.state.nodes[member.node].phase == "leaving"
 
 
+def test_what_a_job_says_of_its_end_is_text(world):
+    world.submit("a", "1:8", max_failures=0)
+    world.offer("n1")
+    world.run(5)
+    effects = world.exit(
+        world.state.jobs["a"].members[0], "failed", "\x1b]0;t\x07[/x] OSError: \u202e\ud800 \x9b2J é 漢"
+    )
+    said = [effect.text for effect in effects if isinstance(effect, ef.Tell)] + [world.state.jobs["a"].reason]
+    assert any("[/x] OSError: " in text and "é 漢" in text for text in said)
+    assert all(text.isprintable() for text in said)
+
+
 # -- users ------------------------------------------------------------------------------------------------------------
 
 

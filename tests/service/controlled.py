@@ -127,9 +127,3 @@ class Controlled:
         hello = messages.Hello(node=node, pilot="p", workers=workers, **fields)
         self.controller.agent_connected(connection, hello)
         return connection
-
-
-def sent(connection: AgentConnection) -> list[Any]:
-    """What the agent is about to be sent."""
-    waiting = connection._waiting
-    return [waiting.get_nowait() for _ in range(waiting.qsize())]

@@ -109,7 +109,12 @@ def test_a_job_that_cannot_be(ask: Ask, changed: dict[str, Any], sentence: str) 
     ids=range(6),
 )
 def test_a_body_that_is_no_json(ask: Ask, body: bytes) -> None:
-    assert 400 <= ask("POST", "/v1/jobs", content=body).status_code < 500
+    refused(ask("POST", "/v1/jobs", content=body), "")
+
+
+def test_a_path_that_is_no_route(ask: Ask) -> None:
+    refused(ask("GET", "/v1/nothing"), "Not Found")
+    refused(ask("PUT", "/v1/jobs"), "Method Not Allowed")
 
 
 def test_changes_that_cannot_be(ask: Ask) -> None:

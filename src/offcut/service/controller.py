@@ -438,8 +438,11 @@ class Controller:
         if job is None or job.epoch == 0 or (job.members and not self._meeting_point(job, job.members)):
             return
         message = self._epoch_message(job, job.epoch, job.members, abort=True)
-        # If this node is where the others of a launch meet, they may have been waiting for its word.
-        for other in {node, *(member.node for member in job.members)} if job.restarts else {node}:
+        told = {node}
+        if job.restarts and job.members and job.members[0].node == node:
+            # Here the others of a launch meet: they may have been waiting for its word.
+            told |= {member.node for member in job.members}
+        for other in told:
             self.agents.send(other, message)
 
     def agent_said(self, node: str, message: messages.FromAgent) -> None:

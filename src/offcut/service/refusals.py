@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from offcut.errors import OffcutError
 from offcut.plaintext import visible
@@ -17,6 +18,10 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(OffcutError)
     async def _refuse(_: Request, error: OffcutError) -> JSONResponse:
         return _answer(400 if error.exit_code == 2 else 500, error.what, error.next_step)
+
+    @app.exception_handler(HTTPException)
+    async def _unknown(_: Request, error: HTTPException) -> JSONResponse:
+        return _answer(error.status_code, f"{error.detail}.", "")
 
     @app.exception_handler(RequestValidationError)
     async def _unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
