@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http
 import os
 import resource
 import shutil
@@ -16,6 +17,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from live import wait_for
+from offcut.errors import InputError
 from offcut.torch import shards
 from offcut.torch.checkpoint import KEEP, Checkpoints
 from offcut.torch.state import map_tensors
@@ -265,3 +267,37 @@ def test_the_same_step_twice_is_published_once(checkpoints: Checkpoints, notes: 
     assert names(checkpoints) == ["step-0000000004"]
     assert not notes
     shutil.rmtree(checkpoints._directory)
+
+
+def test_what_cannot_be_read_is_put_aside_and_what_comes_after_stays(
+    checkpoints: Checkpoints, notes: list[str]
+) -> None:
+    for step in (50, 100, 200):
+        checkpoints.save_now(step, tree(step))
+    for step in (100, 200):
+        (checkpoints._directory / f"step-{step:010d}" / ".metadata").write_bytes(b"damaged")
+    assert checkpoints.newest() is None
+    assert len(notes) == 2
+    for step in (10, 20, 30):
+        checkpoints.save_now(step, tree(step))
+    assert [name for name in names(checkpoints) if not name.startswith(".")] == ["step-0000000020", "step-0000000030"]
+    assert_same(checkpoints.newest(), tree(30))
+    checkpoints.save_now(201, tree(201))
+    assert not [name for name in names(checkpoints) if name.startswith(".")]
+
+
+def test_the_next_checkpoint_after_a_fallback_is_the_newest(checkpoints: Checkpoints) -> None:
+    for step in (100, 200):
+        checkpoints.save_now(step, tree(step))
+    (checkpoints._directory / "step-0000000200" / ".metadata").write_bytes(b"damaged")
+    assert_same(checkpoints.newest(), tree(100))
+    for step in (110, 120):
+        checkpoints.save_now(step, tree(step))
+    assert_same(checkpoints.newest(), tree(120))
+
+
+@pytest.mark.parametrize("odd", [{"box": object()}, {"status": http.HTTPStatus.OK}])
+def test_a_state_that_could_not_be_read_back_is_not_written(checkpoints: Checkpoints, odd: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="cannot be read back"):
+        checkpoints.save_now(1, {"registered": [odd]})
+    assert checkpoints.newest() is None

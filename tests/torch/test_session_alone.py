@@ -308,7 +308,7 @@ def test_an_empty_dataset_and_a_state_that_cannot_travel_get_a_sentence() -> Non
 
     session = Session(model, optimizer, data(), global_batch=4)
     session.register(Odd())
-    with pytest.raises(InputError, match=r"\['array'\] is of the type ndarray"):
+    with pytest.raises(InputError, match=r"\['array'\] is of the type numpy.ndarray"):
         next(iter(session.epochs(1)))
 
 

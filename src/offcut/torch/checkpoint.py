@@ -120,14 +120,33 @@ class Checkpoints:
             self._publish(step, directory, part, 1)
 
     def newest(self) -> dict[str, Any] | None:
-        """The newest checkpoint that can be read, or None. Tells of those that cannot."""
+        """The newest checkpoint that can be read, or None. Tells of those that cannot, and puts them aside.
+
+        The training goes on from an earlier step than theirs: its own checkpoints must not count as older.
+        """
+        unreadable: list[Path] = []
         for path in sorted(self._published(), reverse=True):
             try:
-                return shards.read(path)
+                tree = shards.read(path)
             except Exception as error:  # torch raises many kinds for a damaged file; the next older one may do
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 self._on_problem(f"the checkpoint {path.name} cannot be read ({reason}); trying an older one")
+                unreadable.append(path)
+            else:
+                self._put_aside(unreadable)
+                return tree
+        self._put_aside(unreadable)
         return None
+
+    def _put_aside(self, unreadable: list[Path]) -> None:
+        """They stay to be looked at until a checkpoint of a later step is published."""
+        for path in unreadable:
+            aside = path.with_name(f".{path.name}.unreadable")
+            try:
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+            except OSError as error:
+                self._on_problem(f"the checkpoint {path.name} cannot be put aside: {error}")
 
     def _published(self) -> list[Path]:
         if not self._directory.is_dir():

@@ -159,6 +159,8 @@ class Group:
         self.membership = membership
         self.rank = rank
         self.world = membership.world
+        #: Whether all members compute alike, to the last bit.
+        self.exact = True
         self._changed = changed
         #: Whether to stop waiting; whoever forms the group may change it afterwards.
         self.stale = stale

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from offcut.errors import InputError
+from offcut.errors import InputError, OffcutError
+from offcut.torch.checksum import Checksum, states_differ
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
@@ -24,7 +25,8 @@ from offcut.torch.pace import Pace
 from offcut.torch.reducer import Tally
 from offcut.torch.sampler import Cursor, Sampler
 from offcut.torch.seat import Alone, Left, Seat
-from offcut.torch.state import Stateful, TrainingState, check_plain
+from offcut.torch.skeleton import check
+from offcut.torch.state import Stateful, TrainingState
 from offcut.wire.local import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 from offcut.wire.records import StepRecords
 
@@ -93,6 +95,8 @@ class Loop(ABC):
         self._data: Any = None
         self._announced = -1
         self._goal_reached = False
+        #: The state after a step was found to be what checkpoints and joiners can take.
+        self._checked = False
         #: This worker is a member, or about to be.
         self._taking_part = False
         state.guard()
@@ -112,6 +116,10 @@ class Loop(ABC):
     @abstractmethod
     def _begin_step(self, group: Group) -> None:
         """The next step begins, on the global batch at the cursor."""
+
+    def _checksum(self, group: Group) -> Checksum | None:
+        """Of the state, where all members have all of it."""
+        return None
 
     @abstractmethod
     def _look_at(self) -> str:
@@ -183,8 +191,13 @@ class Loop(ABC):
         try:
             if kind is None:
                 self._finish()
+        except OffcutError as found:
+            error = found
+            raise
         finally:
             self._state.unguard()
+            if isinstance(error, OffcutError) and self._link is not None and self._seat.rank == 0:
+                self._link.send("note", text=str(error))
 
     def epochs(self, count: int) -> Iterator[Epoch]:
         """The data epochs that are left of `count`, each an iterator of this member's parts of its global batches.
@@ -215,7 +228,7 @@ class Loop(ABC):
         if self._taking_part:
             return
         state = self._state
-        check_plain(state.tree(), "the state")
+        check(state.tree())
         self._taking_part = True
         groups = [len(item.param_groups) for item in state.optimizers]
         if not self._seat.taken:
@@ -326,6 +339,10 @@ class Loop(ABC):
         try:
             self._work.settle(applied=self._applied)
             self._state.pass_boundary()
+            if self._applied and not self._checked:
+                # Only now optimizers have all that they keep.
+                self._checked = True
+                check(self._state.tree())
             self._move_on()
         finally:
             self._end_change()
@@ -369,7 +386,11 @@ class Loop(ABC):
             try:
                 if self._at("finishing"):
                     raise Abandoned("injected at the end")
-                newer = any(row[0] for row in seat.group.gather([int(seat.newer)]))
+                mine = self._checksum(seat.group) if seat.group.world > 1 else None
+                rows = seat.group.gather([int(seat.newer), mine.total if mine is not None else 0])
+                if mine is not None and len({total for _, total in rows}) > 1:
+                    raise states_differ(seat.group, mine, self._state.step)
+                newer = any(row[0] for row in rows)
                 if not newer and link is not None:
                     self._keep_last(seat.group)
             except Abandoned as reason:

@@ -36,9 +36,11 @@ class BatchPolicy:
     batch_per_rank: int | None = None
     max_local_batch: int | None = None
     virtual_shards: int | None = None
+    #: Fewer samples no member works on, but for a batch that has fewer: the others have none.
+    min_local_batch: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("global_batch", "batch_per_rank", "max_local_batch", "virtual_shards"):
+        for name in ("global_batch", "batch_per_rank", "max_local_batch", "virtual_shards", "min_local_batch"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"Session: {name} is {value!r}.", next_step="It is a whole number, at least 1.")
@@ -78,9 +80,13 @@ class BatchPolicy:
         return parts
 
     def _units(self, batch: torch.Tensor, rank: int, world: int) -> list[tuple[int, torch.Tensor]]:
-        """Every world-th sample, so that shares differ by 1 at most; or every world-th shard. None is empty."""
+        """Every n-th sample for n members, so that shares differ by 1 at most; or every world-th shard. None is empty.
+
+        n is the world, or as many as can have `min_local_batch` samples each.
+        """
         if self.virtual_shards is None:
-            units = [(rank, batch[rank::world])]
+            members = max(1, min(world, len(batch) // self.min_local_batch))
+            units = [(rank, batch[rank::members])] if rank < members else []
         else:
             shards = self.virtual_shards
             units = [(shard, batch[shard::shards]) for shard in range(rank, shards, world)]

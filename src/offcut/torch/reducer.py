@@ -21,6 +21,8 @@ class Tally:
     switch: bool
     #: All begin a checkpoint at this boundary.
     save: bool
+    #: All compare their states in the next step.
+    check: bool
     #: Which ranks leave at this boundary.
     leaving: tuple[int, ...]
     #: By rank, what each said of the parameters that it trains, and of its state (0: nothing).
@@ -34,6 +36,8 @@ class Tally:
 _ROOM = 2048
 #: How many numbers each member has of its own: whether it leaves, three of its loss, and what it trains and has.
 _OWN = 7
+#: How many numbers are one for all.
+_SHARED = 3
 #: A float32 holds whole numbers of so many bits.
 WHOLE_BITS = 24
 #: What a member says of its state has so many bits, in two numbers.
@@ -127,13 +131,15 @@ class Rider:
         save: bool,
         leaving: bool,
         changes: torch.Tensor,
+        check: bool = False,
         trains: int = 0,
         state: int = 0,
     ) -> None:
         self._rank = group.rank
         self._world = group.world
         self._loss = loss
-        self._flags = float(switch), float(save), float(leaving)
+        self._flags = float(switch), float(save), float(check)
+        self._leaves = float(leaving)
         self._changes = changes
         self._numbers = trains, state >> WHOLE_BITS, state % (1 << WHOLE_BITS)
         #: Where it is summed up, once it is on its way.
@@ -146,7 +152,7 @@ class Rider:
 
     def take_seat(self, room: torch.Tensor) -> int:
         """Ride in `room`, which is summed over the members: how many of its numbers are taken, 0 if it cannot."""
-        votes = 2 + _OWN * self._world
+        votes = _SHARED + _OWN * self._world
         if self._changes.numel() or votes > room.numel() or room.dtype not in (torch.float32, torch.float64):
             return 0
         self._seat = room[:votes]
@@ -155,30 +161,31 @@ class Rider:
 
     def start(self, group: Group) -> Pending:
         """Go alone."""
-        votes = 2 + _OWN * self._world
+        votes = _SHARED + _OWN * self._world
         self._seat = torch.zeros(votes + self._changes.numel(), dtype=torch.float64)
         self._write(self._seat[:votes])
         self._seat[votes:] = self._changes
         return group.start_all_reduce(self._seat)
 
     def _write(self, votes: torch.Tensor) -> None:
-        """Switch and save; then by rank whether it leaves, three parts of its loss, and what it trains and has."""
+        """Switch, save, check; then by rank whether it leaves, three parts of its loss, and what it trains and has."""
         numbers = [0.0] * votes.numel()
-        numbers[0], numbers[1], leaves = self._flags
-        at = 2 + _OWN * self._rank
-        numbers[at : at + _OWN] = [leaves, *_in_parts(self._loss, votes.dtype), *map(float, self._numbers)]
+        numbers[:_SHARED] = self._flags
+        at = _SHARED + _OWN * self._rank
+        numbers[at : at + _OWN] = [self._leaves, *_in_parts(self._loss, votes.dtype), *map(float, self._numbers)]
         votes.copy_(torch.tensor(numbers, dtype=votes.dtype))
 
     def tally(self) -> Tally:
         """What it says once the sum is there."""
         assert self._seat is not None
-        votes = 2 + _OWN * self._world
+        votes = _SHARED + _OWN * self._world
         numbers = self._seat[:votes].tolist()
-        rows = [numbers[at : at + _OWN] for at in range(2, votes, _OWN)]
+        rows = [numbers[at : at + _OWN] for at in range(_SHARED, votes, _OWN)]
         return Tally(
             loss=sum(sum(row[1:4]) for row in rows),
             switch=numbers[0] > 0,
             save=numbers[1] > 0,
+            check=numbers[2] > 0,
             leaving=tuple(rank for rank, row in enumerate(rows) if row[0] > 0),
             trains=tuple(int(row[4]) for row in rows),
             states=tuple((int(row[5]) << WHOLE_BITS) + int(row[6]) for row in rows),

@@ -20,11 +20,15 @@ class Cursor:
 
 
 class Sampler:
-    """A permutation of `samples` for every data epoch, cut into global batches; the last one may be smaller."""
+    """A permutation of `samples` for every data epoch, cut into global batches.
 
-    def __init__(self, samples: int, seed: int) -> None:
+    The last one may be smaller; with `drop_last` it is left out, so each data epoch leaves out other samples.
+    """
+
+    def __init__(self, samples: int, seed: int, *, drop_last: bool = False) -> None:
         self.samples = samples
         self.seed = seed
+        self.drop_last = drop_last
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
 
@@ -38,7 +42,9 @@ class Sampler:
 
     def after(self, cursor: Cursor, size: int) -> Cursor:
         """Where the next batch begins."""
-        return Cursor(cursor.epoch, min(self.samples, cursor.offset + size))
+        offset = cursor.offset + size
+        left = self.samples - offset
+        return Cursor(cursor.epoch, self.samples if left < (size if self.drop_last else 1) else offset)
 
     def done(self, cursor: Cursor) -> bool:
         """Whether the data epoch has no sample left."""

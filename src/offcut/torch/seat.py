@@ -8,8 +8,12 @@ import time
 import weakref
 from collections.abc import Sequence
 
+import torch
+
 from offcut.errors import OffcutError
 from offcut.torch.checkpoint import Checkpoints
+from offcut.torch.checksum import arithmetic, number
+from offcut.torch.differences import difference
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Forming, Group
 from offcut.torch.link import AgentLink, MembershipEpoch
@@ -197,7 +201,9 @@ class Seat:
     def _synchronise(self, group: Group) -> None:
         """Whoever lacks the most advanced member's state receives it; where nobody has any, the first rank has."""
         state = self._state
-        rows = group.gather([state.step, state.position, int(state.begun)] if self._has_state else [-1, -1, 0])
+        here = [state.step, state.position, int(state.begun)] if self._has_state else [-1, -1, 0]
+        rows = group.gather([*here, *self._told()])
+        self._check_scripts(group, [row[3:] for row in rows])
         steps = [row[0] for row in rows]
         self.furthest = max(row[1] for row in rows)
         if max(steps) < 0:
@@ -222,6 +228,26 @@ class Seat:
                 # At once: the givers may be gone before this epoch holds.
                 self._has_state = True
         self._has_state = True
+
+    def _told(self) -> list[int]:
+        """What members have to know of each other before they compare anything: `_check_scripts` takes it."""
+        device = next((p.device for p in self._state.model.parameters()), torch.device("cpu"))
+        return [number(repr(sorted(self._state.description().items())), 63), arithmetic(device)]
+
+    def _check_scripts(self, group: Group, rows: Sequence[Sequence[int]]) -> None:
+        """An error where the members' scripts have not made the same."""
+        if len({description for description, _ in rows}) > 1:
+            raise difference(
+                group,
+                "Session: the members' scripts do not make the same",
+                self._state.description(),
+                "Build model, data and session from what all members have: the same files, a fixed seed.",
+            )
+        group.exact = len({kind for _, kind in rows}) == 1
+        if not group.exact and group.rank == 0:
+            self._link.send(
+                "note", text="the nodes do not compute alike to the last bit: floating tensors are not compared"
+            )
 
     def _must_save(self, newest: MembershipEpoch | None, gone: Sequence[int], *, known: bool) -> bool:
         """Whether nobody else may be left with this state. Where it is not `known` who is, each one saves."""

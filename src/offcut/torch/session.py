@@ -13,6 +13,7 @@ import torch
 from offcut.errors import InputError
 from offcut.torch.batch import Fetcher
 from offcut.torch.checkpoint import Checkpoints
+from offcut.torch.checksum import Checksum
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
@@ -42,8 +43,11 @@ class Session(Loop):
 
     A member's share of a global batch may come in several *parts*, each one turn of the loop over batches: where it is
     larger than `max_local_batch`, and with `virtual_shards`, which make dropout and BatchNorm independent of the size.
-    Instead of `global_batch`, `batch_per_rank` lets the global batch grow with the size; `lr_rule` ("none", "linear",
-    "sqrt") then sets the learning rate, with `warmup_steps` after a resize. See `policy` and `rate`.
+    With `drop_last` the last batch of a data epoch is left out where it is smaller. No member works on fewer samples
+    than `min_local_batch`, but has none at all then; by default that is 2 where the model has BatchNorm layers, which
+    refuse a single sample, and 1 elsewhere. Instead of `global_batch`, `batch_per_rank` lets the global batch grow with
+    the size; `lr_rule` ("none", "linear", "sqrt") then sets the learning rate, with `warmup_steps` after a resize. See
+    `policy` and `rate`.
 
     Alone (started without offcut) the same script runs as a group of one.
     """
@@ -57,6 +61,8 @@ class Session(Loop):
         global_batch: int | None = None,
         batch_per_rank: int | None = None,
         max_local_batch: int | None = None,
+        min_local_batch: int | None = None,
+        drop_last: bool = False,
         virtual_shards: int | None = None,
         lr_rule: str = "none",
         warmup_steps: int = 0,
@@ -71,14 +77,20 @@ class Session(Loop):
             batch_per_rank=batch_per_rank,
             max_local_batch=max_local_batch,
             virtual_shards=virtual_shards,
+            min_local_batch=_smallest_share(model) if min_local_batch is None else min_local_batch,
         )
+        if drop_last and policy.size(1) > len(dataset):
+            raise InputError(
+                f"Session: with drop_last nothing is left of {len(dataset)} samples in batches of {policy.size(1)}.",
+                next_step="Choose smaller batches, or leave drop_last out.",
+            )
         if len(dataset) == 0:
             raise InputError("Session: the dataset is empty.", next_step="Give at least one sample.")
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
         self._state = TrainingState(model, optimizers, RateRule(lr_rule, warmup_steps))
         if scaler is not None:
             self._state.registered.append(scaler)
-        self._sampler = Sampler(len(dataset), seed)
+        self._sampler = Sampler(len(dataset), seed, drop_last=drop_last)
         fetcher = Fetcher(dataset, collate, seed)
         device = next((p.device for item in optimizers for p in parameters_of(item)), torch.device("cpu"))
         # Before the line to the agent is opened: processes that fetch must not inherit it.
@@ -96,6 +108,13 @@ class Session(Loop):
         )
         self._checkpoints: Checkpoints | None = None
         self._policy = policy
+        self._state.settings = {
+            "samples in the dataset": str(len(dataset)),
+            "seed": str(seed),
+            "batches": f"{policy}, drop_last={drop_last}",
+            "clip_norm": str(clip_norm),
+            "lr_rule": f"{lr_rule}, warm-up {warmup_steps}",
+        }
         super().__init__(self._state, self._sampler)
 
     def _take_seat(self, link: AgentLink) -> Seat:
@@ -146,7 +165,9 @@ class Session(Loop):
         try:
             save = self._checkpoints is not None and group.rank == 0 and self._checkpoints.due
             with self._pace:
-                tally = work.reduce(group, work.rest, switch=seat.newer, save=save, leaving=seat.leaving)
+                tally = work.reduce(
+                    group, work.rest, switch=seat.newer, save=save, check=group.rank == 0, leaving=seat.leaving
+                )
         except Abandoned as reason:
             seat.abandon(str(reason))
             return False
@@ -176,7 +197,7 @@ class Session(Loop):
         try:
             with self._pace:
                 # All switch after whole steps only.
-                work.reduce(group, [optimizer], switch=False, save=False, leaving=False)
+                work.reduce(group, [optimizer])
         except Abandoned as reason:
             self._seat.abandon(str(reason))
             return False
@@ -210,6 +231,9 @@ class Session(Loop):
         self._report(group)
         self._at("after-update")
 
+    def _checksum(self, group: Group) -> Checksum:
+        return Checksum(self._state, exact=group.exact)
+
     def _look_at(self) -> str:
         return fingerprint(self.model, self._policy, self._data)
 
@@ -228,3 +252,8 @@ class Session(Loop):
         assert self._checkpoints is not None
         if group.rank == 0:
             self._checkpoints.save_now(self._state.step, self._state.tree_for(-1))
+
+
+def _smallest_share(model: torch.nn.Module) -> int:
+    """BatchNorm in training refuses a single value per channel, which only some members might have."""
+    return 2 if any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules()) else 1

@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.storage import WriteResult
 
+from offcut.torch.plain import read_back
 from offcut.torch.skeleton import put_together, take_apart
 
 _SKELETON = "skeleton"
@@ -37,11 +38,12 @@ class Share:
 
 
 def share(tree: dict[str, Any], rank: int, world: int) -> Share:
-    """Copy this member's share of a state that all members have.
+    """Copy this member's share of a state that all members have. InputError if it could not be read back.
 
     Each tensor goes to the member with the fewest bytes so far.
     """
     skeleton, tensors = take_apart(tree)
+    read_back(skeleton.numpy().tobytes())
     tensors = {_SKELETON: skeleton, **tensors}
     filled = [0] * world
     mine = {}

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from offcut.torch.plain import read_back
 from offcut.torch.state import map_tensors
 
 #: Smaller tensors (counters, biases) stay in the skeleton.
@@ -40,6 +41,12 @@ def take_apart(tree: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     written = io.BytesIO()
     torch.save({"tree": bones, "shapes": shapes}, written)
     return torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8), tensors
+
+
+def check(tree: Any) -> None:
+    """InputError unless `tree` can be written and read back."""
+    skeleton, _ = take_apart(tree)
+    read_back(skeleton.numpy().tobytes())
 
 
 def put_together(

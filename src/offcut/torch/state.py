@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from offcut.errors import InputError
 from offcut.torch.buffers import Buffers
+from offcut.torch.plain import plain
 from offcut.torch.rate import RateRule
 from offcut.torch.sampler import Cursor
 from offcut.torch.trained import (
@@ -67,6 +68,9 @@ class TrainingState:
         self.rate = rate or RateRule("none", 0)
         self.registered: list[Stateful] = []
         self.cursor = Cursor()
+        #: What must be the same on all members besides the model, in the script's words.
+        self.settings: dict[str, str] = {}
+        self._shapes = {f"the model's {name}": f"{tuple(t.shape)} {t.dtype}" for name, t in _named_tensors(model)}
         self.step = 0
         self.samples = 0
         #: Mean loss over the last applied step's global batch. Scripts decide by it, so joiners have it too.
@@ -87,17 +91,26 @@ class TrainingState:
         #: The script has left that loop and not come back to its session: what it runs now will run again on `_left`.
         self._after_loop = False
 
+    def description(self) -> dict[str, str]:
+        """What all members' scripts must have made alike before their states can be compared or moved."""
+        optimizers = {f"optimizer {i}": type(item).__name__ for i, item in enumerate(self.optimizers)}
+        registered = {f"registered object {i}": type(item).__name__ for i, item in enumerate(self.registered)}
+        return {**self.settings, **self._shapes, **optimizers, **registered}
+
     def tree(self) -> dict[str, Any]:
-        """The state as a tree; its tensors are the living ones, not copies."""
+        """The state as a tree; its tensors are the living ones, not copies.
+
+        InputError if something is in it that can go neither to other members nor into a checkpoint.
+        """
         if self.trained is None:
             self.trained = names_in(self.model, trained_now(self.optimizers))
         return {
             "trained": self.trained,
             "frozen": frozen_in(self.model),
             "groups": groups_in(self.model, self.optimizers),
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "registered": [item.state_dict() for item in self.registered],
+            "model": plain(self.model.state_dict(), "the model's state"),
+            "optimizers": plain([item.state_dict() for item in self.optimizers], "the optimizers' state"),
+            "registered": self._registered_states(),
             "rate": self.rate.state_dict(),
             "progress": {
                 "step": self.step,
@@ -107,6 +120,12 @@ class TrainingState:
                 "loss": self.loss,
             },
         }
+
+    def _registered_states(self) -> list[dict[str, Any]]:
+        return [
+            plain(item.state_dict(), f"registered object {i} ({type(item).__name__}): state")
+            for i, item in enumerate(self.registered)
+        ]
 
     def room(self) -> dict[str, torch.Tensor]:
         """The model's living tensors by their paths in the tree, for a state to be received into."""
@@ -222,7 +241,7 @@ class TrainingState:
             [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
             for optimizer in self.optimizers
         ]
-        registered = [item.state_dict() for item in self.registered]
+        registered = self._registered_states()
         copies = map_tensors((registered, groups), lambda tensor: tensor.detach().clone())
         return Outside(*copies, Kept.now(self.optimizers))
 
@@ -295,23 +314,9 @@ def _as_saved(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
                 optimizer.state[p][key] = value.to(there.device)
 
 
-_PLAIN = (torch.Tensor, torch.dtype, torch.device, torch.Size, str, bytes, int, float, complex, bool, type(None))
-
-
-def check_plain(tree: Any, where: str) -> None:
-    """InputError unless it can go to another member: only containers, tensors and plain values are taken there."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            check_plain(value, f"{where}[{key!r}]")
-    elif isinstance(tree, (list, tuple, set)):
-        for i, value in enumerate(tree):
-            check_plain(value, f"{where}[{i}]")
-    elif not isinstance(tree, _PLAIN):
-        raise InputError(
-            f"Session: {where} is of the type {type(tree).__name__}, which can go neither to other members nor into a "
-            "checkpoint.",
-            next_step="Let state_dict() return tensors, numbers, strings and containers of them (arrays as tensors).",
-        )
+def _named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
 
 
 def map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -11,6 +11,7 @@ import torch
 
 from offcut.errors import InputError
 from offcut.torch.batch import Batch, seed_everything
+from offcut.torch.checksum import Checks
 from offcut.torch.differences import difference
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.loader import Loader
@@ -56,6 +57,7 @@ class Work:
         self._said = 0
         self._added: dict[int, Reducer] = {}
         self._look_at_parameters()
+        self._checks = Checks(state)
         #: The global batch, and the parts of it that this member has still to begin.
         self.batch = torch.empty(0, dtype=torch.int64)
         self._waiting: deque[Part] = deque()
@@ -82,6 +84,7 @@ class Work:
     def begin(self, group: Group) -> torch.Tensor:
         """The next step begins; its samples that fall to this member."""
         state = self._state
+        self._checks.begin(group)
         self.batch = self._sampler.batch(state.cursor, self._policy.size(group.world))
         self._waiting = deque(self._policy.parts(self.batch, group.rank, group.world))
         self._loss_sum, self.failed, self._updated = 0.0, False, []
@@ -212,9 +215,19 @@ class Work:
             )
 
     def reduce(
-        self, group: Group, optimizers: list[torch.optim.Optimizer], *, switch: bool, save: bool, leaving: bool
+        self,
+        group: Group,
+        optimizers: list[torch.optim.Optimizer],
+        *,
+        switch: bool = False,
+        save: bool = False,
+        check: bool = False,
+        leaving: bool = False,
     ) -> Tally:
-        """Sum gradients and what rides along over the members. Raises Abandoned when the epoch cannot go on."""
+        """Sum gradients and what rides along over the members. Raises Abandoned when the epoch cannot go on.
+
+        An OffcutError of another kind is raised on all members: they are not the same.
+        """
         if group.stale():
             self._fail()
             raise Abandoned("a newer epoch came")
@@ -228,7 +241,9 @@ class Work:
                 save=save,
                 leaving=leaving,
                 changes=self._state.buffers.changes,
+                check=check and self._checks.due,
                 trains=self._says,
+                state=self._checks.total,
             )
             reducers = [self._reducers[id(item)] for item in optimizers]
             under_way = [work for reducer in reducers for work in reducer.start(group, rider)]
@@ -241,6 +256,7 @@ class Work:
             if self._visit("after-reduce"):
                 raise Abandoned("injected after the reduce")
             tally = rider.tally()
+            self._checks.compare(group, tally.states)
             self._reduce_added(group, tally, optimizers)
         except Abandoned:
             self._fail()
@@ -297,6 +313,8 @@ class Work:
             self._scaler.update()
         state.buffers.apply(tally.changes)
         state.forget_copies()
+        # What is saved has been compared before it is published: nobody publishes before the next step.
+        self._checks.wanted = tally.check or tally.save
         if self._says != self._said:
             state.trained = self._trained
         state.rate.applied(state.step, group.world)

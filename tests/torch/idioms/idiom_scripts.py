@@ -6,8 +6,10 @@ All train in double precision, where a real difference shows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from real_members import Stage
 from torch import nn
@@ -226,3 +228,102 @@ def channels_last_in_plain_torch(stage: Stage) -> dict[str, Any]:
             loss.backward()
             optimizer.step()
     return {"parameters": numbers(model), "loss": loss.item()}
+
+
+def batch_norm(stage: Stage, samples: int, **options: Any) -> dict[str, Any]:
+    """The last global batch of a data epoch is too small for all to have a share that BatchNorm takes."""
+    model = network(nn.BatchNorm1d(6, dtype=torch.float64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    shares = []
+    with Session(model, optimizer, data(samples), global_batch=BATCH, **options) as session:
+        for epoch in session.epochs(2):
+            for batch in epoch:
+                shares.append(len(batch.indices))
+                session.step(loss_of(session, batch))
+    stage.note(shares)
+    return {"steps": session.steps, "parameters": numbers(model)}
+
+
+class Best:
+    """The best loss so far, as numpy gives it."""
+
+    def __init__(self, kind: Callable[[float], Any]) -> None:
+        self.kind = kind
+        self.best: Any = float("inf")
+
+    def see(self, loss: float) -> None:
+        self.best = min(self.best, self.kind(loss))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best = state["best"]
+
+
+def keeps_the_best(stage: Stage, kind: str) -> dict[str, Any]:
+    """Registers an object with a scalar of numpy's."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    best = Best(getattr(np, kind))
+    with Session(model, optimizer, data(), global_batch=BATCH) as session:
+        session.register(best)
+        for epoch in session.epochs(4):
+            for batch in epoch:
+                stage.at("step", session)
+                session.step(loss_of(session, batch))
+                if session.steps > 2:
+                    best.see(session.loss)
+    return {"parameters": numbers(model), "best": float(best.best)}
+
+
+class Box:
+    """What some optimizers keep of a parameter."""
+
+
+class Boxed(torch.optim.SGD):
+    """Its state can go nowhere, which shows after its first step only."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        for settings in self.param_groups:
+            for p in settings["params"]:
+                self.state[p].setdefault("box", Box())
+
+
+def keeps_objects(stage: Stage) -> int:
+    """An optimizer that keeps objects."""
+    model = network()
+    with Session(model, Boxed(model.parameters(), lr=0.05), data(), global_batch=BATCH) as session:
+        for epoch in session.epochs(1):
+            for batch in epoch:
+                session.step(loss_of(session, batch))
+    return session.steps
+
+
+def diverges(stage: Stage, what: str, step: int = 7) -> dict[str, Any]:
+    """Rank 1 does something of its own after `step` steps."""
+    model = network(nn.BatchNorm1d(6, dtype=torch.float64))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    counted = Counted()
+    dataset = data(SAMPLES + 1 if what == "dataset" and stage.name.startswith("n1#") else SAMPLES)
+    with Session(model, optimizer, dataset, global_batch=BATCH) as session:
+        session.register(counted)
+        for epoch in session.epochs(4):
+            for batch in epoch:
+                stage.at("step", session)
+                session.step(loss_of(session, batch))
+                if session.steps == step and session.rank == 1:
+                    with torch.no_grad():
+                        match what:
+                            case "parameter":
+                                model[0].weight[0, 0] *= 1 + 1e-12
+                            case "setting":
+                                optimizer.param_groups[0]["lr"] = 0.04
+                            case "optimizer":
+                                optimizer.state[model[4 - 1].bias]["exp_avg"] += 1e-12
+                            case "registered":
+                                counted.batches += 1
+                            case "buffer":
+                                model[2].running_mean += 1e-12
+    return {"parameters": numbers(model)}

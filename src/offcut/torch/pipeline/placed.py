@@ -125,7 +125,7 @@ class PlacedState(TrainingState):
                 for item in self.optimizers
             ],
             "frozen": frozen_in(self.model),
-            "registered": [item.state_dict() for item in self.registered],
+            "registered": self._registered_states(),
             "progress": {
                 "step": self.step,
                 "samples": self.samples,

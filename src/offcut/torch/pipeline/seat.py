@@ -26,7 +26,7 @@ _SAVING_S = 0.6
 #: How long members wait for what departing ones write down, and how often they look.
 _RESCUE_S, _LOOK_S = 10.0, 0.02
 #: What a member says of itself when an epoch forms, before the flags of its layers.
-_STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _POSITION, _BEGUN, _LAYERS = range(7)
+_STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _POSITION, _BEGUN, _TOLD, _, _LAYERS = range(9)
 
 
 class PipelineSeat(Seat):
@@ -64,9 +64,11 @@ class PipelineSeat(Seat):
                 self._parts.newest(),
                 state.position if self._has_state else -1,
                 int(state.begun),
+                *self._told(),
                 *flags(state.held, self._plans.layers),
             ]
         )
+        self._check_scripts(group, [row[_TOLD:_LAYERS] for row in rows])
         top = max(row[_STEP] for row in rows)
         self.furthest = max(row[_POSITION] for row in rows)
         if top < 0:

@@ -64,6 +64,12 @@ class PipelineSession(Loop):
                 f"{len(self._placed.chain)}.",
                 next_step="Plan again from a profile of this model.",
             )
+        self._placed.settings = {
+            "samples in the dataset": str(len(dataset)),
+            "seed": str(seed),
+            "plans": repr(self._plans),
+            "clip_norm": str(clip_norm),
+        }
         # While all layers are here.
         whole = fingerprint(model, self._plans, None)
         sampler = Sampler(len(dataset), seed)
