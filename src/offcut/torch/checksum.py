@@ -71,6 +71,8 @@ def _things(state: TrainingState, counts: set[str]) -> Iterator[tuple[str, Any]]
             yield from _leaves(settings, f"optimizer {i}'s group {j}")
     for i, (item, saved) in enumerate(zip(state.registered, tree["registered"], strict=True)):
         yield from _leaves(saved, f"registered object {i} ({type(item).__name__})")
+    # Who has left a loop by `break` has no further to go in it than who has come to its end.
+    tree["progress"] |= {"epoch": state.place.epoch, "offset": state.place.offset}
     for name in ("trained", "frozen", "rate", "progress"):
         yield from _leaves(tree[name], name)
 

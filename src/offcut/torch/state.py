@@ -177,6 +177,11 @@ class TrainingState:
         """The data epoch in whose loop over batches the script is, or will be next."""
         return self._left.cursor.epoch + 1 if self._left is not None else self.cursor.epoch
 
+    @property
+    def place(self) -> Cursor:
+        """The next sample; the end of the data epoch where the script has left its loop."""
+        return self._left.cursor if self._left is not None and self._behind(-1) else self.cursor
+
     def tree_for(self, position: int) -> dict[str, Any]:
         """The tree from which a member whose script is at `position` (-1: it begins) goes on as this one's did."""
         tree = self.tree()
