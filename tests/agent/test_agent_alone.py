@@ -195,16 +195,16 @@ def test_the_hard_end_needs_nothing_of_a_program_that_hangs(place: Path) -> None
 def test_an_agent_with_workers_outlives_its_controller_for_as_long_as_it_is_told(place: Path, agent: Callable) -> None:
     async def scenario() -> None:
         async with controller(place) as stand_in:
-            process = agent("--empty-limit-s", "0.2", "--orphan-limit-s", "3")
+            process = agent("--empty-limit-s", "0.2", "--orphan-limit-s", "2")
             await stand_in.until("hello")
             await stand_in.send(launch(place, SLEEPS, mode="restart"))
             await stand_in.until("ready")
             # It counts as connected after a while.
-            await asyncio.sleep(2.5)
+            await asyncio.sleep(1.3)
             (place / "address.json").unlink()
         before_s = time.monotonic()
         assert process.wait(60) == 0
-        assert time.monotonic() - before_s > 2.0
+        assert time.monotonic() - before_s > 1.5
 
     asyncio.run(scenario())
 

@@ -44,12 +44,14 @@ def test_neither_a_policy_that_hangs_nor_a_task_that_fails_stops_the_jobs_or_the
     (state_dir / "telemetry.jsonl").mkdir()
     script = tmp_path / "idle.py"
     script.write_text("import time\ntime.sleep(600)\n")
-    running = up(1, "--policy", f"{POLICIES}:loops")
+    config = tmp_path / "offcut.toml"
+    config.write_text("[settings]\nsolve_limit_s = 1.0\n")
+    running = up(1, "--policy", f"{POLICIES}:loops", "--config", str(config))
     job = running.submit(script, sizes="1", mode="restart", step_records=False)
-    # Killed after its 10 s: a greedy answer is taken.
+    # It is killed, and a greedy answer is taken.
     running.until(job, "a node", lambda shown: shown["size"] == 1)
     words = " ".join(running.client.get(f"/v1/jobs/{job}/why")["words"])
-    assert "did not answer within 10 s and was killed" in words
+    assert "did not answer within 1 s and was killed" in words
     assert "greedy" in words
     # Nothing can be noted for the report meanwhile.
     (task,) = [task for task in running.client.get("/v1/status")["tasks"] if task["name"] == "telemetry"]

@@ -30,7 +30,7 @@ _LARGEST_MESSAGE = 16 << 20
 #: Reports that wait while the controller is away. With more, the oldest are dropped, ends of workers never.
 _MOST_WAITING = 1000
 #: A controller that refuses an agent accepts its connection first.
-_LASTS_S = 2.0
+_LASTS_S = 1.0
 
 
 class ControllerLine:

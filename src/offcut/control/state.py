@@ -77,6 +77,8 @@ class Settings:
     placement: Literal["together", "random"] = "together"
     #: A node that was handed back by hand is not claimed again for this long.
     rest_s: float = 60.0
+    #: The solver, or a policy in its place, is killed and replaced if it has not answered after this.
+    solve_limit_s: float = 10.0
     #: If the solver fails, it is asked again after this.
     solve_again_s: float = 5.0
     #: The first restart of a failed worker waits this long, each further one twice as long.

@@ -42,6 +42,8 @@ def read_settings(path: Path | None, **given: Any) -> Settings:
         load(settings.profiler)
     except InputError as error:
         raise InputError(f"{where}: settings.profiler: {error.what}", next_step=error.next_step) from None
+    if settings.solve_limit_s <= 0:
+        raise InputError(f"{where}: settings.solve_limit_s: {settings.solve_limit_s} is not positive.")
     if settings.horizon_s <= 0:
         raise InputError(f"{where}: settings.horizon_s: {settings.horizon_s} is not positive.")
     return settings

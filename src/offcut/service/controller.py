@@ -73,7 +73,7 @@ class Controller:
         self.cluster = cluster
         self._paths = paths
         self.tasks = Tasks()
-        self.solver = Solver(self._solved, policy)
+        self.solver = Solver(self._solved, policy, state.settings.solve_limit_s)
         self.agents = Agents(self._agent_gone)
         self._crews = Crews(state)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)

@@ -21,10 +21,9 @@ from offcut.service.call_process import CallDiedError, CallProcess, CallTimeoutE
 
 _log = structlog.get_logger()
 
-#: A problem that has no proven answer by then is answered with the best found.
+#: A problem that has no proven answer by then is answered with the best found; earlier where the process would be
+#: killed before it could say so.
 TIME_LIMIT_S = 5.0
-#: How much longer than that the process may take before it is killed. A user's policy has both together.
-MARGIN_S = 5.0
 #: An answer that took longer than this is delivered even if a newer problem waits: else a slow policy whose problems
 #: come faster than its answers would never be heard.
 SLOW_S = 1.0
@@ -33,12 +32,12 @@ SLOW_S = 1.0
 Answer = Callable[[int, Allocation | str, bool], None]
 
 
-def _solve(problem: AllocationProblem, policy: str | None) -> Allocation:
+def _solve(problem: AllocationProblem, policy: str | None, limit_s: float) -> Allocation:
     from offcut.allocate import policy as policies
     from offcut.allocate.solve import solve
 
     rule = None if policy is None else policies.load(policy)
-    return solve(problem, policy=rule, policy_name=policy or "", time_limit_s=TIME_LIMIT_S)
+    return solve(problem, policy=rule, policy_name=policy or "", time_limit_s=min(TIME_LIMIT_S, limit_s / 2))
 
 
 def _explain(problem: AllocationProblem, job_id: str, allocation: Allocation) -> dict[str, Any]:
@@ -60,8 +59,11 @@ def _warm(policy: str | None) -> None:
 class Solver:
     """One problem at a time; while one is being solved only the newest of those that arrive is kept."""
 
-    def __init__(self, answer: Answer, policy: str | None = None, *, limit_s: float = TIME_LIMIT_S + MARGIN_S) -> None:
-        """`policy`: a baseline's name or `file.py:function`; None: the exact optimum."""
+    def __init__(self, answer: Answer, policy: str | None = None, limit_s: float = 10.0) -> None:
+        """`policy`: a baseline's name or `file.py:function`; None: the exact optimum.
+
+        `limit_s`: the process is killed when it has not answered after this.
+        """
         self._answer = answer
         self.policy = policy
         self._limit_s = limit_s
@@ -103,10 +105,10 @@ class Solver:
 
     async def _ask_process(self, problem: AllocationProblem) -> Allocation:
         try:
-            return await self.process.call(_solve, problem, self.policy, limit_s=self._limit_s)
+            return await self.process.call(_solve, problem, self.policy, self._limit_s, limit_s=self._limit_s)
         except CallDiedError:
             # Something may have killed it by chance: once more.
-            return await self.process.call(_solve, problem, self.policy, limit_s=self._limit_s)
+            return await self.process.call(_solve, problem, self.policy, self._limit_s, limit_s=self._limit_s)
 
     async def _stand_in(self, problem: AllocationProblem, reason: str) -> Allocation | str:
         what = "The solver" if self.policy is None else f"The policy {self.policy}"

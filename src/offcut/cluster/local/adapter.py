@@ -45,8 +45,7 @@ class LocalCluster:
         except OSError as error:
             raise ClusterError(f"The local cluster in {self._directory} does not answer: {error.strerror}.") from None
         self._send(kind="watch")
-        first = json.loads(await self._reader.readline())
-        self._pilots = dict(first["pilots"])
+        self._pilots = dict((await self._answer(self._reader))["pilots"])
         self._credentials.keep_only(self._pilots.values())
 
     def begin(self) -> None:
@@ -136,10 +135,16 @@ class LocalCluster:
             raise ClusterError(f"The local cluster does not answer: {error.strerror}.") from None
         try:
             writer.write(encode(command))
-            answer: dict[str, Any] = json.loads(await reader.readline())
-            return answer
+            return await self._answer(reader)
         finally:
             writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> dict[str, Any]:
+        line = await _line_or_end(reader)
+        if not line:
+            raise ClusterError(f"The local cluster in {self._directory} does not answer: its daemon ended.")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     async def _ask_about(self, kind: str, nodes: Sequence[str]) -> None:
         answer = await self._ask(kind=kind, nodes=list(nodes))
