@@ -50,15 +50,16 @@ def optimal_counts(pieces: Pieces, nodes: int, until: float = math.inf) -> Count
     """
     if not len(pieces.current):
         return Counts(pieces.current, 0.0, 0.0, True, 0.0)
-    relaxation = Relaxation(*relax(nodes, *pieces))
-    if relaxation.fewest > nodes:
+    price, bound, tie, nudged, best, fewest = relax(nodes, *pieces)
+    if fewest > nodes:
         raise AllocationError(
-            f"the jobs that may not wait need {relaxation.fewest} nodes, but there are {nodes}.",
+            f"the jobs that may not wait need {fewest} nodes, but there are {nodes}.",
             next_step="Unlock a job, allow it to wait, or give more nodes.",
         )
-    proven, tried, sizes, regret, value = search(nodes, _AT_ONCE, *pieces, *relaxation)
+    proven, tried, sizes, regret, value = search(nodes, _AT_ONCE, *pieces, price, bound, tie, nudged, best, fewest)
     if not proven:
+        relaxation = Relaxation(price, bound, tie, nudged, best, fewest)
         proven, sizes, value = search_in_blocks(
             pieces, relaxation, nodes, sizes=sizes, regret=regret, tried=tried, until=until
         )
-    return Counts(sizes, value, value if proven else max(value, relaxation.bound), proven, relaxation.price)
+    return Counts(sizes, value, value if proven else max(value, bound), proven, price)
