@@ -256,8 +256,8 @@ class Work:
             if self._visit("after-reduce"):
                 raise Abandoned("injected after the reduce")
             tally = rider.tally()
-            self._checks.compare(group, tally.states)
             self._reduce_added(group, tally, optimizers)
+            self._checks.compare(group, tally.states)
         except Abandoned:
             self._fail()
             # A reduce that was walked away from may still write into the buffers when it ends.
