@@ -16,6 +16,8 @@ from fake_api import FakeClient
 
 from live import PATIENCE_S, wait_for
 from offcut.cli import app, commands
+from offcut.control import Settings
+from offcut.store import Journal
 
 SWF = "; MaxNodes: 4\n" + "".join(f"{i} {i * 50} 0 100 2 -1 -1 2 200 -1 1 1 1 -1 -1 -1 -1 -1\n" for i in range(1, 5))
 CURVE = {"nodes": [1, 2], "rate": [10.0, 19.0]}
@@ -48,6 +50,8 @@ RUN = {
     "node offer": ["n01"],
     "release": ["n01"],
     "certificate": ["--host", "localhost", "--state", "{}/state"],
+    "journal check": ["--state", "{}/journal"],
+    "journal repair": ["--state", "{}/journal"],
     "doctor": ["--state", "/tmp/offcut-none"],
     "allocate": ["{}/problem.json", "--explain"],
     "windows": ["{}/w.csv"],
@@ -85,6 +89,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "log.swf").write_text(SWF)
     (place / "h.toml").write_text(HARDWARE)
     (place / "graph.txt").write_text("\n".join([LAYER.format(0), LAYER.format(1), "\tnode0 -- node1"]))
+    (place / "journal").mkdir(mode=0o700)
+    journal = Journal(place / "journal" / "journal.sqlite")
+    journal.load(Settings())
+    journal.close()
     return place
 
 
