@@ -103,8 +103,8 @@ class Controlled:
         fields.setdefault("time_s", self.now_s())
         return self.controller.handle(kind(**fields))
 
-    def submit(self, job_id: str, sizes: str = "1:8") -> None:
-        job = Job(id=job_id, name=job_id, command=("x",), sizes=Sizes.parse(sizes))
+    def submit(self, job_id: str, sizes: str = "1:8", **fields: Any) -> None:
+        job = Job(id=job_id, name=job_id, command=("x",), sizes=Sizes.parse(sizes), **fields)
         self.send(ev.JobSubmitted, job=job)
 
     def claim(self, job_id: str, *names: str) -> None:

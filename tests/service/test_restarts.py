@@ -168,3 +168,35 @@ def test_sync_reaches_the_file_that_was_written(tmp_path, monkeypatch):
         assert os.readlink(f"/proc/self/fd/{synced[0]}") == f"{it.paths.journal}-wal"
 
     asyncio.run(scenario())
+
+
+def heard(connection) -> list[str]:
+    return [message.kind for message in connection._socket.heard if isinstance(message, messages.Epoch)]
+
+
+@pytest.mark.parametrize("mode", ["session", "restart"])
+def test_members_that_come_back_are_told_the_epoch_and_others_only_if_they_wait_for_it(tmp_path, monkeypatch, mode):
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        it.submit("a", mode=mode)
+        it.train("a", "n1", "n2", "n3")
+        it.controller._unsent.clear()  # as it was when the addresses were known
+        job = it.state.jobs["a"]
+        for member in job.members:
+            it.controller._addresses[member] = f"{member.node}:1"
+
+        def dial(name):
+            node = it.state.nodes[name]
+            report = messages.WorkerReport(job="a", incarnation=node.incarnation, ready=True, address=f"{name}:1")
+            return it.dial(name, report)
+
+        agents = {name: dial(name) for name in ("n2", "n3", "n1")}
+        assert [m.node for m in job.members] == ["n1", "n2", "n3"]
+        # Where the members of a launch meet at the first one's address, its coming back is news to all.
+        assert {name: len(heard(agent)) for name, agent in agents.items()} == (
+            {"n1": 1, "n2": 1, "n3": 1} if mode == "session" else {"n1": 1, "n2": 2, "n3": 2}
+        )
+        encoded = {id(message) for _, message in it.controller._resent.values()}
+        assert len(encoded) == 1
+
+    asyncio.run(scenario())

@@ -36,7 +36,7 @@ class AgentConnection:
         self._socket = socket
 
     def send(self, message: messages.Message) -> None:
-        self._socket.send_text(message.model_dump_json())
+        self._socket.send_text(message.encoded)
 
     def close(self) -> None:
         self._socket.close()

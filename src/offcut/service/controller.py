@@ -79,6 +79,8 @@ class Controller:
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
         #: Epochs that wait for a rendezvous store.
         self._unsent: dict[str, effects.SetEpoch] = {}
+        #: By job: the epoch that was last sent to an agent that came back.
+        self._resent: dict[str, tuple[tuple[int, tuple[Member, ...], str], messages.Epoch]] = {}
         #: Where the first rank of a member is found that is still to be launched, or was (mode `restart`).
         self._addresses: dict[Member, str] = {}
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
@@ -347,6 +349,7 @@ class Controller:
             self._unsent[effect.job] = effect
             return
         self._unsent.pop(effect.job, None)
+        self._resent.pop(effect.job, None)
         message = self._epoch_message(job, effect.epoch, effect.members, abort=effect.abort, departing=effect.departing)
         for node in dict.fromkeys(member.node for member in (*effect.previous, *effect.members)):
             self.agents.send(node, message)
@@ -437,7 +440,12 @@ class Controller:
             return
         if job is None or job.epoch == 0 or (job.members and not self._meeting_point(job, job.members)):
             return
-        message = self._epoch_message(job, job.epoch, job.members, abort=True)
+        # After a restart all members ask for the same.
+        what = (job.epoch, job.members, self._meeting_point(job, job.members))
+        before, message = self._resent.get(job_id, (None, None))
+        if message is None or before != what:
+            message = self._epoch_message(job, job.epoch, job.members, abort=True)
+            self._resent[job_id] = what, message
         told = {node}
         if job.restarts and job.members and job.members[0].node == node:
             # Here the others of a launch meet: they may have been waiting for its word.

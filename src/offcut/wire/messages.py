@@ -6,6 +6,7 @@ An agent opens the connection and says `Hello` first. Both sides refuse a versio
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -42,6 +43,11 @@ Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @cached_property
+    def encoded(self) -> str:
+        """The message as it is sent; encoded once, however many it is sent to."""
+        return self.model_dump_json()
 
 
 class WorkerReport(Message):
