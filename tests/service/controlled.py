@@ -92,6 +92,11 @@ class Controlled:
         self.journal.close()
         self.start()
 
+    async def begin(self) -> None:
+        """What a controller does before it follows the cluster."""
+        self.controller.begin()
+        await self.controller._reconcile()
+
     @property
     def state(self) -> Any:
         return self.controller.state

@@ -105,7 +105,7 @@ def test_the_controller_dies_before_the_worker_does(tmp_path, monkeypatch):
         it.controller._telemetry.note(5.0, it.state)
         say(it, messages.Progress, epoch=1, step=90, samples=900)
         it.restart()
-        await it.controller._reconcile()
+        await it.begin()
         assert shown(it) == (80, 800, 0)
         dial(it)
         total_loss(it, 60, epoch=1, stable_step=100, samples=1000)
@@ -114,7 +114,7 @@ def test_the_controller_dies_before_the_worker_does(tmp_path, monkeypatch):
         assert shown(it)[2] == 40
         it.paths.telemetry.write_text("no JSON }\n")
         it.restart()
-        await it.controller._reconcile()
+        await it.begin()
         assert shown(it)[2] == 40
 
     asyncio.run(scenario())

@@ -40,7 +40,7 @@ def test_a_node_that_boots_keeps_its_limit(tmp_path, monkeypatch):
         it.claim("a", "n1", "n2")
         assert it.state.nodes["n2"].phase == "claimed"
         it.restart()
-        await it.controller._reconcile()
+        await it.begin()
         await asyncio.sleep(0.5)
         assert "n1" not in it.state.nodes, "its agent did not come back"
         assert it.state.nodes["n2"].phase == "claimed"
@@ -83,7 +83,7 @@ def test_a_wall_clock_that_was_set_between_two_controllers(tmp_path, monkeypatch
         wall.ahead_s = jump_s
         before_s = it.now_s()
         it.restart()
-        await it.controller._reconcile()
+        await it.begin()
         assert it.now_s() >= before_s, "the journal's time does not go back"
         assert left_s - 1 < it.state.timers["boot:n1"] - it.controller.clock.now() < left_s + 1
 
@@ -102,14 +102,15 @@ def test_numbers_go_on_where_the_journal_is_an_older_one(tmp_path, monkeypatch):
             it.send(ev.WorkerExited, job="a", member=worker, outcome="lost", epoch=1, stable_step=5)
             it.send(ev.WorkersReady, job="a", members=(it.state.nodes["n1"].member,))
         epoch, incarnation = it.state.jobs["a"].epoch, it.state.incarnations
-        assert json.loads(it.paths.numbers.read_text()) == {"incarnation": incarnation, "epochs": {"a": epoch}}
+        noted = json.loads(it.paths.numbers.read_text())
+        assert noted == {"event": it.state.event_id, "incarnation": incarnation, "epochs": {"a": epoch}}
         it.journal.close()
         for path in tmp_path.glob("journal.sqlite*"):
             path.unlink()
         it.paths.journal.write_bytes(older)
         it.start()
         assert it.state.jobs["a"].epoch < epoch
-        await it.controller._reconcile()
+        await it.begin()
         assert it.state.jobs["a"].epoch == epoch + 1
         assert it.state.incarnations == incarnation
         report = messages.WorkerReport(job="a", incarnation=incarnation, ready=True, epoch=epoch)
@@ -125,7 +126,7 @@ def test_a_note_that_cannot_be_read_is_as_none(tmp_path, monkeypatch):
     async def scenario():
         it = Controlled(tmp_path, monkeypatch)
         it.paths.numbers.write_text('{"incarnation": -3')
-        await it.controller._reconcile()
+        await it.begin()
         assert it.state.incarnations == 0
 
     asyncio.run(scenario())

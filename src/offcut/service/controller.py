@@ -92,14 +92,29 @@ class Controller:
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Take up what the journal tells. Before anything else: what agents report is of the time after that."""
+        if self.clock.ahead_s:
+            _log.warning("wall_clock_behind", by_s=round(self.clock.ahead_s, 3), but="the journal's time goes on")
+        given = self._given.read()
+        if given.event > self.state.event_id:
+            _log.warning("journal_is_older", ends_with=self.state.event_id, there_was=given.event)
+        epochs = tuple(events.JobEpoch(job, epoch) for job, epoch in given.epochs.items() if self._is_news(job, epoch))
+        incarnation = given.incarnation if given.incarnation > self.state.incarnations else 0
+        for progress in self._telemetry.last():
+            step(self.state, progress)
+        # Arms the timers, and asks for an allocation.
+        self.handle(events.ControllerStarted(time_s=self.clock.now(), incarnation=incarnation, epochs=epochs))
+
     async def run(self) -> None:
         """Reconcile with what was running before, then follow the cluster until cancelled."""
-        self.tasks.keep("solver", self.solver.run)
         self.tasks.keep("rendezvous", self.rendezvous.keep)
         self.tasks.keep("agents", self.agents.watch)
         self.tasks.keep("silent jobs", self._watch_silent)
         self.tasks.keep("telemetry", self._note_samples)
         await self._reconcile()
+        # No answer comes before it is known which nodes are ours.
+        self.tasks.keep("solver", self.solver.run)
         async for event in self.cluster.observe():
             self.handle(replace(event, time_s=self.clock.now()))
             if isinstance(event, events.NodesChanged):
@@ -111,17 +126,8 @@ class Controller:
 
     async def _reconcile(self) -> None:
         """After a restart: what the journal says and what the cluster holds may differ."""
-        if self.clock.ahead_s:
-            _log.warning("wall_clock_behind", by_s=round(self.clock.ahead_s, 3), but="the journal's time goes on")
-        given = self._given.read()
-        epochs = tuple(events.JobEpoch(job, epoch) for job, epoch in given.epochs.items() if self._is_news(job, epoch))
-        incarnation = given.incarnation if given.incarnation > self.state.incarnations else 0
-        for progress in self._telemetry.last():
-            step(self.state, progress)
-        # Arms the timers, and asks for an allocation.
-        self.handle(events.ControllerStarted(time_s=self.clock.now(), incarnation=incarnation, epochs=epochs))
-        now_s = self.clock.now()
         held = await self.cluster.claimed()
+        now_s = self.clock.now()
         known = {node.name for node in self.state.nodes.values() if node.phase != "idle"}
         lost = tuple(sorted(known - held))
         if lost:

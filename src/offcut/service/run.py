@@ -101,6 +101,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     controller = Controller(
         state, journal, cluster, paths, config.policy, host=agents.host, worker_umask=config.worker_umask
     )
+    controller.begin()
 
     # Raised after the cluster's own processes were started: workers should find the limit that their user set.
     descriptors = raise_descriptor_limit()

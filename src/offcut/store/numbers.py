@@ -15,9 +15,10 @@ _log = structlog.get_logger()
 
 
 class Given(BaseModel):
-    """The last incarnation, and by job the last epoch."""
+    """The last incarnation, and by job the last epoch; and the event by which the last of them was given."""
 
     model_config = ConfigDict(frozen=True)
+    event: int = Field(0, ge=0)
     incarnation: int = Field(0, ge=0)
     epochs: dict[str, int] = {}
 
@@ -27,7 +28,6 @@ class GivenNumbers:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._noted: Given | None = None
 
     def read(self) -> Given:
         """What was noted last; zeros where there is no file, or one that cannot be read."""
@@ -40,16 +40,12 @@ class GivenNumbers:
             return Given()
 
     def note(self, state: State) -> None:
-        """Write down what `state` has given out, if that is news."""
+        """Write down what `state` has given out."""
         epochs = {job_id: job.epoch for job_id, job in state.jobs.items() if job.epoch and job.phase not in ENDED}
-        given = Given(incarnation=state.incarnations, epochs=epochs)
-        if given == self._noted:
-            return
+        given = Given(event=state.event_id, incarnation=state.incarnations, epochs=epochs)
         whole = self._path.with_suffix(".new")
         try:
             whole.write_text(json.dumps(given.model_dump()))
             whole.replace(self._path)
         except OSError as error:
             _log.warning("numbers_not_noted", path=str(self._path), error=str(error))
-            return
-        self._noted = given
