@@ -1,0 +1,45 @@
+"""The report tells what was decided under the settings that held then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offcut.control import Settings, step
+from offcut.model import Allocation, Job, Sizes
+from offcut.model import events as ev
+from offcut.report.timeline import timeline
+from offcut.store import Journal
+
+
+def test_settings_that_changed_between_two_controllers(tmp_path: Path) -> None:
+    """Under the second ones a measurement asks for a new allocation, which the first ones would have ignored."""
+    path = tmp_path / "journal.sqlite"
+    for settings in (Settings(profiler="oracle"), Settings(profiler="gp")):
+        journal = Journal(path)
+        state = journal.load(settings)
+
+        def send(event: ev.Event, journal: Journal = journal, state=state) -> None:
+            journal.append(state.event_id + 1, event)
+            step(state, event)
+
+        if settings.profiler == "oracle":
+            send(ev.JobNoted(time_s=0.0, job="-", text="x"))
+            journal.close()
+            continue
+        send(ev.JobSubmitted(time_s=1.0, job=Job(id="a", name="a", command=("x",), sizes=Sizes((1, 2, 3, 4)))))
+        send(ev.NodesChanged(time_s=2.0, offered=tuple(ev.Offer(f"n{i}") for i in range(3))))
+        send(ev.Solved(time_s=2.1, version=state.version, allocation=Allocation(nodes={"a": 1})))
+        (node,) = state.jobs["a"].nodes
+        send(ev.NodesBooted(time_s=3.0, nodes=(node,)))
+        send(ev.WorkersReady(time_s=4.0, job="a", members=(state.nodes[node].member,)))
+        send(ev.EpochFormed(time_s=4.1, job="a", epoch=1, took_s=0.1, step=1))
+        send(ev.JobMeasured(time_s=5.0, job="a", epoch=1, size=1, rate=10.0))
+        send(ev.NodesChanged(time_s=7.0, offered=(ev.Offer("n9"),)))
+        send(ev.Solved(time_s=8.0, version=state.version, allocation=Allocation(nodes={"a": 3})))
+        send(ev.JobNoted(time_s=100.0, job="a", text="end"))
+    assert len(state.jobs["a"].nodes) == 3
+    told = timeline(journal.replay())
+    # The first node from 2.1 s on, the others from 8 s on.
+    assert told.node_seconds("boots", "trains") == pytest.approx(97.9 + 2 * 92.0)
