@@ -198,6 +198,22 @@ def test_a_number_is_written_once(path):
         book.append(1, EVENTS[1])
 
 
+def test_a_file_system_without_a_write_ahead_log(path, monkeypatch):
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        "sqlite3.connect", lambda path, **options: connect(f"file:{path}?vfs=unix-dotfile", uri=True, **options)
+    )
+    book = Journal(path)
+    state = book.load(Settings())
+    book.append(1, EVENTS[0])
+    step(state, EVENTS[0])
+    book.sync()
+    assert not path.with_name(f"{path.name}-wal").exists()
+    assert book._db.execute("PRAGMA synchronous").fetchone() == (2,), "every commit is synced"
+    book.close()
+    assert Journal(path).load(Settings()) == state
+
+
 # -- what cannot be used ----------------------------------------------------------------------------------------------
 
 

@@ -39,9 +39,10 @@ class Journal:
         self.remarks: list[str] = []
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            # A crash of this program loses nothing; for one of the whole machine see `sync`.
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._in_wal = self._db.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal"
+            # A crash of this program loses nothing; for one of the whole machine see `sync`. Some file systems have no
+            # write-ahead log: there every commit is synced.
+            self._db.execute(f"PRAGMA synchronous={'NORMAL' if self._in_wal else 'FULL'}")
             if self._db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None:
                 self._create()
             elif (version := self._version()) < VERSION:
@@ -238,6 +239,8 @@ class Journal:
 
     def sync(self) -> None:
         """Return when all that has been written would survive a crash of the whole machine."""
+        if not self._in_wal:
+            return
         try:
             if self._wal is None:
                 self._wal = os.open(f"{self._path}-wal", os.O_RDONLY)
