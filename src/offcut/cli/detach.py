@@ -14,13 +14,13 @@ from offcut.errors import ServiceError
 from offcut.service.paths import StatePaths
 
 
-def start_detached(root: Path, *, json: bool) -> None:
+def start_detached(paths: StatePaths, *, json: bool) -> None:
     """Run this command again without `--detach`; return when the controller is ready.
 
     Raises ServiceError, with what the controller said and its own exit code, where it does not come up.
     """
-    paths = StatePaths(root)
     paths.prepare()
+    root = paths.root
     log = root / "controller.log"
     reading, writing = os.pipe()
     arguments = [word for word in sys.argv[1:] if word not in ("--detach", "--json")]

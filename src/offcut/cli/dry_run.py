@@ -14,10 +14,10 @@ from offcut.cluster.slurm.look import Look
 from offcut.cluster.slurm.site import SlurmSite
 
 
-async def show(site: SlurmSite, state_dir: Path, *, json: bool) -> None:
+async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
     """One look at the queue, and nothing submitted."""
     check_installed()
-    view = await Look(Commands(site.command_limit_s), site, pilots.pilot_name(state_dir)).whole()
+    view = await Look(Commands(site.command_limit_s), site, pilots.pilot_name(shared)).whole()
     found = hole.candidates(view, site)
     most = manners.most_nodes(len(found), 0, site.max_nodes, site.max_share)
     chosen = {candidate.node for candidate in hole.choose(found, (), min(most, site.max_submissions_per_minute))}

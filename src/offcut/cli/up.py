@@ -14,6 +14,10 @@ from offcut.errors import InputError
 
 def up(
     state: StateOption = None,
+    share: Annotated[
+        Path | None,
+        typer.Option(help="What agents see: on a file system that nodes share (default: the state directory)."),
+    ] = None,
     cluster: Annotated[
         Literal["local", "slurm"], typer.Option(help="Virtual nodes of this machine, or a Slurm's idle nodes.")
     ] = "local",
@@ -76,6 +80,7 @@ def up(
 
     log = configure(json_lines=log_json)
     root = (state or default_state_dir()).absolute()
+    paths = StatePaths(root, share and share.absolute())
     given = {"partition": partition, "mode": mode, "account": account}
     site: Any
     if cluster == "slurm":
@@ -87,7 +92,7 @@ def up(
     if dry_run:
         from offcut.cli.dry_run import show
 
-        asyncio.run(show(site, root, json=json))
+        asyncio.run(show(site, paths.shared, json=json))
         return
     if policy is not None:
         from offcut.allocate import policy as policies
@@ -95,6 +100,7 @@ def up(
         policies.load(policy)
     service = ServiceConfig(
         state_dir=root,
+        share=paths.share,
         settings=read_settings(config, horizon_s=horizon, profiler=profiler),
         site=site,
         policy=policy,
@@ -103,7 +109,7 @@ def up(
         ready=say_ready(ready_fd),
     )
     if detach:
-        start_detached(root, json=json)
+        start_detached(paths, json=json)
         return
     # What we write is nobody else's business; what a script writes is its user's.
     service = replace(service, worker_umask=os.umask(0o077))
@@ -111,7 +117,7 @@ def up(
         run(service)
     finally:
         log.flush(1.0)
-    report = write_at_the_end(StatePaths(root))
+    report = write_at_the_end(paths)
     if json:
         print_json({"state": str(root), "report": None if report is None else str(report)})
 

@@ -27,6 +27,6 @@ async def connect(site: Site, paths: StatePaths, credentials: Credentials, setti
         local = LocalCluster(paths.cluster, paths.address, credentials)
         await local.connect()
         return local
-    slurm = SlurmCluster(site, paths.cluster, paths.root, paths.address, credentials, agent_arguments=limits)
+    slurm = SlurmCluster(site, paths.pilots, paths.shared, paths.address, credentials, agent_arguments=limits)
     await slurm.connect()
     return slurm

@@ -1,4 +1,4 @@
-"""What lies where in a controller's state directory, and the lock that keeps it to one controller."""
+"""What lies where: in a controller's state directory, on its own machine, and in what it shares with its agents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,28 @@ def default_state_dir() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class StatePaths:
+    """`root` is local: the journal, its lock, sockets. `share` is what agents see, on a file system that they share.
+
+    Where that is None, it is what `prepare` was last told, or else `root`.
+    """
+
     root: Path
+    share: Path | None = None
+
+    @property
+    def shared(self) -> Path:
+        """Where agents look for the controller and keep their jobs' files."""
+        if self.share is not None:
+            return self.share
+        try:
+            return Path((self.root / "share").read_text().rstrip("\n"))
+        except OSError:
+            return self.root
+
+    @property
+    def lease(self) -> Path:
+        """Who uses the shared directory."""
+        return self.shared / "lease.json"
 
     @property
     def lock(self) -> Path:
@@ -46,7 +67,7 @@ class StatePaths:
     @property
     def credentials(self) -> Path:
         """Where agents read their credentials."""
-        return self.root / "agents"
+        return self.shared / "agents"
 
     @property
     def certificates(self) -> Path:
@@ -61,7 +82,7 @@ class StatePaths:
     @property
     def address(self) -> Path:
         """Where agents look up how to reach the controller."""
-        return self.root / "address.json"
+        return self.shared / "address.json"
 
     @property
     def rendezvous(self) -> Path:
@@ -75,7 +96,13 @@ class StatePaths:
 
     @property
     def cluster(self) -> Path:
+        """Sockets and logs of virtual nodes."""
         return self.root / "cluster"
+
+    @property
+    def pilots(self) -> Path:
+        """What pilots on a Slurm print."""
+        return self.shared / "cluster"
 
     @property
     def report(self) -> Path:
@@ -93,7 +120,7 @@ class StatePaths:
 
     def job(self, job_id: str) -> Path:
         """A job's logs, checkpoints and records."""
-        return self.root / "jobs" / job_id
+        return self.shared / "jobs" / job_id
 
     def new_job(self, name: str, number: int) -> str:
         """The id of a new job: its name and `number`, or the next one that is free. Its directory is made.
@@ -111,24 +138,47 @@ class StatePaths:
                 return f"{name}-{number}"
 
     def prepare(self) -> None:
-        """Create the directory, for this user alone.
+        """Create the directories, for this user alone, and note which is shared.
 
-        StoreError where that cannot be or others could change what is in it, InputError where its path is too long.
+        StoreError where that cannot be or others could change what is in them, InputError where a path is too long.
         """
         check_socket_path(self.socket)
         own_directory(self.root, "state directory", "--state")
-        parts = [self.cluster, self.certificates, self.credentials]
-        for part in [self.root / "jobs", *(part for part in parts if part.exists())]:
+        shared = self._note_share()
+        if shared != self.root:
+            own_directory(shared, "shared directory", "--share")
+        parts = {self.cluster, self.pilots, self.certificates, self.credentials}
+        for part in [shared / "jobs", *(part for part in parts if part.exists())]:
             own_part(part, "directory", "--state")
         try:
             probe = self.root / ".probe"
             probe.write_bytes(b"x" * 4096)
             probe.unlink()
         except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _note_share(self) -> Path:
+        """Where to share. StoreError if this state directory's jobs have their files elsewhere."""
+        noted = StatePaths(self.root).shared
+        given = self.share or noted
+        if given == noted:
+            return given
+        if noted != self.root or (self.root / "jobs").is_dir():
             raise StoreError(
-                f"The state directory {self.root} cannot be written: {error.strerror}.",
-                next_step="Choose another with --state.",
-            ) from None
+                f"The jobs of the state directory {self.root} have their files in {noted}, not in {given}.",
+                next_step="Leave --share out, or begin with another --state.",
+            )
+        try:
+            (self.root / "share").write_text(f"{given}\n")
+        except OSError as error:
+            raise self._unwritable(error) from None
+        return given
+
+    def _unwritable(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"The state directory {self.root} cannot be written: {error.strerror}.",
+            next_step="Choose another with --state.",
+        )
 
     def take_lock(self) -> IO[str]:
         """The lock, held until the file is closed. StoreError if another controller has it."""
@@ -142,6 +192,12 @@ class StatePaths:
             raise StoreError(
                 f"The state directory {self.root} belongs to a running controller ({holder}).",
                 next_step="Use that one, or start this one with another --state.",
+            ) from None
+        except OSError as error:
+            file.close()
+            raise StoreError(
+                f"The state directory {self.root} cannot be locked: {error.strerror}.",
+                next_step="It has to be on a local disk: choose one with --state, and what agents see with --share.",
             ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()}\n")

@@ -16,6 +16,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from offcut.agent.aside import aside
 from offcut.cluster.base import Cluster
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.control import Settings
@@ -28,6 +29,7 @@ from offcut.service.agent_socket import AgentSocket
 from offcut.service.controller import Controller
 from offcut.service.dialogue import AgentDialogue
 from offcut.service.endings import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
+from offcut.service.lease import Lease, LeaseLost
 from offcut.service.limits import NetworkLimits, network_limits, owner_connections, raise_descriptor_limit
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
@@ -42,11 +44,15 @@ _log = structlog.get_logger()
 _STOP_PATIENCE_S = 5.0
 #: How long the batch system may take to take back what we hold: a Slurm runs epilogs.
 _CLOSE_LIMIT_S = 60.0
+#: How long the shared directory may take to let go of us.
+_SHARE_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
     state_dir: Path
+    #: What agents see, on a file system that they share; None: the state directory.
+    share: Path | None = None
     settings: Settings
     site: clusters.Site
     #: A baseline's name or `file.py:function`; None: the exact optimum.
@@ -85,11 +91,13 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
 
     Raises OffcutError where it cannot start, or cannot go on.
     """
-    paths = StatePaths(config.state_dir)
+    paths = StatePaths(config.state_dir, config.share)
     paths.prepare()
     agents = endpoint(config.listen, paths.certificates)
     tcp = agents.bind()
     lock = paths.take_lock()
+    lease = Lease(paths.lease)
+    await aside(lease.take)
     credentials = Credentials.of(paths.agent_key, paths.credentials)
     endings.listen()
 
@@ -110,11 +118,12 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     controller.tasks.need("owner's API", partial(owner.serve, sockets=[local.listen(paths.socket)]))
     network.start()
     controller.tasks.need("cluster", controller.run)
+    controller.tasks.need("lease", lease.keep)
     asked = asyncio.create_task(endings.asked.wait())
+    taken_over = False
     try:
-        paths.publish_address(
-            agents.url(tcp.getsockname()[1]), agents.certificate.public.read_text() if agents.certificate else None
-        )
+        certificate = agents.certificate.public.read_text() if agents.certificate else None
+        await aside(paths.publish_address, agents.url(tcp.getsockname()[1]), certificate)
         if config.begin and isinstance(cluster, LocalCluster):
             cluster.begin()
         _log.info("ready", state_dir=str(paths.root))
@@ -123,11 +132,13 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
         await asyncio.wait((asked, *failures), return_when=asyncio.FIRST_COMPLETED)
         for failure in failures:
             if failure.done():
+                taken_over = isinstance(failure.result(), LeaseLost)
                 raise failure.result()
         await endings.step(_wind_down(controller))
     finally:
         asked.cancel()
-        not_closed = await _end(controller, owner, network, endings, paths)
+        not_closed = await _end(controller, owner, network, endings, paths, taken_over=taken_over)
+        await endings.step(aside(lease.drop), _SHARE_LIMIT_S)
         lock.close()
     if endings.hurried.is_set():
         raise ServiceError(HURRIED)
@@ -136,23 +147,36 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
 
 
 async def _end(
-    controller: Controller, owner: _OwnerServer, network: AgentServer, endings: Endings, paths: StatePaths
+    controller: Controller,
+    owner: _OwnerServer,
+    network: AgentServer,
+    endings: Endings,
+    paths: StatePaths,
+    *,
+    taken_over: bool,
 ) -> OffcutError | None:
-    """End everything, each step within its limit; what went wrong with the batch system."""
+    """End everything, each step within its limit; what went wrong with the batch system.
+
+    What a batch system holds for a controller that has taken us over is that one's, and so is the address.
+    """
     endings.surely_within(HURRY_LIMIT_S if endings.hurried.is_set() else END_LIMIT_S)
     controller.closing = controller.tasks.closing = True
     owner.should_exit = True
     with suppress(OffcutError, OSError, ValueError):
         if (counted := await endings.step(controller.cluster.statistics())) is not None:
             paths.statistics.write_text(json.dumps(counted))
-    not_closed = await _close_cluster(controller.cluster, endings)
+    not_closed = None
+    if not taken_over or isinstance(controller.cluster, LocalCluster):
+        not_closed = await _close_cluster(controller.cluster, endings)
     with suppress(OSError):
         controller.rendezvous.end()
     network.close()
     await controller.close()
     with suppress(OSError):
         paths.socket.unlink(missing_ok=True)
-        paths.address.unlink(missing_ok=True)
+    if not taken_over:
+        with suppress(OSError):
+            await endings.step(aside(paths.address.unlink, True), _SHARE_LIMIT_S)
     return not_closed
 
 

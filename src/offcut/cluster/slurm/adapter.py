@@ -39,13 +39,13 @@ _NEWS_S = 30.0
 
 class SlurmCluster:
     """One partition of a Slurm. `directory` (pilots' logs) lies on a file system that the nodes share with us;
-    `state_dir` names this controller, so that its pilots are told from another's."""
+    `shared` names this controller, so that its pilots are told from another's."""
 
     def __init__(
         self,
         site: SlurmSite,
         directory: Path,
-        state_dir: Path,
+        shared: Path,
         address_file: Path,
         credentials: Credentials,
         commands: Commands | None = None,
@@ -58,7 +58,7 @@ class SlurmCluster:
         self._address_file = address_file
         self._credentials = credentials
         self._commands = commands or Commands(site.command_limit_s)
-        self._name = pilots.pilot_name(state_dir)
+        self._name = pilots.pilot_name(shared)
         self._look = Look(self._commands, site, self._name)
         self._plan: PilotPlan
         #: By node.

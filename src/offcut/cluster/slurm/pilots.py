@@ -39,9 +39,9 @@ class Pilot:
     leaving: bool = False
 
 
-def pilot_name(state_dir: Path) -> str:
+def pilot_name(shared: Path) -> str:
     """The job name of one controller's pilots: another's, of the same account, are none of ours."""
-    return f"offcut-{hashlib.sha256(str(state_dir).encode()).hexdigest()[:8]}"
+    return f"offcut-{hashlib.sha256(str(shared).encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

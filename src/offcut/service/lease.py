@@ -1,0 +1,225 @@
+"""The lease on a shared directory: one controller at a time uses it, whichever hosts they are on.
+
+A lock does not do between hosts: on many network file systems each host has its own. So the holder writes a file again
+and again, and whoever else wants the directory takes it only if the holder is a process of this host that is gone, or
+if nothing has been written for a while. Clocks are not compared: how long that is, the one who waits measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import structlog
+
+from offcut.errors import OffcutError, ServiceError, StoreError
+from offcut.wire.ownership import read_own
+
+_log = structlog.get_logger()
+
+RENEW_S = 5.0
+#: A lease that has not been renewed for so long may be taken over.
+STALE_S = 30.0
+#: After this the last of several who took it over at once has written.
+_SETTLE_S = 1.0
+
+
+class LeaseLost(ServiceError):
+    """Another controller has taken the directory over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A controller as its lease names it. `host`, `machine`, `boot` and `namespace` say where `pid` means something."""
+
+    id: str
+    host: str
+    machine: str
+    boot: str
+    namespace: int
+    pid: int
+    #: When the process began, in the kernel's ticks: numbers of processes are used again.
+    started: int
+    #: Grows with every renewal.
+    count: int = 0
+    #: When that was, by the holder's clock; for people.
+    renewed_s: float = 0.0
+
+
+def ourselves() -> Holder:
+    """This process, as a new holder."""
+    return Holder(
+        id=secrets.token_hex(16),
+        host=socket.gethostname(),
+        machine=_line("/etc/machine-id"),
+        boot=_line("/proc/sys/kernel/random/boot_id"),
+        namespace=os.stat("/proc/self/ns/pid").st_ino,
+        pid=os.getpid(),
+        started=_started(os.getpid()) or 0,
+    )
+
+
+def judge(found: Holder | None, us: Holder, started: Callable[[int], int | None]) -> Literal["free", "held", "watch"]:
+    """Whether a lease may be taken at once, not at all, or if it is not renewed while it is watched.
+
+    `started` says when a process of ours began, None if there is none of that number.
+    """
+    if found is None:
+        return "watch"  # somebody is writing it, or it is damaged
+    if (found.host, found.machine) != (us.host, us.machine):
+        return "watch"
+    if found.boot != us.boot:
+        return "free"  # it was before a reboot
+    if found.namespace != us.namespace:
+        return "watch"  # a container's process, whose number means another one here
+    return "held" if started(found.pid) == found.started else "free"
+
+
+class Lease:
+    """The lease that lies in `path`. What reads or writes it may hang as long as the file system does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._us = ourselves()
+        self._held = False
+
+    def take(self) -> None:
+        """Have the lease; may wait for STALE_S. StoreError if a living controller has it."""
+        try:
+            if not self._create():
+                found, verdict = self._look()
+                if verdict == "watch":
+                    who = found.host if found is not None else "an unknown host"
+                    _log.info("lease_watched", held_by=who, for_s=STALE_S, file=str(self._path))
+                    verdict = self._watch(found)
+                if verdict == "held":
+                    raise self._refusal(found)
+                self._write()
+                time.sleep(_SETTLE_S)
+                now = self._read()
+                if now is None or now.id != self._us.id:
+                    raise self._refusal(now)
+        except OSError as error:
+            raise StoreError(
+                f"The lease {self._path} cannot be taken: {error.strerror}.", next_step="Choose another with --share."
+            ) from None
+        self._held = True
+
+    async def keep(self) -> None:
+        """Renew it until cancelled, in a thread. LeaseLost when another controller has taken it over."""
+        loop = asyncio.get_running_loop()
+        lost: asyncio.Future[None] = loop.create_future()
+        ended = threading.Event()
+
+        def end(error: Exception) -> None:
+            if not lost.done():
+                lost.set_exception(error)
+
+        def renew() -> None:
+            while not ended.wait(RENEW_S):
+                try:
+                    self.renew()
+                except OSError as error:
+                    _log.warning("lease_not_renewed", error=str(error))
+                except Exception as error:
+                    with suppress(RuntimeError):  # the loop is closed
+                        loop.call_soon_threadsafe(end, error)
+                    return
+
+        threading.Thread(target=renew, name="lease", daemon=True).start()
+        try:
+            await lost
+        finally:
+            ended.set()
+
+    def renew(self) -> None:
+        """Say that we live. LeaseLost if the lease is another's."""
+        found = self._read()
+        if found is not None and found.id != self._us.id:
+            self._held = False
+            raise LeaseLost(
+                f"The controller on {found.host} (process {found.pid}) has taken {self._path.parent} over.",
+                next_step="It goes on with what is held there; this one has released nothing.",
+            )
+        self._write()
+
+    def drop(self) -> None:
+        """Nobody needs to wait for us. Nothing happens to a lease that is another's."""
+        with suppress(OSError, OffcutError):
+            found = self._read()
+            if self._held and found is not None and found.id == self._us.id:
+                self._path.unlink()
+        self._held = False
+
+    def _look(self) -> tuple[Holder | None, Literal["free", "held", "watch"]]:
+        found = self._read()
+        return found, judge(found, self._us, _started)
+
+    def _watch(self, found: Holder | None) -> Literal["free", "held"]:
+        until_s = time.monotonic() + STALE_S
+        while time.monotonic() < until_s:
+            time.sleep(min(0.5, STALE_S / 10))
+            if not self._path.exists():
+                return "free"
+            if self._read() != found:
+                return "held"
+        return "free"
+
+    def _refusal(self, found: Holder | None) -> StoreError:
+        who = f"the controller on {found.host} (process {found.pid})" if found is not None else "another controller"
+        return StoreError(
+            f"{self._path.parent} is used by {who}.",
+            next_step="Use that one, end it, or start this one with another --share.",
+        )
+
+    def _read(self) -> Holder | None:
+        """Who has it; None if there is nothing that can be read."""
+        try:
+            return Holder(**json.loads(read_own(self._path)))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def _create(self) -> bool:
+        """Make the file, unless there is one."""
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(self._next()), file)
+        return True
+
+    def _write(self) -> None:
+        unborn = self._path.with_name(f".{self._path.name}.{self._us.id}")
+        with os.fdopen(os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(asdict(self._next()), file)
+        unborn.replace(self._path)
+
+    def _next(self) -> Holder:
+        self._us = replace(self._us, count=self._us.count + 1, renewed_s=round(time.time(), 3))
+        return self._us
+
+
+def _line(path: str) -> str:
+    with suppress(OSError):
+        return Path(path).read_text().strip()
+    return ""
+
+
+def _started(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks; None if there is none of that number."""
+    with suppress(OSError, IndexError, ValueError):
+        # After the name, which may hold anything; proc(5).
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else int(fields[19])
+    return None
