@@ -280,6 +280,18 @@ def test_nobody_waits_for_ever_for_an_exit_that_is_never_reported(world):
     assert world.members("a") == ["n2"]
 
 
+def test_a_holder_that_still_saves_a_large_state_is_waited_for(world):
+    running(world, "n1")
+    world.leave_s = 20.0
+    world.send(ev.JobPaused(time_s=world.now_s, job="a"))
+    world.run(0.1)
+    world.send(ev.JobResumed(time_s=world.now_s, job="a"))
+    world.run(19)
+    assert world.members("a") == [], "its new worker would begin from an older state"
+    world.run(2)
+    assert world.members("a") == ["n1"]
+
+
 def test_a_lost_holder_of_the_state_is_not_waited_for(world):
     running(world, "n1", sizes="1:2")
     world.never_forms.add("a")

@@ -134,7 +134,7 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
         if job.members:
             set_epoch(turn, job, [], abort=gone)
         if f"depart:{job.job.id}" not in state.timers:
-            turn.timer(f"depart:{job.job.id}", state.settings.depart_limit_s)
+            turn.timer(f"depart:{job.job.id}", _departure_limit_s(state, job))
         return
     if gone or len(stay) < len(job.members) or (job.members and job.size not in job.job.sizes):
         set_epoch(turn, job, (stay + ready)[:size], abort=gone)
@@ -150,6 +150,13 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
         if turn.now_s < job.joining_since_s + window_s:
             return
     set_epoch(turn, job, (stay + ready)[:size], abort=False)
+
+
+def _departure_limit_s(state: State, job: JobState) -> float:
+    """How long to wait for the exit of the last holders of the state. On a node that is ours they have as long as they
+    were given to save it; a node that is wanted ends them at once, and only word of that may be lost."""
+    ours = any(member.node in state.nodes for member in job.formed)
+    return state.settings.depart_limit_s + (state.stop_limit_s(job.job.id) if ours else 0.0)
 
 
 def _heirless(job: JobState, members: list[Member]) -> bool:
