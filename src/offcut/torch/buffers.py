@@ -15,26 +15,31 @@ class Buffers:
 
     def __init__(self, model: torch.nn.Module) -> None:
         named = dict(model.named_buffers())
-        self._buffers = list(named.values())
+        #: Where they are found; a forward may put another tensor there.
+        self._places = [(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in named]
         self._kept = [buffer.detach().clone() for buffer in self._buffers]
         self._real = [i for i, buffer in enumerate(self._buffers) if buffer.is_floating_point()]
         self._sizes = [self._buffers[i].numel() for i in self._real]
         self._changes = torch.zeros(sum(self._sizes), dtype=torch.float64)
         self.kept = dict(zip(named, self._kept, strict=True))
 
+    @property
+    def _buffers(self) -> list[torch.Tensor]:
+        """The living ones."""
+        return [module.get_buffer(key) for module, key in self._places]
+
     def __bool__(self) -> bool:
-        return bool(self._buffers)
+        return bool(self._places)
 
     def keep(self) -> None:
         """The buffers are now those of a boundary."""
-        if self._buffers:
-            torch._foreach_copy_(self._kept, self._buffers)
+        if self:
+            torch._foreach_copy_(self._kept, [buffer.detach() for buffer in self._buffers])
 
     def restore(self) -> None:
         """Back to the last boundary."""
-        if self._buffers:
-            with torch.no_grad():
-                torch._foreach_copy_(self._buffers, self._kept)
+        if self:
+            torch._foreach_copy_([buffer.detach() for buffer in self._buffers], self._kept)
 
     def begin(self) -> None:
         """The first part of a step begins."""
@@ -44,8 +49,9 @@ class Buffers:
         """A part has been worked on: note its changes."""
         if weight == 0.0 or not self._real:
             return
+        buffers = self._buffers
         for i, into in zip(self._real, self._changes.split(self._sizes), strict=True):
-            new, old = self._buffers[i].detach(), self._kept[i]
+            new, old = buffers[i].detach(), self._kept[i]
             # Where nothing changed the difference is 0, infinities included.
             change = torch.where(new == old, 0.0, new.double() - old.double())
             into.add_(change.reshape(-1).cpu(), alpha=weight)
@@ -57,9 +63,9 @@ class Buffers:
 
     def apply(self, changes: torch.Tensor) -> None:
         """Become the last boundary's values plus `changes`, summed over all members."""
+        buffers = self._buffers
         for i, flat in zip(self._real, changes.split(self._sizes), strict=True):
-            buffer, old = self._buffers[i], self._kept[i]
+            buffer, old = buffers[i], self._kept[i]
             change = flat.view(buffer.shape).to(buffer.device)
             new = torch.where(change == 0.0, old, (old.double() + change).to(buffer.dtype))
-            with torch.no_grad():
-                buffer.copy_(new)
+            buffer.detach().copy_(new)

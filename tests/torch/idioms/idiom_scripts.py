@@ -327,3 +327,28 @@ def diverges(stage: Stage, what: str, step: int = 7) -> dict[str, Any]:
                             case "buffer":
                                 model[2].running_mean += 1e-12
     return {"parameters": numbers(model)}
+
+
+class Centred(nn.Module):
+    """Keeps a running mean that every forward puts in the place of the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+
+
+def new_buffers(stage: Stage) -> dict[str, Any]:
+    """A model whose buffers are other tensors after every forward."""
+    model = network(Centred())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with Session(model, optimizer, data(), global_batch=BATCH, virtual_shards=4) as session:
+        for epoch in session.epochs(3):
+            for batch in epoch:
+                stage.at("step", session)
+                session.step(loss_of(session, batch))
+    return {"parameters": numbers(model), "mean": model[2].mean.tolist()}
