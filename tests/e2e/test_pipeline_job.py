@@ -11,6 +11,7 @@ import pytest
 from golden import assert_same_training
 from pipeline_job import SCRIPT, STEPS_PER_EPOCH, undisturbed, write_plans
 
+from live import wait_for
 from offcut.wire.records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
@@ -87,6 +88,28 @@ def test_a_stage_without_a_replica_comes_back_from_the_checkpoint(up: Callable, 
     assert_ends_as_undisturbed(running, job, tmp_path, epochs)
 
 
+@pytest.mark.ci
+def test_a_checkpoint_of_which_one_member_cannot_read_its_layers_is_passed_over_by_all(
+    up: Callable, tmp_path: Path
+) -> None:
+    epochs = 40
+    running, job = start(up, tmp_path, 2, ("1", "2"), epochs=epochs)
+    checkpoints = running.paths.job(job) / "checkpoints"
+    running.until(job, "two checkpoints", lambda _: len(list(checkpoints.glob("step-*"))) == 2)
+    running.client.post(f"/v1/jobs/{job}/pause")
+    running.until(job, "no members", lambda shown: shown["size"] == 0)
+    wait_for("all to have written their layers", lambda: not running.workers())
+    before, newest = sorted(checkpoints.glob("step-*"))
+    (newest / "layer-1.pt").write_bytes(b"")
+    running.client.post(f"/v1/jobs/{job}/resume")
+    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    told = running.story(job)
+    assert any(f"step {int(newest.name[5:])} cannot be read" in text for text in told), (before, newest, told)
+    again = [step for step, record in steps.items() if len(record.applied_in) > 1]
+    assert again == list(range(int(before.name[5:]) + 1, int(newest.name[5:]) + 1)), running.story(job)
+    assert int(max(path.name for path in checkpoints.glob("step-*"))[5:]) > int(newest.name[5:])
+
+
 def test_no_stage_is_a_step_ahead_where_the_vote_breaks_between_members(up: Callable, tmp_path: Path) -> None:
     """Of stages held by ranks 0, 1 and 2, 3: one dies, one does not see the vote end and applies the step late."""
     epochs = 30
@@ -125,14 +148,15 @@ def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Call
     epochs = 20
     faults = [{**fault("giving", "kill", 0, 1), "epoch": 2}]
     running = up(2)
-    running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
-    nowhere = running.paths.job(f"{SCRIPT.stem}-1") / "checkpoints"
-    nowhere.parent.mkdir(parents=True)
-    nowhere.write_text("a file where checkpoints would go")
+    running.client.post("/v1/nodes/want", {"nodes": ["n01", "n02"]})
     job = running.submit(
         SCRIPT, "--epochs", str(epochs), "--pace", "0.01", plans=write_plans(tmp_path, "1", "2"),
         max_failures=3, env={"OFFCUT_FAULTS": json.dumps(faults)},
     )  # fmt: skip
+    nowhere = running.paths.job(job) / "checkpoints"
+    nowhere.parent.mkdir(parents=True, exist_ok=True)
+    nowhere.write_text("a file where checkpoints would go")
+    running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
     running.until(job, "some steps", lambda shown: shown["steps"] > 20)
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
     running.until(job, "beginning anew", lambda _: any("The job starts anew" in text for text in running.story(job)))

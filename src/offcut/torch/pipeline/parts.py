@@ -25,6 +25,7 @@ from offcut.torch.state import map_tensors
 #: How many published checkpoints stay.
 KEEP = 2
 _NAME = re.compile(r"\.?step-(\d+)")
+_UNREADABLE = re.compile(r"\.step-(\d+)\.unreadable")
 
 Trees = Callable[[], tuple[dict[str, Any], dict[int, dict[str, Any]]]]
 
@@ -108,7 +109,7 @@ class Parts:
             (self._directory / f".step-{step:010d}").replace(self._directory / f"step-{step:010d}")
         old = [f"step-{n:010d}" for n in self._steps("step-")[KEEP:]]
         debris = [f".step-{n:010d}" for n in self._steps(".step-") if n < step]
-        for name in [*old, *debris]:
+        for name in [*old, *debris, *self._put_aside_before(step)]:
             shutil.rmtree(self._directory / name, ignore_errors=True)
         return True
 
@@ -122,6 +123,10 @@ class Parts:
         """The step of the newest published checkpoint; -1 where there is none."""
         return max(self._steps("step-"), default=-1)
 
+    def before(self, step: int) -> int:
+        """The step of the newest published checkpoint before that of `step`; -1 where there is none."""
+        return max((found for found in self._steps("step-") if found < step), default=-1)
+
     def has(self, step: int, layers: Collection[int]) -> bool:
         """Whether those layers of that step can be read, be the rest there or not."""
         place = self._place(step)
@@ -132,6 +137,28 @@ class Parts:
 
     def common(self, step: int) -> dict[str, Any]:
         return self._read(step, "common")
+
+    def read(self, step: int, layers: Collection[int]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]] | None:
+        """What all members have of that checkpoint, and those layers; None, which is told, where it cannot be read."""
+        try:
+            return self.common(step), {i: self.layer(step, i) for i in layers}
+        except Exception as error:  # torch raises many kinds for a damaged file; an older one may do
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self._on_problem(f"the checkpoint of step {step} cannot be read ({reason}); trying an older one")
+            return None
+
+    def put_aside(self, step: int) -> None:
+        """The training goes on from `step`: what was published of later steps must not count as newer than its own.
+
+        It stays to be looked at until a later step than its own has been published.
+        """
+        for later in [found for found in self._steps("step-") if found > step]:
+            with suppress(OSError):
+                (self._directory / f"step-{later:010d}").rename(self._directory / f".step-{later:010d}.unreadable")
+
+    def _put_aside_before(self, step: int) -> list[str]:
+        found = ((path.name, _UNREADABLE.fullmatch(path.name)) for path in self._directory.iterdir())
+        return [name for name, match in found if match and int(match[1]) < step]
 
     def _read(self, step: int, name: str) -> dict[str, Any]:
         tree: dict[str, Any] = torch.load(self._place(step) / f"{name}.pt", weights_only=True, map_location="cpu")

@@ -72,7 +72,7 @@ class PipelineSeat(Seat):
         top = max(row[_STEP] for row in rows)
         self.furthest = max(row[_POSITION] for row in rows)
         if top < 0:
-            self._begin(rows[0][_CHECKPOINT], need[mine])
+            self._begin(group, rows[0][_CHECKPOINT], need[mine])
         else:
             have = self._common_step(group, rows, top)
             missing = moves.missing_layers(have, self._plans.layers)
@@ -82,29 +82,45 @@ class PipelineSeat(Seat):
                 have = [layers | (missing & need[rank]) for rank, layers in enumerate(have)]
                 self._move(group, have, need)
             else:
-                self._roll_back(rows[0][_CHECKPOINT], need[mine], missing)
+                self._roll_back(group, rows[0][_CHECKPOINT], need[mine], missing)
         # Every layer is at its place: whoever has one too many may let it go.
         group.gather([0])
         self._work.place(group, plan)
         state.release(state.held - need[mine])
 
-    def _begin(self, saved: int, need: moves.Layers) -> None:
+    def _begin(self, group: Group, saved: int, need: moves.Layers) -> None:
         """Nobody has a state: from the newest checkpoint, or from the values that the script has made."""
         state = self._placed
-        if saved >= 0:
-            self._read(saved, need)
-        elif not need <= state.held:
+        if self._read(group, saved, need) < 0 and not need <= state.held:
             # It was about to receive another's, and that one is gone.
             raise no_first_values()
         state.release(state.held - need)
         self._has_state = True
 
-    def _read(self, step: int, need: moves.Layers) -> None:
-        state = self._placed
-        for i in sorted(need):
-            state.take(i, self._parts.layer(step, i))
-        state.load_common(self._parts.common(step))
-        state.layer_step = step
+    def _read(self, group: Group, saved: int, need: moves.Layers) -> int:
+        """Become what the newest checkpoint says that all members can read, that of step `saved` or one before.
+
+        Its step; -1 where there is none.
+        """
+        state, parts = self._placed, self._parts
+        found = None
+        while saved >= 0:
+            found = parts.read(saved, need)
+            rows = group.gather([int(found is not None), parts.before(saved)])
+            if all(row[0] for row in rows):
+                break
+            # The first member's word, for not all may see the directory as it is at this moment.
+            saved = rows[0][1]
+        if group.rank == 0:
+            parts.put_aside(saved)
+        if saved < 0 or found is None:
+            return -1
+        common, layers = found
+        for i, tree in sorted(layers.items()):
+            state.take(i, tree)
+        state.load_common(common)
+        state.layer_step = saved
+        return saved
 
     def _common_step(self, group: Group, rows: list[list[int]], top: int) -> list[frozenset[int]]:
         """Bring every member to step `top`; the layers that each has at it.
@@ -163,16 +179,15 @@ class PipelineSeat(Seat):
             time.sleep(_LOOK_S)
         return all(row[0] for row in group.gather([int(self._parts.has(step, missing))]))
 
-    def _roll_back(self, saved: int, need: moves.Layers, missing: moves.Layers) -> None:
+    def _roll_back(self, group: Group, saved: int, need: moves.Layers, missing: moves.Layers) -> None:
+        self._placed.release(self._placed.held)
+        saved = self._read(group, saved, need)
         if saved < 0:
             raise OffcutError(
-                f"Layers {', '.join(map(str, sorted(missing)))} were lost before the first checkpoint was there.",
+                f"Layers {', '.join(map(str, sorted(missing)))} were lost, and no checkpoint can be read.",
                 next_step="The job starts anew.",
             )
         self._link.send("note", text=f"a stage was lost: all members go back to the checkpoint of step {saved}")
-        self._placed.release(self._placed.held)
-        self._read(saved, need)
-        self.furthest = -1
 
     # -- leaving ------------------------------------------------------------------------------------------------------
 
