@@ -85,6 +85,11 @@ class Work:
         """The next step begins; its samples that fall to this member."""
         state = self._state
         self._checks.begin(group)
+        if self._scaler is not None:
+            # It makes its scale with the first loss, and a member may have none.
+            self._scaler.scale(torch.zeros((), device=self._device))
+            # A step that failed may have unscaled already; that is no part of its state_dict.
+            self._scaler._per_optimizer_states.clear()
         self.batch = self._sampler.batch(state.cursor, self._policy.size(group.world))
         self._waiting = deque(self._policy.parts(self.batch, group.rank, group.world))
         self._loss_sum, self.failed, self._updated = 0.0, False, []

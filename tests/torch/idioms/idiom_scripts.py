@@ -352,3 +352,29 @@ def new_buffers(stage: Stage) -> dict[str, Any]:
                 stage.at("step", session)
                 session.step(loss_of(session, batch))
     return {"parameters": numbers(model), "mean": model[2].mean.tolist()}
+
+
+def scales(stage: Stage) -> dict[str, Any]:
+    """A GradScaler, with two virtual shards: a third member has no samples."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+    with Session(model, optimizer, data(), global_batch=BATCH, virtual_shards=2, scaler=scaler) as session:
+        for epoch in session.epochs(2):
+            for batch in epoch:
+                session.step(loss_of(session, batch))
+    return {"parameters": numbers(model), "scale": scaler.get_scale()}
+
+
+def scales_two(stage: Stage) -> dict[str, Any]:
+    """A GradScaler, and two optimizers that are updated one after the other."""
+    first, second = network(), network()
+    both = nn.ModuleList([first, second])
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.05) for part in both]
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+    with Session(both, optimizers, data(), global_batch=BATCH, scaler=scaler) as session:
+        for epoch in session.epochs(2):
+            for batch in epoch:
+                session.update((first(batch.x) - batch.y).square().mean(), optimizers[0])
+                session.step((second(batch.x) - first(batch.x).detach()).square().mean())
+    return {"parameters": numbers(both), "scale": scaler.get_scale()}

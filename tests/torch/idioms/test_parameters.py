@@ -90,3 +90,15 @@ def test_buffers_that_a_forward_assigns_anew_are_the_same_on_all_members() -> No
         results = cluster.results()
     assert len(results) == 3
     same(results, alone(scripts.new_buffers))
+
+
+def test_a_scaler_on_a_member_that_has_no_samples() -> None:
+    results = train(scripts.scales, 3)
+    assert len(results) == 3
+    same(results, alone(scripts.scales))
+
+
+def test_a_scaler_where_a_step_fails_after_its_first_update() -> None:
+    results = train(scripts.scales_two, 2, {"point": "before-reduce", "how": "break", "rank": 1, "step": 4, "pass": 1})
+    assert len(results) == 2
+    same(results, alone(scripts.scales_two))
