@@ -40,7 +40,7 @@ class NetworkLimits:
     messages_per_s: float = 1_000.0
     bytes_per_s: float = float(4 << 20)
     #: What may wait for an agent that does not read; with more the connection is cut, and the agent dials in again.
-    unsent_bytes: int = 32 << 20
+    unsent_bytes: int = 16 << 20
 
 
 def raise_descriptor_limit() -> int:
