@@ -105,6 +105,26 @@ def test_after_a_restart_the_state_says_who_runs_what() -> None:
     assert not crews.believed("n1", REPORTS["exited"](99))
 
 
+def test_newer_numbers_than_the_journal_s_are_believed_of_an_agent_that_was_there_before_and_once() -> None:
+    state = training()
+    newest = state.incarnations
+    news = messages.Hello(
+        node="n1",
+        pilot="p",
+        incarnation=newest + 7,
+        workers=(messages.WorkerReport(job="a", incarnation=newest + 7, ready=True, epoch=9),),
+    )
+    crews = Crews(state)
+    assert crews.greet(news) == news
+    again = crews.greet(news)
+    assert (again.incarnation, again.workers) == (0, ())
+    crews.claim(["n2"])
+    known = messages.WorkerReport(job="a", incarnation=state.nodes["n2"].incarnation, ready=True, epoch=9)
+    claimed = crews.greet(news.model_copy(update={"node": "n2", "workers": (known,)}))
+    assert claimed.incarnation == 0
+    assert [(worker.incarnation, worker.epoch) for worker in claimed.workers] == [(known.incarnation, 0)]
+
+
 def test_what_one_hold_ran_the_next_on_the_node_does_not() -> None:
     state = training()
     crews = started(state)

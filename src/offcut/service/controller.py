@@ -285,6 +285,7 @@ class Controller:
                     self.agents.send(node, messages.HandBack())
                 self.tasks.once("cluster call", self._cluster_call(self.cluster.release(effect.nodes)))
             case effects.Claim():
+                self._crews.claim(effect.nodes)
                 self.tasks.once("cluster call", self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetEpoch():
                 self._set_epoch(effect)
@@ -417,7 +418,7 @@ class Controller:
 
     def agent_connected(self, connection: AgentConnection, hello: messages.Hello) -> None:
         self.agents.connected(connection)
-        self._crews.greet(hello)
+        hello = self._crews.greet(hello)
         now_s = self.clock.now()
         node = self.state.nodes.get(hello.node)
         news = hello.incarnation > self.state.incarnations

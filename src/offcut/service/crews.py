@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from offcut.control import State, reports
 from offcut.model.events import Member
 from offcut.wire import messages
@@ -14,14 +16,31 @@ class Crews:
         self._state = state
         #: By node: the pilot, and job and incarnation of its workers.
         self._of: dict[str, tuple[str, set[tuple[str, int]]]] = {}
+        #: Nodes that were claimed since this controller began.
+        self._claimed: set[str] = set()
 
-    def greet(self, hello: messages.Hello) -> None:
-        """An agent has come or come back: of what it says it runs, take what it was told to run."""
+    def claim(self, nodes: Iterable[str]) -> None:
+        self._claimed.update(nodes)
+
+    def greet(self, hello: messages.Hello) -> messages.Hello:
+        """An agent has come or come back: of what it says it runs, take what it was told to run.
+
+        The hello as it is believed. That an agent has heard of newer numbers than the journal knows is possible once:
+        when it was there before this controller was.
+        """
         pilot, before = self._of.get(hello.node, ("", set()))
+        was_here = hello.node not in self._claimed and pilot != hello.pilot
         told = before if pilot == hello.pilot else set()
         said = {(worker.job, worker.incarnation) for worker in hello.workers}
         decided = {(job, n) for job, n in said if reports.runs(self._state, job, Member(hello.node, n))}
         self._of[hello.node] = hello.pilot, (said & told) | decided
+        return hello if was_here else self._without_news(hello)
+
+    def _without_news(self, hello: messages.Hello) -> messages.Hello:
+        newest = self._state.incarnations
+        known = [worker for worker in hello.workers if worker.incarnation <= newest]
+        workers = tuple(worker.model_copy(update={"epoch": 0}) for worker in known)
+        return hello.model_copy(update={"incarnation": 0, "workers": workers})
 
     def recognise(self, hello: messages.Hello) -> None:
         """Of what the agent says it runs, the state may have taken over more meanwhile."""
