@@ -11,13 +11,14 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from offcut.errors import InputError, OffcutError
 from offcut.torch.checksum import Checksum, states_differ
+from offcut.torch.epoch import Epoch
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Group
 from offcut.torch.link import AgentLink
@@ -48,19 +49,6 @@ class Steps(Protocol):
 
     def settle(self, *, applied: bool) -> None:
         """At the boundary after a step: the state is that of the step, or of the one before if it failed."""
-
-
-class Epoch:
-    """A data epoch, to be iterated over: this member's parts of its global batches."""
-
-    def __init__(self, number: int, batches: Callable[[int], Iterator[Any]]) -> None:
-        #: Which one it is, counted from 0 since the job began.
-        self.number = number
-        self._batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        # Nobody but the script's loop holds the iterator, so a `break` closes it at once, and it takes note.
-        return self._batches(self.number)
 
 
 class Loop(ABC):
