@@ -20,7 +20,8 @@ def main() -> None:
     from offcut.cli import commands
     from offcut.cli.failure import report
 
-    commands.register(app)
+    if not app.registered_commands:  # once in a process, however often it is called
+        commands.register(app)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign is no reason to fail
