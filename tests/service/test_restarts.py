@@ -181,10 +181,10 @@ def test_members_that_come_back_are_told_the_epoch_and_others_only_if_they_wait_
         it = Controlled(tmp_path, monkeypatch)
         it.submit("a", mode=mode)
         it.train("a", "n1", "n2", "n3")
-        it.controller._unsent.clear()  # as it was when the addresses were known
+        it.controller.epochs._unsent.clear()  # as it was when the addresses were known
         job = it.state.jobs["a"]
         for member in job.members:
-            it.controller._addresses[member] = f"{member.node}:1"
+            it.controller.epochs._addresses[member] = f"{member.node}:1"
 
         def dial(name):
             node = it.state.nodes[name]
@@ -197,7 +197,7 @@ def test_members_that_come_back_are_told_the_epoch_and_others_only_if_they_wait_
         assert {name: len(heard(agent)) for name, agent in agents.items()} == (
             {"n1": 1, "n2": 1, "n3": 1} if mode == "session" else {"n1": 1, "n2": 2, "n3": 2}
         )
-        encoded = {id(message) for _, message in it.controller._resent.values()}
+        encoded = {id(message) for _, message in it.controller.epochs._resent.values()}
         assert len(encoded) == 1
 
     asyncio.run(scenario())

@@ -11,14 +11,15 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import Cluster
-from offcut.control import JobState, State, skip, step
-from offcut.control.state import ENDED
+from offcut.control import State, skip, step
 from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
+from offcut.service.agent_messages import event_of, launch_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
 from offcut.service.crews import Crews
+from offcut.service.epoch_sender import EpochSender
 from offcut.service.meters import Meters
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
@@ -77,12 +78,7 @@ class Controller:
         self.agents = Agents(self._agent_gone)
         self._crews = Crews(state)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
-        #: Epochs that wait for a rendezvous store.
-        self._unsent: dict[str, effects.SetEpoch] = {}
-        #: By job: the epoch that was last sent to an agent that came back.
-        self._resent: dict[str, tuple[tuple[int, tuple[Member, ...], str], messages.Epoch]] = {}
-        #: Where the first rank of a member is found that is still to be launched, or was (mode `restart`).
-        self._addresses: dict[Member, str] = {}
+        self.epochs = EpochSender(state, self.agents, self.metrics, self.rendezvous, self.clock.now)
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
         #: The cluster is going away because we are: what is asked of it now is of no use.
@@ -288,12 +284,16 @@ class Controller:
                 self._crews.claim(effect.nodes)
                 self.tasks.once("cluster call", self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetEpoch():
-                self._set_epoch(effect)
+                self.epochs.send(effect)
             case effects.AbandonOlder():
                 for member in effect.members:
-                    self._resend_epoch(effect.job, member.node)
+                    self.epochs.send_again(effect.job, member.node)
             case effects.StartWorkers():
-                self._start_workers(effect)
+                job = self.state.jobs[effect.job].job
+                launch = launch_of(job, self._paths.job(job.id), self._worker_umask)
+                for member in effect.members:
+                    self._crews.start(effect.job, member)
+                    self.agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
             case effects.StopWorkers():
                 for member in effect.members:
                     self.agents.send(
@@ -321,98 +321,8 @@ class Controller:
 
         asyncio.get_running_loop().call_later(max(0.0, at_s - self.clock.now()), fire)
 
-    def _start_workers(self, effect: effects.StartWorkers) -> None:
-        launch = self._launch(self.state.jobs[effect.job])
-        for member in effect.members:
-            self._crews.start(effect.job, member)
-            self.agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
-
-    def _launch(self, job_state: JobState) -> messages.Launch:
-        job = job_state.job
-        return messages.Launch(
-            job=job.id,
-            command=job.command,
-            workdir=job.workdir,
-            env=dict(job.env),
-            setup=job.setup,
-            ranks_per_node=job.ranks_per_node,
-            mode=job.mode,
-            directory=str(self._paths.job(job.id)),
-            goal_samples=job.goal_samples,
-            checkpoint_age_s=job.checkpoint_age_s,
-            hang_limit_s=job.hang_limit_s,
-            restart_grace_s=job.restart_grace_s,
-            step_records=job.step_records,
-            umask=self._worker_umask,
-        )
-
-    def _set_epoch(self, effect: effects.SetEpoch) -> None:
-        now_s = self.clock.now()
-        job = self.state.jobs[effect.job]
-        self.metrics.epoch_set(now_s, effect.job, effect.epoch, len(effect.members), len(effect.previous))
-        if not effect.members and job.phase in ENDED:
-            self.metrics.job_stopped(now_s, effect.job)
-        if effect.members and not self._meeting_point(job, effect.members):
-            self._unsent[effect.job] = effect
-            return
-        self._unsent.pop(effect.job, None)
-        self._resent.pop(effect.job, None)
-        message = self._epoch_message(job, effect.epoch, effect.members, abort=effect.abort, departing=effect.departing)
-        for node in dict.fromkeys(member.node for member in (*effect.previous, *effect.members)):
-            self.agents.send(node, message)
-
-    def _epoch_message(
-        self,
-        job: JobState,
-        epoch: int,
-        members: tuple[Member, ...],
-        *,
-        abort: bool,
-        departing: tuple[Member, ...] = (),
-    ) -> messages.Epoch:
-        ranks = job.job.ranks_per_node
-
-        def named(these: tuple[Member, ...]) -> tuple[messages.EpochMember, ...]:
-            return tuple(
-                messages.EpochMember(node=member.node, incarnation=member.incarnation, ranks=ranks) for member in these
-            )
-
-        return messages.Epoch(
-            job=job.job.id,
-            epoch=epoch,
-            members=named(members),
-            departing=named(departing),
-            store=self._meeting_point(job, members),
-            secret="" if job.restarts else self.rendezvous.secret(job.job.id, epoch),
-            abort=abort,
-        )
-
-    def _meeting_point(self, job: JobState, members: tuple[Member, ...]) -> str:
-        """Where the members find each other; empty where that is not known yet."""
-        if job.restarts:
-            return self._addresses.get(members[0], "") if members else ""
-        return self.rendezvous.address or ""
-
-    def awaits_store(self, job_id: str) -> bool:
-        """Whether the job's newest epoch could not be told to its members, for there is no rendezvous store."""
-        return job_id in self._unsent and not self.state.jobs[job_id].restarts
-
     def _rendezvous_changed(self) -> None:
-        for effect in list(self._unsent.values()):
-            if self.state.jobs[effect.job].epoch == effect.epoch:
-                self._set_epoch(effect)
-        # Members that are looking for each other through a store that is gone would do so for long.
-        for job in list(self.state.jobs.values()):
-            if job.members and job.formed_epoch < job.epoch:
-                self.handle(
-                    events.EpochBroken(
-                        time_s=self.clock.now(),
-                        job=job.job.id,
-                        epoch=job.epoch,
-                        member=job.members[0],
-                        detail="the rendezvous store is another",
-                    )
-                )
+        self._handle_all(self.epochs.store_changed())
 
     # -- agents -------------------------------------------------------------------------------------------------------
 
@@ -428,37 +338,12 @@ class Controller:
         running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready, w.epoch) for w in hello.workers)
         for worker in hello.workers:
             if self._crews.runs(hello.node, worker.job, worker.incarnation):
-                self._note_address(hello.node, worker)
+                self.epochs.note_address(hello.node, worker)
         self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running, incarnation=hello.incarnation))
         self._crews.recognise(hello)
         # What it missed while it was cut off.
         for job in {worker.job for worker in hello.workers}:
-            self._resend_epoch(job, hello.node)
-
-    def _note_address(self, node: str, said: messages.Ready | messages.WorkerReport) -> None:
-        if said.address:
-            self._addresses[Member(node, said.incarnation)] = said.address
-
-    def _resend_epoch(self, job_id: str, node: str) -> None:
-        """Tell one agent the newest epoch, and that what is in flight under older ones may never end."""
-        job = self.state.jobs.get(job_id)
-        if job_id in self._unsent:
-            self._unsent[job_id] = replace(self._unsent[job_id], abort=True)
-            return
-        if job is None or job.epoch == 0 or (job.members and not self._meeting_point(job, job.members)):
-            return
-        # After a restart all members ask for the same.
-        what = (job.epoch, job.members, self._meeting_point(job, job.members))
-        before, message = self._resent.get(job_id, (None, None))
-        if message is None or before != what:
-            message = self._epoch_message(job, job.epoch, job.members, abort=True)
-            self._resent[job_id] = what, message
-        told = {node}
-        if job.restarts and job.members and job.members[0].node == node:
-            # Here the others of a launch meet: they may have been waiting for its word.
-            told |= {member.node for member in job.members}
-        for other in told:
-            self.agents.send(other, message)
+            self.epochs.send_again(job, hello.node)
 
     def agent_said(self, node: str, message: messages.FromAgent) -> None:
         """A report; what its agent cannot know is ignored."""
@@ -467,64 +352,23 @@ class Controller:
             return
         now_s = self.clock.now()
         match message:
-            case messages.Ready():
-                member = Member(node, message.incarnation)
-                self._note_address(node, message)
-                self.handle(events.WorkersReady(time_s=now_s, job=message.job, members=(member,)))
-            case messages.Exited():
-                self._addresses.pop(Member(node, message.incarnation), None)
-                self._crews.end(message.job, Member(node, message.incarnation))
-                self.handle(
-                    events.WorkerExited(
-                        time_s=now_s,
-                        job=message.job,
-                        member=Member(node, message.incarnation),
-                        outcome=message.outcome,
-                        detail=message.detail,
-                        epoch=message.epoch,
-                        stable_step=message.stable_step,
-                        samples=message.samples,
-                        disk=message.disk,
-                    )
-                )
             case messages.Formed():
                 self._formed(now_s, message)
-            case messages.Trained():
-                self.handle(
-                    events.JobTrained(
-                        time_s=now_s,
-                        job=message.job,
-                        epoch=message.epoch,
-                        step=message.step,
-                        samples=message.samples,
-                    )
-                )
-            case messages.Broken():
-                self.handle(
-                    events.EpochBroken(
-                        time_s=now_s,
-                        job=message.job,
-                        epoch=message.epoch,
-                        member=Member(node, message.incarnation),
-                        detail=message.detail,
-                    )
-                )
-            case messages.Progress():
-                self.handle(
-                    events.JobProgressed(
-                        time_s=now_s,
-                        job=message.job,
-                        epoch=message.epoch,
-                        step=message.step,
-                        samples=message.samples,
-                        loss=float("nan") if message.loss is None else message.loss,
-                    )
-                )
-                self._handle_all(self.meters.progress(now_s, message))
             case messages.Pace():
                 self._handle_all(self.meters.pace(now_s, node, message))
-            case messages.Note():
-                self.handle(events.JobNoted(time_s=now_s, job=message.job, text=message.text))
+            case messages.Progress():
+                self.handle(event_of(now_s, node, message))
+                self._handle_all(self.meters.progress(now_s, message))
+            case messages.Ready():
+                self.epochs.note_address(node, message)
+                self.handle(event_of(now_s, node, message))
+            case messages.Exited():
+                member = Member(node, message.incarnation)
+                self.epochs.forget_address(member)
+                self._crews.end(message.job, member)
+                self.handle(event_of(now_s, node, message))
+            case messages.Trained() | messages.Broken() | messages.Note():
+                self.handle(event_of(now_s, node, message))
 
     def _formed(self, now_s: float, message: messages.Formed) -> None:
         job = self.state.jobs.get(message.job)

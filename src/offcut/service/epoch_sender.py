@@ -1,0 +1,138 @@
+"""Which membership epoch the agents are told, and where its members meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from offcut.control import JobState, State
+from offcut.control.state import ENDED
+from offcut.model import effects, events
+from offcut.model.events import Member
+from offcut.service.agents import Agents
+from offcut.service.metrics import Metrics
+from offcut.service.rendezvous import Rendezvous
+from offcut.wire import messages
+
+
+class EpochSender:
+    """Sends epochs to the agents of their members, as soon as it is known where the members meet.
+
+    Members of a job that resizes in process meet at the rendezvous store; those of a job of mode `restart` at the first
+    rank of their launch.
+    """
+
+    def __init__(
+        self, state: State, agents: Agents, metrics: Metrics, rendezvous: Rendezvous, now: Callable[[], float]
+    ) -> None:
+        self._state = state
+        self._agents = agents
+        self._metrics = metrics
+        self._rendezvous = rendezvous
+        self._now = now
+        #: Epochs that wait until it is known where their members meet.
+        self._unsent: dict[str, effects.SetEpoch] = {}
+        #: By job: the epoch that was last sent to an agent that came back.
+        self._resent: dict[str, tuple[tuple[int, tuple[Member, ...], str], messages.Epoch]] = {}
+        #: Where the first rank of a member is found that is still to be launched, or was (mode `restart`).
+        self._addresses: dict[Member, str] = {}
+
+    def send(self, effect: effects.SetEpoch) -> None:
+        """Tell an epoch to the agents of its members and of the epoch before."""
+        now_s = self._now()
+        job = self._state.jobs[effect.job]
+        self._metrics.epoch_set(now_s, effect.job, effect.epoch, len(effect.members), len(effect.previous))
+        if not effect.members and job.phase in ENDED:
+            self._metrics.job_stopped(now_s, effect.job)
+        if effect.members and not self._meeting_point(job, effect.members):
+            self._unsent[effect.job] = effect
+            return
+        self._unsent.pop(effect.job, None)
+        self._resent.pop(effect.job, None)
+        message = self._message(job, effect.epoch, effect.members, abort=effect.abort, departing=effect.departing)
+        for node in dict.fromkeys(member.node for member in (*effect.previous, *effect.members)):
+            self._agents.send(node, message)
+
+    def send_again(self, job_id: str, node: str) -> None:
+        """Tell one agent the newest epoch of a job, and that what is in flight under older ones may never end."""
+        job = self._state.jobs.get(job_id)
+        if job_id in self._unsent:
+            self._unsent[job_id] = replace(self._unsent[job_id], abort=True)
+            return
+        if job is None or job.epoch == 0 or (job.members and not self._meeting_point(job, job.members)):
+            return
+        # After a restart all members ask for the same.
+        what = (job.epoch, job.members, self._meeting_point(job, job.members))
+        before, message = self._resent.get(job_id, (None, None))
+        if message is None or before != what:
+            message = self._message(job, job.epoch, job.members, abort=True)
+            self._resent[job_id] = what, message
+        told = {node}
+        if job.restarts and job.members and job.members[0].node == node:
+            # Here the others of a launch meet: they may have been waiting for its word.
+            told |= {member.node for member in job.members}
+        for other in told:
+            self._agents.send(other, message)
+
+    def store_changed(self) -> list[events.Event]:
+        """Send what waited for a rendezvous store; the events that a new store causes."""
+        for effect in list(self._unsent.values()):
+            if self._state.jobs[effect.job].epoch == effect.epoch:
+                self.send(effect)
+        # Members that are looking for each other through a store that is gone would do so for long.
+        return [
+            events.EpochBroken(
+                time_s=self._now(),
+                job=job.job.id,
+                epoch=job.epoch,
+                member=job.members[0],
+                detail="the rendezvous store is another",
+            )
+            for job in self._state.jobs.values()
+            if job.members and job.formed_epoch < job.epoch
+        ]
+
+    def awaits_store(self, job_id: str) -> bool:
+        """Whether the job's newest epoch could not be told to its members, for there is no rendezvous store."""
+        return job_id in self._unsent and not self._state.jobs[job_id].restarts
+
+    def note_address(self, node: str, said: messages.Ready | messages.WorkerReport) -> None:
+        """Note where the first rank of a member is found, if its agent says so."""
+        if said.address:
+            self._addresses[Member(node, said.incarnation)] = said.address
+
+    def forget_address(self, member: Member) -> None:
+        """Forget where a member was found that has ended."""
+        self._addresses.pop(member, None)
+
+    def _message(
+        self,
+        job: JobState,
+        epoch: int,
+        members: tuple[Member, ...],
+        *,
+        abort: bool,
+        departing: tuple[Member, ...] = (),
+    ) -> messages.Epoch:
+        ranks = job.job.ranks_per_node
+
+        def named(these: tuple[Member, ...]) -> tuple[messages.EpochMember, ...]:
+            return tuple(
+                messages.EpochMember(node=member.node, incarnation=member.incarnation, ranks=ranks) for member in these
+            )
+
+        return messages.Epoch(
+            job=job.job.id,
+            epoch=epoch,
+            members=named(members),
+            departing=named(departing),
+            store=self._meeting_point(job, members),
+            secret="" if job.restarts else self._rendezvous.secret(job.job.id, epoch),
+            abort=abort,
+        )
+
+    def _meeting_point(self, job: JobState, members: tuple[Member, ...]) -> str:
+        """Where the members find each other; empty where that is not known yet."""
+        if job.restarts:
+            return self._addresses.get(members[0], "") if members else ""
+        return self._rendezvous.address or ""
