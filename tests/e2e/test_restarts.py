@@ -21,6 +21,7 @@ def steps_of(running: Running, job: str) -> int:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.ci
 def test_a_clock_that_is_set_back_by_an_hour(
     up: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,6 +50,7 @@ def test_a_clock_that_is_set_back_by_an_hour(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.ci
 def test_a_release_of_all_nodes_holds_until_it_is_undone(up: Callable[..., Running]) -> None:
     running = up(2)
     job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.005", sizes="1:2")
@@ -98,6 +100,7 @@ def test_a_job_that_finishes_while_there_is_no_controller(up: Callable[..., Runn
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.ci
 def test_steps_that_are_done_again_are_told_though_the_controller_died_too(up: Callable[..., Running]) -> None:
     running = up(1)
     job = running.submit(SCRIPT, "--epochs", "300", "--pace", "0.01", sizes="1", checkpoint_age_s=60.0, max_failures=5)

@@ -34,7 +34,10 @@ def restore(running: Running) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("all_of_it", [False, True], ids=["the journal", "the whole directory"])
+@pytest.mark.parametrize(
+    "all_of_it",
+    [pytest.param(False, id="the journal"), pytest.param(True, id="the whole directory", marks=pytest.mark.ci)],
+)
 def test_the_job_goes_on_and_loses_nothing(up: Callable[..., Running], tmp_path: Path, all_of_it: bool) -> None:
     running = up(3)
     running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})

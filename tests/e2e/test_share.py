@@ -33,6 +33,7 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
+@pytest.mark.ci
 def test_training_over_a_share_goes_on_after_a_kill_and_ends_when_another_host_takes_over(
     up: Callable, share: Path, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_another_user_gets_nothing_and_stops_nothing(few_files: None, up: Callab
     assert len(log) < 100_000
 
 
+@pytest.mark.ci
 def test_another_user_gets_nothing_through_tls(state_dir: Path, up: Callable) -> None:
     certificate.create(state_dir / "tls", ["localhost"])
     running = up(1, "--listen", "localhost")

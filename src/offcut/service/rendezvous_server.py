@@ -63,7 +63,9 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._greeters) >= GREETERS:
-            next(iter(self._greeters)).transport.abort()
+            oldest = next(iter(self._greeters))
+            del self._greeters[oldest]  # now: many may come before its end is noticed
+            oldest.transport.abort()
         self._greeters[writer] = None
         async with asyncio.timeout(GREETING_S):
             kind, job, epoch, ok = await self._greet(reader, writer)

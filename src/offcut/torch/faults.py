@@ -61,6 +61,8 @@ POINTS = (
     "publishing",
     "finishing",
 )
+#: A worker whose agent was killed is ended within this.
+_ENDED_WITHIN_S = 10.0
 HOWS = ("kill", "freeze", "kill-agent", "freeze-agent", "freeze-node", "cut", "silence", "break")
 
 #: <linux/filter.h> and <asm-generic/socket.h>, which Python does not know.
@@ -151,6 +153,8 @@ def _strike(plan: Fault) -> bool:
             _freeze([me], plan.thaw_s)
         case "kill-agent":
             os.kill(_agent(), signal.SIGKILL)
+            # This worker is ended with its agent, a moment later: until then it must not go past the point.
+            time.sleep(_ENDED_WITHIN_S)
         case "freeze-agent":
             _freeze([_agent()], plan.thaw_s)
         case "freeze-node":
