@@ -54,7 +54,7 @@ def test_a_job_is_learnt_its_like_begins_with_that_and_a_crash_forgets_nothing(u
         running.client.post(f"/v1/jobs/{job}/cancel")
 
 
-@pytest.mark.ci
+@pytest.mark.slow  # it measures speeds, which say nothing where other trainings share the cores
 def test_a_slow_job_is_measured_anew_and_a_slow_node_is_named(up: Callable, tmp_path: Path) -> None:
     running = up(3, "--profiler", "gp")
     slow = tmp_path / "slow"
