@@ -318,3 +318,25 @@ def test_a_session_in_a_job_of_mode_restart_is_refused(monkeypatch: pytest.Monke
     monkeypatch.delenv("OFFCUT_AGENT", raising=False)
     with pytest.raises(InputError, match=r"digits-3 has a session, but the job's mode is 'restart'"):
         train(network())
+
+
+@pytest.mark.parametrize("idiom", ["backward of the loss", "step of the optimizer", "both"])
+def test_a_script_s_own_backward_or_optimizer_step_is_refused(idiom: str) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = copy.deepcopy(model.state_dict())
+
+    def first_step() -> None:
+        with Session(model, optimizer, data(), global_batch=16) as session:
+            for epoch in session.epochs(1):
+                for batch in epoch:
+                    loss = loss_of(session, batch)
+                    if idiom != "step of the optimizer":
+                        loss.backward()
+                    if idiom != "backward of the loss":
+                        optimizer.step()
+                    session.step()
+
+    with pytest.raises(InputError, match=r"backward|optimizer's step"):
+        first_step()
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
