@@ -355,6 +355,19 @@ def alone(script: Callable[..., Any], **options: Any) -> Any:
         return result
 
 
+def train_with_joiner(script: Callable[..., Any], *where: Any, **options: Any) -> list[Any]:
+    """What two members end with, of which the second joins while the first is stopped at `where` (see `stopped`)."""
+    with Cluster(script, **options) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], *where):
+            second = cluster.start()
+            cluster.form([*first, *second])
+        results = cluster.results()
+    assert len(results) == 2
+    return results
+
+
 def train(script: Callable[..., Any], world: int, *faults: dict[str, Any], **options: Any) -> list[Any]:
     """What members return that start together and run into `faults`."""
     with Cluster(script, faults=faults, **options) as cluster:

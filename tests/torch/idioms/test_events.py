@@ -6,7 +6,7 @@ from typing import Any
 
 import idiom_scripts as scripts
 import pytest
-from real_members import Cluster, alone, same, train
+from real_members import Cluster, alone, same, train, train_with_joiner
 
 #: In one process of xdist, for each of them would start a server of its own.
 pytestmark = pytest.mark.xdist_group("members")
@@ -65,26 +65,12 @@ def test_all_stop_where_only_one_member_has_the_step_that_decides() -> None:
 
 def test_who_joins_when_the_others_have_left_both_loops_stops_too() -> None:
     undisturbed = alone(scripts.stops_by_loss, below=1.75)
-    with Cluster(scripts.stops_by_loss, below=1.75) as cluster:
-        first = cluster.start()
-        cluster.form(first)
-        with cluster.stopped(first[0], "end"):
-            second = cluster.start()
-            cluster.form([*first, *second])
-        results = cluster.results()
-    assert len(results) == 2
+    results = train_with_joiner(scripts.stops_by_loss, "end", below=1.75)
     same(results, undisturbed)
 
 
 def test_what_a_joiner_does_before_its_first_batch_is_not_done_twice() -> None:
-    with Cluster(scripts.schedule_per_epoch) as cluster:
-        first = cluster.start()
-        cluster.form(first)
-        with cluster.stopped(first[0], "step", 7):
-            second = cluster.start()
-            cluster.form([*first, *second])
-        results = cluster.results()
-    assert len(results) == 2
+    results = train_with_joiner(scripts.schedule_per_epoch, "step", 7)
     same(results, alone(scripts.schedule_per_epoch))
 
 

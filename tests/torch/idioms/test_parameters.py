@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import idiom_scripts as scripts
 import pytest
-from real_members import Cluster, alone, same, train
+from real_members import Cluster, alone, same, train, train_with_joiner
 
 #: See test_events.py.
 pytestmark = pytest.mark.xdist_group("members")
@@ -22,14 +22,7 @@ def test_who_is_unfrozen_on_the_way_trains_as_in_plain_torch(how: str) -> None:
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("step", [3, 7, 17])
 def test_joiners_train_what_the_others_do(how: str, step: int) -> None:
-    with Cluster(scripts.unfreezes, how=how) as cluster:
-        first = cluster.start()
-        cluster.form(first)
-        with cluster.stopped(first[0], "step", step):
-            second = cluster.start()
-            cluster.form([*first, *second])
-        results = cluster.results()
-    assert len(results) == 2
+    results = train_with_joiner(scripts.unfreezes, "step", step, how=how)
     same(results, alone(scripts.unfreezes, how=how))
 
 
@@ -68,14 +61,7 @@ def test_members_that_do_not_agree_on_what_is_trained_are_told(how: str) -> None
 def test_a_fused_optimizer_of_channels_last_parameters_trains_as_in_plain_torch() -> None:
     plain = alone(scripts.channels_last_in_plain_torch)
     same([alone(scripts.channels_last)], plain)
-    with Cluster(scripts.channels_last) as cluster:
-        first = cluster.start()
-        cluster.form(first)
-        with cluster.stopped(first[0], "step", 7):
-            second = cluster.start()
-            cluster.form([*first, *second])
-        results = cluster.results()
-    assert len(results) == 2
+    results = train_with_joiner(scripts.channels_last, "step", 7)
     same(results, plain)
 
 
