@@ -3,9 +3,9 @@
     python benchmarks/step_overhead.py [--quick] [--json]
 
 Two processes with one thread each train the same model on the same shares of the same batches, over gloo on this
-machine: once by DDP with a loop of its own, once by a Session whose two members get their epoch from a stand-in for the
-agent (the session, its line, its threads and its heartbeats are the real ones). The two take turns, and the median of
-the medians counts. `work_ms` is slept in every step, as a computation on an accelerator would be.
+machine: once by DDP with a loop of its own, once by a Session whose two members get their generation from a stand-in
+for the agent (the session, its line, its threads and its heartbeats are the real ones). The two take turns, and the
+median of the medians counts. `work_ms` is slept in every step, as a computation on an accelerator would be.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def by_session(rank: int, steps: int, work_s: float, agent: str) -> list[float]:
 
 
 class Agent:
-    """Tells every worker that says it is ready the same epoch."""
+    """Tells every worker that says it is ready the same generation."""
 
     def __init__(self, path: Path, store: Store) -> None:
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -124,9 +124,9 @@ class Agent:
         for message in line.messages():
             if message["kind"] == "ready":
                 line.send(
-                    kind="epoch",
+                    kind="generation",
                     job="job",
-                    epoch=1,
+                    generation=1,
                     members=[{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in range(MEMBERS)],
                     **self._store.meeting_point("job", 1),
                     abort=False,

@@ -44,13 +44,13 @@ class Store:
     master: str
     pid: int
 
-    def secret(self, job: str, epoch: int) -> str:
-        """What the members of that epoch show."""
-        return rendezvous.generation_secret(self.master, job, epoch)
+    def secret(self, job: str, generation: int) -> str:
+        """What the members of that generation show."""
+        return rendezvous.generation_secret(self.master, job, generation)
 
-    def meeting_point(self, job: str, epoch: int) -> dict[str, str]:
-        """The fields of an epoch's message that say where its members meet, and as whom."""
-        return {"store": self.address, "secret": self.secret(job, epoch)}
+    def meeting_point(self, job: str, generation: int) -> dict[str, str]:
+        """The fields of a generation's message that say where its members meet, and as whom."""
+        return {"store": self.address, "secret": self.secret(job, generation)}
 
 
 @cache

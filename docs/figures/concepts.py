@@ -29,7 +29,7 @@ HOLDS = (
     ("n04", 22, 23.5, "boot"),
     ("n04", 23.5, 60, "b"),
 )
-EPOCHS = ((8.5, 15.5, 1), (15.5, 30, 3), (30, 43, 2), (43, 60, 1))
+GENERATIONS = ((8.5, 15.5, 1), (15.5, 30, 3), (30, 43, 2), (43, 60, 1))
 NODES = ("n01", "n02", "n03", "n04")
 COLOUR = {"queue": QUEUE, "boot": BOOT, "a": BLUE, "b": ORANGE}
 
@@ -57,11 +57,11 @@ def draw_nodes(axis: Axes) -> None:
 
 
 def draw_size(axis: Axes) -> None:
-    """The size of job A, one membership epoch after the other."""
-    for number, (start, end, size) in enumerate(EPOCHS, start=1):
+    """The size of job A, one generation after the other."""
+    for number, (start, end, size) in enumerate(GENERATIONS, start=1):
         axis.add_patch(Rectangle((start, 0), end - start, size, fc=BLUE, alpha=0.25, lw=0))
         axis.plot([start, end], [size, size], color=BLUE, lw=2)
-        axis.text((start + end) / 2, 0.5, f"epoch {number}", ha="center", va="center", fontsize=9)
+        axis.text((start + end) / 2, 0.5, f"generation {number}", ha="center", va="center", fontsize=9)
         axis.axvline(start, color="0.6", lw=0.8, ls=":")
     axis.set(xlim=(0, 60), ylim=(0, 3.6), yticks=(0, 1, 2, 3), ylabel="size of A", xlabel="time")
     axis.tick_params(labelbottom=False, bottom=False)
@@ -89,13 +89,13 @@ def draw_steps(axis: Axes) -> None:
             ink = "white" if stable else BLUE
             axis.text(i + 0.47, row, str(step), ha="center", va="center", fontsize=9, color=ink)
     axis.plot([2.97, 2.97], [-0.7, 2.5], color="0.3", lw=1.2, ls=":")
-    axis.text(1.45, -0.55, "epoch 2", ha="center", fontsize=9)
-    axis.text(4.0, -0.55, "epoch 3", ha="center", fontsize=9)
+    axis.text(1.45, -0.55, "generation 2", ha="center", fontsize=9)
+    axis.text(4.0, -0.55, "generation 3", ha="center", fontsize=9)
     _note(axis, "n03 leaves at\nthe boundary", (3.0, 2.0), (4.15, 2.0))
     axis.text(0, 2.95, "filled: stable, no failure undoes it", fontsize=9, va="center")
     axis.text(0, 3.3, "dashed: applied; stable with the next reduce", fontsize=9, va="center")
     axis.set(xlim=(-0.1, 5.1), ylim=(3.55, -0.9), yticks=range(3), yticklabels=("n01", "n02", "n03"))
-    axis.set_title("job A's steps, around its third epoch", fontsize=10)
+    axis.set_title("job A's steps, around its third generation", fontsize=10)
     axis.tick_params(length=0, labelbottom=False)
     axis.spines[:].set_visible(False)
 

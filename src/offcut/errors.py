@@ -54,7 +54,7 @@ class StoreError(OffcutError):
 
 
 class ResizeError(OffcutError):
-    """A membership epoch could not be formed."""
+    """A generation could not be formed."""
 
 
 class ServiceError(OffcutError):

@@ -19,11 +19,11 @@ def curve(n: int) -> float:
     return 300 * n / (1 + 0.02 * (n - 1))
 
 
-def see(knowledge: Knowledge, job: str, *sizes: int, factor: float = 1.0, epoch: int = 1) -> bool:
+def see(knowledge: Knowledge, job: str, *sizes: int, factor: float = 1.0, generation: int = 1) -> bool:
     fits = True
     for i, n in enumerate(sizes):
         fits &= knowledge.observe(
-            job, epoch=epoch + i, size=n, rate=factor * curve(n), spread=0.03, stretches=8, settled=True
+            job, generation=generation + i, size=n, rate=factor * curve(n), spread=0.03, stretches=8, settled=True
         )
     return fits
 
@@ -72,7 +72,7 @@ class TestFamilies:
             knowledge.join(job, "sweep")
         see(knowledge, "a", 8, 2)
         assert see(knowledge, "b", 32, factor=0.5), "at a size that nobody was at, nobody can tell"
-        assert not see(knowledge, "b", 8, factor=0.5, epoch=9)
+        assert not see(knowledge, "b", 8, factor=0.5, generation=9)
         assert known(knowledge, "b").family == ()
         assert [point.size for point in known(knowledge, "c").family] == [2, 8]
 
@@ -91,17 +91,17 @@ class TestFamilies:
 
 
 class TestObservations:
-    def test_a_longer_look_replaces_the_first_of_its_epoch(self):
+    def test_a_longer_look_replaces_the_first_of_its_generation(self):
         knowledge = Knowledge()
         see(knowledge, "a", 8)
         see(knowledge, "a", 8, factor=1.1)
         (point,) = known(knowledge, "a").own
         assert point.log_efficiency == pytest.approx(log_efficiency(8, 1.1 * curve(8)))
 
-    def test_another_epoch_counts_beside_it(self):
+    def test_another_generation_counts_beside_it(self):
         knowledge = Knowledge()
         see(knowledge, "a", 8)
-        see(knowledge, "a", 8, factor=1.1, epoch=5)
+        see(knowledge, "a", 8, factor=1.1, generation=5)
         (point,) = known(knowledge, "a").own
         assert curve(8) < 8 * math.exp(point.log_efficiency) < 1.1 * curve(8)
 
@@ -119,8 +119,10 @@ class TestObservations:
         flat = {n: 100.0 * min(n, 2) for n in (1, 2, 4, 8, 16, 32, 64)}
         before = knowledge.shape
         for i in range(6):
-            for epoch, (n, rate) in enumerate(flat.items()):
-                knowledge.observe(f"j{i}", epoch=epoch, size=n, rate=rate, spread=0.0, stretches=8, settled=True)
+            for generation, (n, rate) in enumerate(flat.items()):
+                knowledge.observe(
+                    f"j{i}", generation=generation, size=n, rate=rate, spread=0.0, stretches=8, settled=True
+                )
             knowledge.of(f"j{i}").posterior = load("gp").posterior(known(knowledge, f"j{i}"))
             knowledge.end(f"j{i}", 100.0 + i)
         assert knowledge.shape[6] < 2 * before[6]

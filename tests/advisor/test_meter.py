@@ -44,7 +44,7 @@ def test_the_warm_up_is_left_out(halves_in):
     assert first.rate == pytest.approx(BATCH / 0.1, rel=0.01)
 
 
-def test_a_longer_look_at_the_same_epoch_says_more():
+def test_a_longer_look_at_the_same_generation_says_more():
     counts = [segment.stretches for segment in feed(Meter(), noisy(0.1, 700, 0.03))]
     assert counts == [8, 64, 512]
 

@@ -156,9 +156,11 @@ def test_a_wanted_node_is_released_with_its_worker_though_the_controller_has_gon
             await stand_in.until("hello")
             await stand_in.send(launch(place, DEAF, mode="restart"))
             ready = await stand_in.until("ready")
-            member = messages.EpochMember(node="n1", incarnation=1)
-            epoch = messages.Epoch(job="a", epoch=1, members=(member,), store=ready.address, abort=False)
-            await stand_in.send(epoch)
+            member = messages.GenerationMember(node="n1", incarnation=1)
+            generation = messages.NewGeneration(
+                job="a", generation=1, members=(member,), store=ready.address, abort=False
+            )
+            await stand_in.send(generation)
             await stand_in.until("formed")
             (worker,) = psutil.Process(process.pid).children(recursive=True)
             (place / "address.json").unlink()

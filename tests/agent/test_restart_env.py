@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from offcut.agent.restart import torchrun_env
-from offcut.wire.messages import Epoch, EpochMember
+from offcut.wire.messages import GenerationMember, NewGeneration
 
-EPOCH = Epoch(
+GENERATION = NewGeneration(
     job="ddp-1",
-    epoch=4,
-    members=tuple(EpochMember(node=node, incarnation=i, ranks=2) for i, node in enumerate(("n5", "n1", "n9"))),
+    generation=4,
+    members=tuple(GenerationMember(node=node, incarnation=i, ranks=2) for i, node in enumerate(("n5", "n1", "n9"))),
     store="10.0.0.5:23456",
     abort=False,
 )
@@ -20,7 +20,7 @@ EPOCH = Epoch(
     ("node", "local_rank", "rank", "group"), [("n5", 0, 0, 0), ("n5", 1, 1, 0), ("n1", 0, 2, 1), ("n9", 1, 5, 2)]
 )
 def test_ranks_count_through_the_members_in_order(node: str, local_rank: int, rank: int, group: int) -> None:
-    assert torchrun_env(EPOCH, node, local_rank) == {
+    assert torchrun_env(GENERATION, node, local_rank) == {
         "RANK": str(rank),
         "ROLE_RANK": str(rank),
         "LOCAL_RANK": str(local_rank),

@@ -77,7 +77,7 @@ def test_a_whole_journal(tmp_path):
     before = (tmp_path / "journal.sqlite").read_bytes()
     done = journal("check", tmp_path)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0].endswith("journal.sqlite: version 2, 20 events, a snapshot after event 8")
+    assert done.stdout.splitlines()[0].endswith("journal.sqlite: version 3, 20 events, a snapshot after event 8")
     assert done.stdout.splitlines()[1:] == ["Jobs: 1 waiting", "It is whole."]
     shown = as_json("repair", tmp_path, 0)
     assert (shown["whole"], shown["loads"], shown["events"], shown["backup"]) == (True, True, 20, None)

@@ -24,12 +24,12 @@ class Watch:
 
     def __init__(self) -> None:
         self._keys: set[tuple[int, int]] = set()
-        self._epochs: dict[str, int] = {}
+        self._generations: dict[str, int] = {}
         self._versions = 0
         self._incarnations: set[int] = set()
 
     def forget(self) -> None:
-        """The controller has an older journal; numbers of epochs and incarnations are not given again for that."""
+        """The controller has an older journal; numbers of generations and incarnations are not given again for that."""
         self._keys.clear()
         self._versions = 0
 
@@ -91,9 +91,9 @@ class Watch:
                     node = state.nodes[member.node]
                     assert node.phase == "up"
                     assert node.incarnation == member.incarnation
-            case ef.SetEpoch():
-                assert effect.epoch > self._epochs.get(effect.job, 0)
-                self._epochs[effect.job] = effect.epoch
+            case ef.SetGeneration():
+                assert effect.generation > self._generations.get(effect.job, 0)
+                self._generations[effect.job] = effect.generation
                 sizes = state.jobs[effect.job].job.sizes
                 assert not effect.members or len(effect.members) in sizes
                 assert len({member.node for member in effect.members}) == len(effect.members)
@@ -136,7 +136,7 @@ def check_state(state: State) -> None:
                 assert job.members[0] in alive, "its members go one by one, the first of them last"
             assert {m.node for m in alive} == set(job.nodes)
             assert f"finish:{job_id}" in state.timers
-        assert job.epoch >= max(job.forming, default=0)
+        assert job.generation >= max(job.forming, default=0)
     for name, node in state.nodes.items():
         assert node.name == name
         idle = node.job is None and f"rest:{name}" not in state.timers and node.phase != "leaving"

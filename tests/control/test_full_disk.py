@@ -89,7 +89,7 @@ def test_another_failure_counts_as_ever(world):
     world.run(10)
     world.send(
         ev.WorkerExited(
-            time_s=world.now_s, job="a", member=world.member("a", "n1"), outcome="failed", detail="boom", epoch=99
+            time_s=world.now_s, job="a", member=world.member("a", "n1"), outcome="failed", detail="boom", generation=99
         )
     )
     assert world.state.jobs["a"].phase == "failed"

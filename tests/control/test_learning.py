@@ -28,7 +28,7 @@ def measure(world: World, job: str, rate: float | None = None, **fields) -> list
         ev.JobMeasured(
             time_s=world.now_s,
             job=job,
-            epoch=item.epoch,
+            generation=item.generation,
             size=item.size,
             rate=plateau(item.size) if rate is None else rate,
             span_s=4.0,

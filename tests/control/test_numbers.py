@@ -1,4 +1,4 @@
-"""Numbers of epochs and incarnations are never given twice, whatever became of the journal."""
+"""Numbers of generations and incarnations are never given twice, whatever became of the journal."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ def rolled_back(world: World, *nodes: str) -> World:
     return world
 
 
-def report(world: World, node: str, *, epoch: int | None = None, ready: bool = True) -> list[ef.Effect]:
+def report(world: World, node: str, *, generation: int | None = None, ready: bool = True) -> list[ef.Effect]:
     """The node's agent dials in and says what it really runs."""
     workers = tuple(
-        ev.RunningWorker(process.job, process.member.incarnation, ready, process.epoch if epoch is None else epoch)
+        ev.RunningWorker(
+            process.job, process.member.incarnation, ready, process.generation if generation is None else generation
+        )
         for process in world.processes.values()
         if process.member.node == node
     )
@@ -44,15 +46,17 @@ def report(world: World, node: str, *, epoch: int | None = None, ready: bool = T
 
 def test_the_note_beside_the_journal_lifts_what_the_journal_has_forgotten(world):
     rolled_back(world, "n3")
-    then = world.processes[world.member("a", "n1")].epoch
-    assert then == world.state.jobs["a"].epoch + 1
+    then = world.processes[world.member("a", "n1")].generation
+    assert then == world.state.jobs["a"].generation + 1
     effects = world.send(
-        ev.ControllerStarted(time_s=world.now_s, incarnation=3, epochs=(ev.JobEpoch("a", then), ev.JobEpoch("x", 99)))
+        ev.ControllerStarted(
+            time_s=world.now_s, incarnation=3, generations=(ev.JobGeneration("a", then), ev.JobGeneration("x", 99))
+        )
     )
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert epoch.epoch == then + 1
-    assert [member.node for member in epoch.members] == ["n1", "n2"]
-    assert epoch.abort, "what is in flight under the forgotten epochs may never end"
+    (generation,) = only(effects, ef.SetGeneration)
+    assert generation.generation == then + 1
+    assert [member.node for member in generation.members] == ["n1", "n2"]
+    assert generation.abort, "what is in flight under the forgotten generations may never end"
     assert "the journal is older than what has run since" in world.story("a")[-1]
     world.send(ev.NodesChanged(time_s=world.now_s, offered=(ev.Offer("n9"),)))
     world.run(5)
@@ -61,29 +65,31 @@ def test_the_note_beside_the_journal_lifts_what_the_journal_has_forgotten(world)
 
 def test_a_note_of_the_past_changes_nothing(world):
     jobs = world.state.jobs["a"]
-    before = (jobs.epoch, world.state.incarnations)
-    effects = world.send(ev.ControllerStarted(time_s=world.now_s, incarnation=1, epochs=(ev.JobEpoch("a", 1),)))
-    assert only(effects, ef.SetEpoch) == []
-    assert (jobs.epoch, world.state.incarnations) == before
+    before = (jobs.generation, world.state.incarnations)
+    effects = world.send(
+        ev.ControllerStarted(time_s=world.now_s, incarnation=1, generations=(ev.JobGeneration("a", 1),))
+    )
+    assert only(effects, ef.SetGeneration) == []
+    assert (jobs.generation, world.state.incarnations) == before
 
 
 def test_agents_know_better_than_the_journal(world):
     rolled_back(world, "n3")
-    newest = world.processes[world.member("a", "n1")].epoch
-    (epoch,) = only(report(world, "n1"), ef.SetEpoch)
-    assert epoch.epoch > newest + 100, "other agents may have heard of still newer ones"
-    assert [member.node for member in epoch.members] == ["n1", "n2"]
-    assert only(report(world, "n2"), ef.SetEpoch) == [], "it has been lifted above what they report"
+    newest = world.processes[world.member("a", "n1")].generation
+    (generation,) = only(report(world, "n1"), ef.SetGeneration)
+    assert generation.generation > newest + 100, "other agents may have heard of still newer ones"
+    assert [member.node for member in generation.members] == ["n1", "n2"]
+    assert only(report(world, "n2"), ef.SetGeneration) == [], "it has been lifted above what they report"
     world.run(5)
-    assert world.state.jobs["a"].formed_epoch == epoch.epoch
+    assert world.state.jobs["a"].formed_generation == generation.generation
 
 
 def test_an_agent_that_reports_late(world):
-    """It has heard of an epoch above the one that was set meanwhile."""
+    """It has heard of a generation above the one that was set meanwhile."""
     rolled_back(world, "n3")
-    (first,) = only(report(world, "n1"), ef.SetEpoch)
-    (second,) = only(report(world, "n2", epoch=first.epoch + 5), ef.SetEpoch)
-    assert second.epoch > first.epoch + 5
+    (first,) = only(report(world, "n1"), ef.SetGeneration)
+    (second,) = only(report(world, "n2", generation=first.generation + 5), ef.SetGeneration)
+    assert second.generation > first.generation + 5
 
 
 def test_a_later_worker_than_the_journal_knows_goes_on(world):
@@ -98,8 +104,8 @@ def test_a_later_worker_than_the_journal_knows_goes_on(world):
     effects = report(world, "n1")
     assert only(effects, ef.StopWorkers) == []
     assert only(effects, ef.StartWorkers) == []
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert new in epoch.members
+    (generation,) = only(effects, ef.SetGeneration)
+    assert new in generation.members
     report(world, "n2")
     world.run(5)
     assert set(world.state.jobs["a"].formed) == {new, world.member("a", "n2")}
@@ -112,8 +118,8 @@ def test_a_later_worker_that_still_boots_is_waited_for(world):
     (new,) = [process.member for process in world.processes.values() if process.member.node == "n1"]
     world.forget(before)
     effects = report(world, "n1", ready=False)
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert [member.node for member in epoch.members] == ["n2"]
+    (generation,) = only(effects, ef.SetGeneration)
+    assert [member.node for member in generation.members] == ["n2"]
     world.run(10)
     assert set(world.state.jobs["a"].members) == {new, world.member("a", "n2")}
 
@@ -128,7 +134,7 @@ def test_a_worker_that_was_started_and_replaced_is_still_ended(world):
 
 
 def test_numbers_beyond_belief_are_not_believed(world):
-    epoch, incarnations = world.state.jobs["a"].epoch, world.state.incarnations
+    generation, incarnations = world.state.jobs["a"].generation, world.state.incarnations
     world.send(
         ev.AgentReported(
             time_s=world.now_s,
@@ -137,7 +143,7 @@ def test_numbers_beyond_belief_are_not_believed(world):
             incarnation=2**40,
         )
     )
-    assert (world.state.jobs["a"].epoch, world.state.incarnations) == (epoch, incarnations)
+    assert (world.state.jobs["a"].generation, world.state.incarnations) == (generation, incarnations)
 
 
 def test_a_job_of_mode_restart_is_launched_anew_above_what_was_launched():
@@ -145,12 +151,14 @@ def test_a_job_of_mode_restart_is_launched_anew_above_what_was_launched():
     world.submit("a", "1:4", mode="restart")
     world.offer("n1", "n2")
     world.run(20)
-    epoch = world.state.jobs["a"].epoch
-    effects = world.send(ev.ControllerStarted(time_s=world.now_s, incarnation=9, epochs=(ev.JobEpoch("a", epoch + 4),)))
-    assert only(effects, ef.StopWorkers) or only(effects, ef.SetEpoch)
+    generation = world.state.jobs["a"].generation
+    effects = world.send(
+        ev.ControllerStarted(time_s=world.now_s, incarnation=9, generations=(ev.JobGeneration("a", generation + 4),))
+    )
+    assert only(effects, ef.StopWorkers) or only(effects, ef.SetGeneration)
     world.run(60)
     assert world.members("a") == ["n1", "n2"]
-    assert world.state.jobs["a"].epoch > epoch + 4
+    assert world.state.jobs["a"].generation > generation + 4
     assert all(member.incarnation > 9 for member in world.state.jobs["a"].members)
 
 

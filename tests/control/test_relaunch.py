@@ -31,7 +31,7 @@ def launched(world: World, *nodes: str, sizes: str = "1:8", **fields) -> World:
 
 def launches(world: World) -> list[list[str]]:
     """The nodes of every launch, sorted."""
-    return [sorted(m.node for m in epoch.members) for epoch in world.epochs("a") if epoch.members]
+    return [sorted(m.node for m in generation.members) for generation in world.generations("a") if generation.members]
 
 
 def fail(world: World, node: str, outcome: ev.Outcome = "failed", detail: str = "it raised") -> None:

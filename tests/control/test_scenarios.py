@@ -1,5 +1,5 @@
-"""What the controller does, one story per test. `World` boots a node in 1 s, starts a worker in 2 s, forms an epoch in
-0.2 s; a worker that was told to leave needs 0.1 s."""
+"""What the controller does, one story per test. `World` boots a node in 1 s, starts a worker in 2 s, forms a generation
+in 0.2 s; a worker that was told to leave needs 0.1 s."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_the_first_job_claims_boots_starts_and_trains(world):
     world.run(5)
     assert [claim.nodes for claim in world.effects(ef.Claim)] == [("n1",)]
     assert [(start.job, start.members) for start in world.effects(ef.StartWorkers)] == [("a", (Member("n1", 1),))]
-    (epoch,) = world.epochs("a")
-    assert (epoch.epoch, epoch.members, epoch.previous, epoch.abort) == (1, (Member("n1", 1),), (), False)
+    (first,) = world.generations("a")
+    assert (first.generation, first.members, first.previous, first.abort) == (1, (Member("n1", 1),), (), False)
     assert world.state.jobs["a"].phase == "running"
     assert world.story("a")[-1] == "size 1 after 200 ms, at step 1"
 
@@ -50,7 +50,7 @@ def test_it_grows_when_a_node_comes_and_keeps_training_meanwhile(world):
     assert world.members("a") == ["n1"], "the newcomer boots beside the training"
     world.run(2.5)
     assert world.members("a") == ["n1", "n2"]
-    assert [epoch.abort for epoch in world.epochs("a")] == [False, False]
+    assert [generation.abort for generation in world.generations("a")] == [False, False]
 
 
 def test_joiners_come_after_members_in_rank_order(world):
@@ -73,9 +73,11 @@ def test_the_join_window_lets_workers_that_are_nearly_ready_join_together(world)
     for member in members[:2]:
         world.send(ev.WorkersReady(time_s=world.now_s, job="a", members=(member,)))
         world.run(0.1)
-    assert not world.epochs("a")
+    assert not world.generations("a")
     world.run(0.1)
-    assert [epoch.members for epoch in world.epochs("a")] == [tuple(members[:2])], "0.3 s after the first was ready"
+    assert [generation.members for generation in world.generations("a")] == [tuple(members[:2])], (
+        "0.3 s after the first was ready"
+    )
     world.send(ev.WorkersReady(time_s=world.now_s, job="a", members=(members[2],)))
     assert world.members("a") == ["n1", "n2", "n3"], "nobody else is starting: no reason to wait"
 
@@ -105,13 +107,13 @@ def test_workers_below_the_smallest_size_wait(world):
     assert not world.effects(ef.Claim)
     world.offer("n3")
     world.run(5)
-    assert len(world.epochs("a")) == 1
+    assert len(world.generations("a")) == 1
     assert len(world.members("a")) == 3
 
 
 def assert_older_is_abandoned(effects):
-    """The newest epoch stands; nobody waits for what is in flight under the one before."""
-    assert not only(effects, ef.SetEpoch)
+    """The newest generation stands; nobody waits for what is in flight under the one before."""
+    assert not only(effects, ef.SetGeneration)
     (older,) = only(effects, ef.AbandonOlder)
     assert {member.node for member in older.members} >= {"n1", "n3"}
 
@@ -124,10 +126,10 @@ def test_a_wanted_node_is_released_first_and_the_others_go_on(world):
     effects = world.want("n2")
     assert isinstance(effects[0], ef.Release)
     assert effects[0].nodes == ("n2",)
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert [member.node for member in epoch.members] == ["n1", "n3"]
-    assert {member.node for member in epoch.previous} == {"n1", "n2", "n3"}
-    assert not epoch.abort, "its worker leaves at the step boundary"
+    (generation,) = only(effects, ef.SetGeneration)
+    assert [member.node for member in generation.members] == ["n1", "n3"]
+    assert {member.node for member in generation.previous} == {"n1", "n2", "n3"}
+    assert not generation.abort, "its worker leaves at the step boundary"
     assert isinstance(effects[-1], ef.Solve)
     assert not only(effects, ef.StopWorkers), "its agent obeys the queue, not us"
 
@@ -149,28 +151,28 @@ def test_a_leaving_worker_that_dies_before_its_boundary_is_not_waited_for(world)
     assert_older_is_abandoned(world.send(ev.WorkerExited(time_s=world.now_s, job="a", member=leaver, outcome="lost")))
 
 
-def test_a_survivor_whose_old_epoch_broke_frees_those_who_hang_in_it(world):
+def test_a_survivor_whose_old_generation_broke_frees_those_who_hang_in_it(world):
     running(world, "n1", "n2", "n3")
     world.never_forms.add("a")
-    old = world.state.jobs["a"].epoch
+    old = world.state.jobs["a"].generation
     world.want("n2")
     survivor = world.member("a", "n1")
-    broken = ev.EpochBroken(time_s=world.now_s, job="a", epoch=old, member=survivor, detail="a peer is gone")
+    broken = ev.GenerationBroken(time_s=world.now_s, job="a", generation=old, member=survivor, detail="a peer is gone")
     assert_older_is_abandoned(world.send(broken))
     assert not only(world.send(broken), ef.AbandonOlder), "once is enough"
 
 
 def test_a_step_that_takes_long_is_not_broken_by_old_news(world):
-    """Members that are told to walk away from an epoch report that it broke; that must not break the next one."""
+    """Members that are told to walk away from a generation report that it broke; that must not break the next one."""
     running(world, "n1", "n2", "n3")
     world.never_forms.add("a")  # its first step is still under way
-    old = world.state.jobs["a"].epoch
+    old = world.state.jobs["a"].generation
     world.exit(world.member("a", "n2"), "lost")
-    epochs = len(world.epochs("a"))
+    generations = len(world.generations("a"))
     for node in ("n1", "n3"):
-        world.send(ev.EpochBroken(time_s=world.now_s, job="a", epoch=old, member=world.member("a", node)))
+        world.send(ev.GenerationBroken(time_s=world.now_s, job="a", generation=old, member=world.member("a", node)))
     world.run(world.state.settings.broken_wait_s + 0.01)
-    assert len(world.epochs("a")) == epochs
+    assert len(world.generations("a")) == generations
     assert not world.effects(ef.AbandonOlder)
 
 
@@ -181,7 +183,7 @@ def test_a_wanted_node_that_vanishes_after_the_others_went_on_disturbs_nobody(wo
     world.run(1)
     world.lose("n2")
     world.run(5)
-    assert [len(epoch.members) for epoch in world.epochs("a")] == [3, 2]
+    assert [len(generation.members) for generation in world.generations("a")] == [3, 2]
 
 
 def test_a_higher_priority_is_served_first(world):
@@ -204,11 +206,11 @@ def test_a_size_that_is_no_more_possible_frees_the_node_for_another_job(world):
     world.run(5)
     assert len(world.members("a")) == 4
     effects = world.want("n4")
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert len(epoch.members) == 2
+    (generation,) = only(effects, ef.SetGeneration)
+    assert len(generation.members) == 2
     (stop,) = only(effects, ef.StopWorkers)
     freed = stop.members[0].node
-    assert freed in {"n1", "n2", "n3"} - {member.node for member in epoch.members}
+    assert freed in {"n1", "n2", "n3"} - {member.node for member in generation.members}
     assert list(world.state.free) == [freed]
     world.run(5)
     assert world.members("b") == [freed]
@@ -220,10 +222,10 @@ def test_the_solver_takes_a_node_away_at_a_step_boundary(world):
     world.solver_waits = True
     world.submit("b", "1")
     effects = world.give(a=1, b=1)
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert (len(epoch.members), epoch.abort) == (1, False), "everybody lives: no step is abandoned"
+    (generation,) = only(effects, ef.SetGeneration)
+    assert (len(generation.members), generation.abort) == (1, False), "everybody lives: no step is abandoned"
     (stop,) = only(effects, ef.StopWorkers)
-    assert effects.index(epoch) < effects.index(stop)
+    assert effects.index(generation) < effects.index(stop)
     assert stop.limit_s == world.state.settings.stop_limit_s
     world.run(5)
     assert world.members("b") == [stop.members[0].node]
@@ -231,9 +233,9 @@ def test_the_solver_takes_a_node_away_at_a_step_boundary(world):
 
 def test_the_last_node_is_wanted_and_the_job_waits(world):
     running(world, "n1")
-    (epoch,) = only(world.want("n1"), ef.SetEpoch)
-    assert epoch.members == ()
-    assert [member.node for member in epoch.previous] == ["n1"]
+    (generation,) = only(world.want("n1"), ef.SetGeneration)
+    assert generation.members == ()
+    assert [member.node for member in generation.previous] == ["n1"]
     assert world.state.jobs["a"].phase == "waiting"
     world.run(20)
     world.offer("n2")
@@ -246,10 +248,10 @@ def test_a_successor_that_is_ready_waits_for_the_exit_of_who_has_the_state(world
     world.never_forms.add("a")
     world.offer("n2")
     world.run(3.1)
-    assert world.members("a") == ["n1", "n2"], "epoch 2 is set, but n2 has no state yet"
+    assert world.members("a") == ["n1", "n2"], "generation 2 is set, but n2 has no state yet"
     world.leave_s = 0.8
-    (epoch,) = only(world.want("n1"), ef.SetEpoch)
-    assert epoch.members == (), "n2 alone would begin from an old checkpoint"
+    (generation,) = only(world.want("n1"), ef.SetGeneration)
+    assert generation.members == (), "n2 alone would begin from an old checkpoint"
     world.never_forms.clear()
     before_s = world.now_s
     world.ready_s = 0.1
@@ -257,11 +259,11 @@ def test_a_successor_that_is_ready_waits_for_the_exit_of_who_has_the_state(world
     assert world.members("a") == []
     assert "depart:a" in world.state.timers
     world.run(0.2)
-    event, effects = next((e, f) for e, f in reversed(world.log) if only(f, ef.SetEpoch))
+    event, effects = next((e, f) for e, f in reversed(world.log) if only(f, ef.SetGeneration))
     assert isinstance(event, ev.WorkerExited)
     assert event.member.node == "n1"
     assert event.time_s == pytest.approx(before_s + 0.8)
-    assert [member.node for member in only(effects, ef.SetEpoch)[0].members] == ["n2"]
+    assert [member.node for member in only(effects, ef.SetGeneration)[0].members] == ["n2"]
     assert "depart:a" not in world.state.timers
 
 
@@ -297,9 +299,9 @@ def test_a_lost_holder_of_the_state_is_not_waited_for(world):
     world.never_forms.add("a")
     world.offer("n2")
     world.run(3.1)
-    (epoch,) = only(world.lose("n1"), ef.SetEpoch)
-    assert [member.node for member in epoch.members] == ["n2"]
-    assert epoch.abort
+    (generation,) = only(world.lose("n1"), ef.SetGeneration)
+    assert [member.node for member in generation.members] == ["n2"]
+    assert generation.abort
 
 
 def test_an_old_departure_does_not_disturb_a_job_that_trains_again(world):
@@ -418,7 +420,7 @@ def test_failing_again_and_again_at_the_same_step_ends_the_job_and_no_other(worl
         world.trainings["a"].step = 0  # no checkpoint: each time it comes as far as the first step
     assert world.state.jobs["a"].phase == "failed"
     assert world.state.jobs["a"].reason == "3 failures in a row; the last: ValueError: attempt 2"
-    assert only(effects, ef.SetEpoch)[0].members == ()
+    assert only(effects, ef.SetGeneration)[0].members == ()
     assert world.members("b") == ["n2"]
     world.run(20)
     assert "n1" not in world.state.nodes
@@ -434,7 +436,7 @@ def test_all_ranks_failing_at_one_step_are_one_failure(world):
 
 
 def test_all_ranks_failing_before_their_first_report_are_one_failure(world):
-    """At the first step nobody has told its epoch yet."""
+    """At the first step nobody has told its generation yet."""
     world.never_forms.add("a")
     running(world, "n1", "n2", "n3", max_failures=1)
     for member in world.state.jobs["a"].members:
@@ -457,7 +459,7 @@ def test_failures_with_progress_between_them_are_forgiven(world):
 
 
 def test_failed_starts_are_forgiven_when_the_job_trains_on(world):
-    """A worker that never was in an epoch reports no step: the next epoch that forms shows the progress."""
+    """A worker that never was in a generation reports no step: the next generation that forms shows the progress."""
     running(world, "n1", max_failures=2)
     for i in range(2, 8):
         world.train("a", 10)
@@ -488,9 +490,9 @@ def test_a_killed_member_is_replaced_while_the_others_train(world):
     running(world, "n1", "n2", "n3")
     killed = world.member("a", "n2")
     effects = world.exit(killed, "lost", "killed by signal 9")
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert [member.node for member in epoch.members] == ["n1", "n3"]
-    assert epoch.abort, "nobody waits for it"
+    (generation,) = only(effects, ef.SetGeneration)
+    assert [member.node for member in generation.members] == ["n1", "n3"]
+    assert generation.abort, "nobody waits for it"
     (start,) = only(effects, ef.StartWorkers)
     assert start.members[0].node == "n2"
     assert start.members[0].incarnation > killed.incarnation
@@ -498,24 +500,24 @@ def test_a_killed_member_is_replaced_while_the_others_train(world):
     assert world.members("a") == ["n1", "n3", "n2"]
 
 
-def test_an_epoch_that_breaks_with_nobody_dead_is_set_anew(world):
+def test_a_generation_that_breaks_with_nobody_dead_is_set_anew(world):
     running(world, "n1", "n2")
     members = world.state.jobs["a"].members
-    broken = ev.EpochBroken(time_s=world.now_s, job="a", epoch=1, member=members[1], detail="a peer is gone")
-    assert not only(world.send(broken), ef.SetEpoch), "perhaps somebody is dead: the news may be on its way"
+    broken = ev.GenerationBroken(time_s=world.now_s, job="a", generation=1, member=members[1], detail="a peer is gone")
+    assert not only(world.send(broken), ef.SetGeneration), "perhaps somebody is dead: the news may be on its way"
     world.send(broken)
     world.run(1.1)
-    first, again = world.epochs("a")
-    assert (again.epoch, again.members, again.abort) == (first.epoch + 1, members, True)
+    first, again = world.generations("a")
+    assert (again.generation, again.members, again.abort) == (first.generation + 1, members, True)
 
 
-def test_an_epoch_that_breaks_by_a_death_is_not_set_twice(world):
+def test_a_generation_that_breaks_by_a_death_is_not_set_twice(world):
     running(world, "n1", "n2")
     members = world.state.jobs["a"].members
-    world.send(ev.EpochBroken(time_s=world.now_s, job="a", epoch=1, member=members[0]))
+    world.send(ev.GenerationBroken(time_s=world.now_s, job="a", generation=1, member=members[0]))
     world.exit(members[1], "lost")
     world.run(1.5)
-    assert [len(epoch.members) for epoch in world.epochs("a")] == [2, 1]
+    assert [len(generation.members) for generation in world.generations("a")] == [2, 1]
 
 
 def test_a_worker_that_is_never_ready_is_ended_and_counts_as_a_failure(world):
@@ -543,7 +545,7 @@ def test_a_trained_job_keeps_its_members_until_the_first_has_ended(world):
     world.trained("a")
     assert world.state.jobs["a"].phase == "finishing"
     assert world.state.asked is None, "no job is left to allocate for"
-    assert not only(world.exit(second, "finished"), ef.SetEpoch)
+    assert not only(world.exit(second, "finished"), ef.SetGeneration)
     assert world.state.jobs["a"].phase == "finishing"
     world.exit(first, "finished")
     assert world.state.jobs["a"].phase == "finished"
@@ -557,7 +559,7 @@ def test_joiners_that_were_on_their_way_are_sent_home_when_it_has_trained(world)
     world.offer("n2", "n3")
     world.never_ready.add("n3")
     world.run(4)
-    assert world.members("a") == ["n1", "n2"], "epoch 2 is set; n1 came to the end before it switched"
+    assert world.members("a") == ["n1", "n2"], "generation 2 is set; n1 came to the end before it switched"
     effects = world.trained("a")
     assert world.members("a") == ["n1"]
     assert {member.node for stop in only(effects, ef.StopWorkers) for member in stop.members} == {"n2", "n3"}
@@ -571,7 +573,7 @@ def test_the_first_member_is_lost_before_its_script_has_ended_and_the_end_runs_a
     world.trained("a")
     effects = world.lose(first.node)
     assert world.state.jobs["a"].phase == "waiting"
-    assert only(effects, ef.SetEpoch)[0].members == ()
+    assert only(effects, ef.SetGeneration)[0].members == ()
     world.run(10)
     assert world.state.jobs["a"].phase == "running"
     assert first.node not in world.members("a")
@@ -622,13 +624,13 @@ def test_the_first_member_leaves_unheard_and_the_others_end_does_not_count(world
     assert world.state.jobs["a"].phase == "running"
 
 
-def test_old_news_of_a_trained_epoch_is_ignored(world):
+def test_old_news_of_a_trained_generation_is_ignored(world):
     running(world, "n1")
     world.offer("n2")
     world.run(5)
-    assert world.state.jobs["a"].formed_epoch == 2
-    for epoch in (1, 7):
-        assert world.send(ev.JobTrained(time_s=world.now_s, job="a", epoch=epoch)) == []
+    assert world.state.jobs["a"].formed_generation == 2
+    for generation in (1, 7):
+        assert world.send(ev.JobTrained(time_s=world.now_s, job="a", generation=generation)) == []
     assert world.state.jobs["a"].phase == "running"
 
 
@@ -712,8 +714,8 @@ def test_what_a_job_says_of_its_end_is_text(world):
 def test_a_paused_job_has_no_nodes_and_goes_on_when_resumed(world):
     running(world, "n1", "n2")
     effects = world.send(ev.JobPaused(time_s=world.now_s, job="a"))
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert (epoch.members, epoch.abort) == ((), False), "the members leave at their boundary"
+    (generation,) = only(effects, ef.SetGeneration)
+    assert (generation.members, generation.abort) == ((), False), "the members leave at their boundary"
     assert len(only(effects, ef.StopWorkers)[0].members) == 2
     assert not only(effects, ef.Solve)
     world.run(5)
@@ -721,7 +723,7 @@ def test_a_paused_job_has_no_nodes_and_goes_on_when_resumed(world):
     world.send(ev.JobResumed(time_s=world.now_s, job="a"))
     world.run(5)
     assert len(world.members("a")) == 2
-    assert [epoch.epoch for epoch in world.epochs("a")] == [1, 2, 3]
+    assert [generation.generation for generation in world.generations("a")] == [1, 2, 3]
 
 
 def test_a_cancelled_job_frees_its_nodes_for_the_next(world):
@@ -742,8 +744,10 @@ def test_a_cancelled_job_frees_its_nodes_for_the_next(world):
 def test_new_sizes_hold_at_once(world, sizes, members):
     running(world, "n1", "n2", "n3")
     effects = world.send(ev.JobChanged(time_s=world.now_s, job="a", sizes=Sizes.parse(sizes)))
-    assert [len(epoch.members) for epoch in only(effects, ef.SetEpoch)] == ([] if members == 3 else [members])
-    assert not any(epoch.abort for epoch in only(effects, ef.SetEpoch))
+    assert [len(generation.members) for generation in only(effects, ef.SetGeneration)] == (
+        [] if members == 3 else [members]
+    )
+    assert not any(generation.abort for generation in only(effects, ef.SetGeneration))
     assert len(world.members("a")) == members
     world.run(5)
     assert len(world.members("a")) == members
@@ -913,9 +917,9 @@ def test_an_agent_that_lost_its_member_starts_a_new_one(world):
     lost = world.member("a", "n2")
     del world.processes[lost]
     effects = report(world, "n2")
-    (epoch,) = only(effects, ef.SetEpoch)
-    assert [member.node for member in epoch.members] == ["n1"]
-    assert epoch.abort
+    (generation,) = only(effects, ef.SetGeneration)
+    assert [member.node for member in generation.members] == ["n1"]
+    assert generation.abort
     assert only(effects, ef.StartWorkers)[0].members[0].node == "n2"
     assert lost not in world.state.jobs["a"].formed
     world.run(5)
@@ -950,7 +954,7 @@ def test_a_worker_became_ready_while_the_line_was_cut(world):
     world.submit("a")
     world.offer("n1")
     world.run(5)
-    assert only(report(world, "n1", ev.RunningWorker("a", 1, True)), ef.SetEpoch)
+    assert only(report(world, "n1", ev.RunningWorker("a", 1, True)), ef.SetGeneration)
 
 
 def test_nobody_waits_for_a_leaving_member_that_its_agent_does_not_know_of(world):

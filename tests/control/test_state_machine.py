@@ -62,7 +62,7 @@ garbage = st.one_of(
         ev.ControllerStarted,
         time_s=st.floats(-10, 1000),
         incarnation=number,
-        epochs=st.lists(st.builds(ev.JobEpoch, any_job, number), max_size=2).map(tuple),
+        generations=st.lists(st.builds(ev.JobGeneration, any_job, number), max_size=2).map(tuple),
     ),
     st.builds(ev.WorkersReady, time_s=st.just(0.0), job=any_job, members=st.tuples(any_member)),
     st.builds(
@@ -71,13 +71,15 @@ garbage = st.one_of(
         job=any_job,
         member=any_member,
         outcome=st.sampled_from(["left", "finished", "failed", "lost"]),
-        epoch=number,
+        generation=number,
         stable_step=number,
     ),
-    st.builds(ev.EpochFormed, time_s=st.just(0.0), job=any_job, epoch=number, took_s=st.just(0.1), step=number),
-    st.builds(ev.EpochBroken, time_s=st.just(0.0), job=any_job, epoch=number, member=any_member),
+    st.builds(
+        ev.GenerationFormed, time_s=st.just(0.0), job=any_job, generation=number, took_s=st.just(0.1), step=number
+    ),
+    st.builds(ev.GenerationBroken, time_s=st.just(0.0), job=any_job, generation=number, member=any_member),
     st.builds(ev.JobNearsEnd, time_s=st.just(0.0), job=any_job),
-    st.builds(ev.JobTrained, time_s=st.just(0.0), job=any_job, epoch=number),
+    st.builds(ev.JobTrained, time_s=st.just(0.0), job=any_job, generation=number),
     st.builds(ev.JobCancelled, time_s=st.just(0.0), job=st.just("unknown")),
     st.builds(ev.JobPaused, time_s=st.just(0.0), job=st.just("unknown")),
     st.builds(ev.JobResumed, time_s=st.just(0.0), job=any_job),
@@ -86,7 +88,7 @@ garbage = st.one_of(
         ev.JobMeasured,
         time_s=st.just(0.0),
         job=any_job,
-        epoch=number,
+        generation=number,
         size=st.integers(-1, 12),
         rate=st.floats(),
         settled=st.booleans(),
@@ -97,7 +99,7 @@ garbage = st.one_of(
         ev.JobProgressed,
         time_s=st.just(0.0),
         job=any_job,
-        epoch=number,
+        generation=number,
         step=number,
         samples=number,
         loss=st.floats(),
@@ -246,12 +248,15 @@ class Cluster(RuleBasedStateMachine):
 
     @precondition(lambda self: any(j.members for j in self.world.state.jobs.values()))
     @then_time_passes(data=st.data())
-    def break_epoch(self, data: st.DataObject) -> None:
+    def break_generation(self, data: st.DataObject) -> None:
         running = [job for job in self.world.state.jobs.values() if job.members]
         job_state = data.draw(st.sampled_from(running))
         self.world.send(
-            ev.EpochBroken(
-                time_s=self.world.now_s, job=job_state.job.id, epoch=job_state.epoch, member=job_state.members[-1]
+            ev.GenerationBroken(
+                time_s=self.world.now_s,
+                job=job_state.job.id,
+                generation=job_state.generation,
+                member=job_state.members[-1],
             )
         )
 
@@ -386,5 +391,5 @@ def test_the_same_events_cause_the_same_effects():
     for event, effects in world.log:
         assert step(again, event) == effects
     assert again == world.state
-    assert any(isinstance(effect, ef.SetEpoch) for _, effects in world.log for effect in effects)
+    assert any(isinstance(effect, ef.SetGeneration) for _, effects in world.log for effect in effects)
     assert again.jobs["a"].job == job("a")

@@ -1,4 +1,4 @@
-"""Whose fault a failed start is; bad nodes are set aside; an epoch that never forms is not renewed for ever."""
+"""Whose fault a failed start is; bad nodes are set aside; a generation that never forms is not renewed for ever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fail_starts(world: World, *nodes: str, times: int = 1) -> None:
     for _ in range(times):
         for node in nodes:
             while True:
-                starting = [p.member for p in world.processes.values() if p.member.node == node and not p.epoch]
+                starting = [p.member for p in world.processes.values() if p.member.node == node and not p.generation]
                 if starting:
                     break
                 world.next()
@@ -127,19 +127,24 @@ def test_a_node_that_never_boots_is_claimed_only_so_often(world):
     assert world.state.aside["n1"] == "3 starts in a row failed on it; the last: its agent did not answer"
 
 
-# -- epochs that do not form ------------------------------------------------------------------------------------------
+# -- generations that do not form
+# ------------------------------------------------------------------------------------------
 
 
-def break_epoch(world: World) -> list[ef.Effect]:
+def break_generation(world: World) -> list[ef.Effect]:
     job = world.state.jobs["a"]
     member = job.members[-1]
     return world.send(
-        ev.EpochBroken(time_s=world.now_s, job="a", epoch=job.epoch, member=member, detail="a network without a route")
+        ev.GenerationBroken(
+            time_s=world.now_s, job="a", generation=job.generation, member=member, detail="a network without a route"
+        )
     )
 
 
 def broken_for_ever(world: World, **fields) -> list[float]:
-    """Every epoch of job `a` breaks at once until its workers are started anew; the waits between the epochs."""
+    """Every generation of job `a` breaks at once until its workers are started anew; the waits between the
+    generations.
+    """
     world.submit("a", **fields)
     world.offer("n1", "n2")
     world.never_forms.add("a")
@@ -148,20 +153,22 @@ def broken_for_ever(world: World, **fields) -> list[float]:
         world.next()
     while True:
         job = world.state.jobs["a"]
-        epoch, at_s = job.epoch, world.now_s
-        break_epoch(world)
-        while job.epoch == epoch:
+        generation, at_s = job.generation, world.now_s
+        break_generation(world)
+        while job.generation == generation:
             world.next()
         if not job.members:
             return waits
         waits.append(world.now_s - at_s)
 
 
-def test_an_epoch_that_breaks_again_and_again_is_renewed_more_and_more_rarely(world):
+def test_a_generation_that_breaks_again_and_again_is_renewed_more_and_more_rarely(world):
     assert broken_for_ever(world) == pytest.approx([1, 2, 4, 8, 16, 32])
     job = world.state.jobs["a"]
     assert job.failures == 1
-    assert any("7 epochs in a row did not form; the last broke at n2: a network" in line for line in world.story("a"))
+    assert any(
+        "7 generations in a row did not form; the last broke at n2: a network" in line for line in world.story("a")
+    )
     world.never_forms.clear()
     world.run(10)
     assert world.members("a")
@@ -172,17 +179,17 @@ def test_in_the_end_it_fails_with_what_was_heard_last(world):
     broken_for_ever(world, max_failures=0)
     assert world.state.jobs["a"].phase == "failed"
     assert world.state.jobs["a"].reason == (
-        "7 epochs in a row did not form; the last broke at n2: a network without a route"
+        "7 generations in a row did not form; the last broke at n2: a network without a route"
     )
 
 
-def test_an_epoch_that_forms_begins_to_count_anew():
+def test_a_generation_that_forms_begins_to_count_anew():
     world = World(Settings(most_renewals=2))
     world.submit("a")
     world.offer("n1", "n2")
     world.run(5)
     for _ in range(5):
-        assert not only(break_epoch(world), ef.SetEpoch)
+        assert not only(break_generation(world), ef.SetGeneration)
         world.run(1.5)
-    assert len([epoch for epoch in world.epochs("a") if epoch.abort]) == 5
+    assert len([generation for generation in world.generations("a") if generation.abort]) == 5
     assert world.state.jobs["a"].failures == 0

@@ -1,8 +1,8 @@
 """A world for the controller: no threads, no processes, a clock of its own; equal calls give equal stories.
 
-It carries the effects out as the live system would: claimed nodes boot, workers become ready, epochs form, workers that
-were told to leave exit, timers fire, problems are solved. What it is told (`never_boots`, `offer`, `want`, `kill`) is
-what goes on outside of the controller. Everything that the controller does is checked by `invariants`.
+It carries the effects out as the live system would: claimed nodes boot, workers become ready, generations form, workers
+that were told to leave exit, timers fire, problems are solved. What it is told (`never_boots`, `offer`, `want`, `kill`)
+is what goes on outside of the controller. Everything that the controller does is checked by `invariants`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Process:
 
     job: str
     member: Member
-    #: The newest epoch with this member that formed; 0: none yet.
-    epoch: int = 0
+    #: The newest generation with this member that formed; 0: none yet.
+    generation: int = 0
     leaving: bool = False
-    #: Mode `restart`: an epoch has launched the script here.
+    #: Mode `restart`: a generation has launched the script here.
     launched: bool = False
 
 
@@ -47,7 +47,7 @@ class Process:
 class Training:
     """What a job's members have done."""
 
-    epoch: int = 0
+    generation: int = 0
     members: tuple[Member, ...] = ()
     step: int = 0
 
@@ -69,7 +69,7 @@ class World:
         self.never_boots: set[str] = set()
         self.refused: set[str] = set()
         self.never_ready: set[str] = set()
-        #: Epochs of these jobs do not form.
+        #: Generations of these jobs do not form.
         self.never_forms: set[str] = set()
         #: What a job's script is said to train.
         self.fingerprints: dict[str, str] = {}
@@ -120,14 +120,14 @@ class World:
             case ef.StopWorkers():
                 for member in effect.members:
                     self.leave(member, min(self.leave_s, effect.limit_s))
-            case ef.SetEpoch():
+            case ef.SetGeneration():
                 training = self.trainings.setdefault(effect.job, Training())
-                training.epoch, training.members = effect.epoch, effect.members
+                training.generation, training.members = effect.generation, effect.members
                 for member in set(effect.previous) - set(effect.members):
                     self.leave(member)
                 if self.state.jobs[effect.job].restarts:
                     self._launch(effect)
-                self._in(self.form_s, lambda job=effect.job, epoch=effect.epoch: self._form(job, epoch))
+                self._in(self.form_s, lambda job=effect.job, generation=effect.generation: self._form(job, generation))
             case ef.Solve():
                 self.questions.append(effect)
                 if not self.solver_waits:
@@ -204,25 +204,25 @@ class World:
         if process and not process.leaving and member.node not in self.never_ready:
             self.send(ev.WorkersReady(time_s=self.now_s, job=job_id, members=(member,)))
 
-    def _form(self, job_id: str, epoch: int) -> None:
+    def _form(self, job_id: str, generation: int) -> None:
         training = self.trainings[job_id]
         alive = all(m in self.processes and not self.processes[m].leaving for m in training.members)
-        if training.epoch == epoch and training.members and alive and job_id not in self.never_forms:
+        if training.generation == generation and training.members and alive and job_id not in self.never_forms:
             training.step += 1
             for member in training.members:
-                self.processes[member].epoch = epoch
+                self.processes[member].generation = generation
             self.send(
-                ev.EpochFormed(
+                ev.GenerationFormed(
                     time_s=self.now_s,
                     job=job_id,
-                    epoch=epoch,
+                    generation=generation,
                     took_s=self.form_s,
                     step=training.step,
                     fingerprint=self.fingerprints.get(job_id, ""),
                 )
             )
 
-    def _launch(self, effect: ef.SetEpoch) -> None:
+    def _launch(self, effect: ef.SetGeneration) -> None:
         running = [p.member for p in self.processes.values() if p.job == effect.job and p.launched]
         assert self.misled or not (effect.members and running), "two launches never run at once"
         for member in effect.members:
@@ -235,7 +235,7 @@ class World:
     def trained(self, job_id: str) -> list[ef.Effect]:
         """The first member has passed the last step."""
         first = self.trainings[job_id].members[0]
-        return self.send(ev.JobTrained(time_s=self.now_s, job=job_id, epoch=self.processes[first].epoch))
+        return self.send(ev.JobTrained(time_s=self.now_s, job=job_id, generation=self.processes[first].generation))
 
     def leave(self, member: Member, after_s: float | None = None) -> None:
         """The worker has been told to go."""
@@ -258,8 +258,8 @@ class World:
                 outcome=outcome,
                 detail=detail,
                 disk=disk,
-                epoch=process.epoch,
-                stable_step=max(0, training.step - 1) if process.epoch else 0,
+                generation=process.generation,
+                stable_step=max(0, training.step - 1) if process.generation else 0,
             )
         )
 
@@ -291,11 +291,11 @@ class World:
     def effects(self, kind: type[E]) -> list[E]:
         return [effect for _, effects in self.log for effect in effects if isinstance(effect, kind)]
 
-    def epochs(self, job_id: str) -> list[ef.SetEpoch]:
-        return [effect for effect in self.effects(ef.SetEpoch) if effect.job == job_id]
+    def generations(self, job_id: str) -> list[ef.SetGeneration]:
+        return [effect for effect in self.effects(ef.SetGeneration) if effect.job == job_id]
 
     def members(self, job_id: str) -> list[str]:
-        """The nodes of the job's epoch, by rank."""
+        """The nodes of the job's generation, by rank."""
         return [member.node for member in self.state.jobs[job_id].members]
 
     def member(self, job_id: str, node: str) -> Member:

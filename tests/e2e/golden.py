@@ -37,6 +37,6 @@ def assert_same_training(steps: dict[int, StepHistory], reference: dict[int, Ste
 def assert_every_sample_once(steps: dict[int, StepHistory]) -> None:
     counted: dict[int, Counter[int]] = {}
     for record in steps.values():
-        counted.setdefault(record.data_epoch, Counter()).update(record.samples)
-    for data_epoch, counter in counted.items():
-        assert counter == Counter(range(SAMPLES)), f"data epoch {data_epoch}"
+        counted.setdefault(record.epoch, Counter()).update(record.samples)
+    for epoch, counter in counted.items():
+        assert counter == Counter(range(SAMPLES)), f"data epoch {epoch}"

@@ -41,7 +41,7 @@ def test_example_job_file_is_submitted_shrinks_and_trains_as_it_does_alone(up: C
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     steps = history(running.paths.job(job) / "records")
-    assert len({record.epoch for record in steps.values()}) > 1, "it was resized"
+    assert len({record.generation for record in steps.values()}) > 1, "it was resized"
 
     alone = tmp_path / "alone"
     environment = {**os.environ, local.ENV_JOB_DIR: str(alone), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}

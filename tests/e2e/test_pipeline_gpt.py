@@ -60,7 +60,7 @@ def test_four_resizes_leave_the_loss_as_it_was(up: Callable, tmp_path: Path) -> 
     for step in range(1, stable + 1):
         assert steps[step].loss == pytest.approx(reference[step].loss, abs=1e-9), step
         assert sorted(steps[step].samples) == sorted(reference[step].samples), step
-        seen.setdefault(steps[step].data_epoch, Counter()).update(steps[step].samples)
+        seen.setdefault(steps[step].epoch, Counter()).update(steps[step].samples)
     assert all(times == 1 for counter in seen.values() for times in counter.values())
     print(f"{stable} steps, largest difference of the loss", max(
         abs(steps[step].loss - reference[step].loss) for step in range(1, stable + 1)

@@ -146,7 +146,7 @@ def test_a_frozen_stage_is_given_up_and_its_replica_goes_on(up: Callable, tmp_pa
 def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Callable, tmp_path: Path) -> None:
     """The joiner has let go of the script's first values: the job begins anew with them, not without."""
     epochs = 20
-    faults = [{**fault("giving", "kill", 0, 1), "epoch": 2}]
+    faults = [{**fault("giving", "kill", 0, 1), "generation": 2}]
     running = up(2)
     running.client.post("/v1/nodes/want", {"nodes": ["n01", "n02"]})
     job = running.submit(

@@ -15,13 +15,15 @@ from offcut.wire.records import history
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 
-def members_by_epoch(running, job: str) -> dict[int, dict[str, int]]:
-    """How many ranks of each node contributed to steps under each epoch."""
+def members_by_generation(running, job: str) -> dict[int, dict[str, int]]:
+    """How many ranks of each node contributed to steps under each generation."""
     found: dict[int, dict[str, int]] = {}
     for path in (running.paths.job(job) / "records").glob("*.jsonl"):
         node = path.stem.partition("#")[0]
-        for epoch in {json.loads(line)["epoch"] for line in path.read_text().splitlines() if line.endswith("}")}:
-            ranks = found.setdefault(epoch, {})
+        for generation in {
+            json.loads(line)["generation"] for line in path.read_text().splitlines() if line.endswith("}")
+        }:
+            ranks = found.setdefault(generation, {})
             ranks[node] = ranks.get(node, 0) + 1
     return found
 
@@ -30,7 +32,7 @@ def until_trained_at(running, job: str, size: int) -> dict[str, Any]:
     """Wait until all ranks have done some steps at this size: one is shown before its members have formed."""
 
     def begun(shown: dict[str, Any]) -> bool:
-        return shown["size"] == size == len(members_by_epoch(running, job).get(shown["epoch"], {}))
+        return shown["size"] == size == len(members_by_generation(running, job).get(shown["generation"], {}))
 
     shown = running.until(job, f"a step at {size}", begun)
     return running.until(job, f"steps at {size}", lambda later: later["steps"] > shown["steps"] + 10)
@@ -54,14 +56,16 @@ def test_two_ranks_on_each_node_grow_shrink_and_lose_one(up: Callable, tmp_path:
     assert len(before) == 4
     before[-1].kill()
     running.until(job, "both ranks of one node to go", lambda _: sum(rank.is_running() for rank in before) == 2)
-    running.until(job, "a new pair", lambda shown: shown["size"] == 2 and shown["epoch"] >= grown["epoch"] + 2)
+    running.until(
+        job, "a new pair", lambda shown: shown["size"] == 2 and shown["generation"] >= grown["generation"] + 2
+    )
     until_trained_at(running, job, 2)
 
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
     assert until_trained_at(running, job, 1)["nodes"] == ["n02"]
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
     assert shown["steps"] == epochs * STEPS_PER_EPOCH
-    members = members_by_epoch(running, job)
+    members = members_by_generation(running, job)
     assert {ranks for nodes in members.values() for ranks in nodes.values()} == {2}
     assert {len(nodes) for nodes in members.values()} == {1, 2}
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
@@ -77,12 +81,12 @@ def test_only_sizes_of_the_list_are_trained_at_and_then_only_multiples(up: Calla
     running.client.post("/v1/nodes/offer", {"nodes": ["n03"]})
     until_trained_at(running, job, 3)
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
-    listed = until_trained_at(running, job, 1)["epoch"]
+    listed = until_trained_at(running, job, 1)["generation"]
     running.client.patch(f"/v1/jobs/{job}", {"sizes": "2:8:2"})
     until_trained_at(running, job, 2)
     running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
-    sizes = {epoch: len(nodes) for epoch, nodes in members_by_epoch(running, job).items()}
-    assert {size for epoch, size in sizes.items() if epoch <= listed} == {1, 3}
-    assert {size for epoch, size in sizes.items() if epoch > listed} == {2}
+    sizes = {generation: len(nodes) for generation, nodes in members_by_generation(running, job).items()}
+    assert {size for generation, size in sizes.items() if generation <= listed} == {1, 3}
+    assert {size for generation, size in sizes.items() if generation > listed} == {2}
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))

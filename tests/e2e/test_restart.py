@@ -68,9 +68,9 @@ def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(u
     assert until_steps_at(running, job, 2) == 0
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
     assert until_steps_at(running, job, 4) > 0, "it resumed from its own checkpoint"
-    epoch = running.job(job)["epoch"]
+    generation = running.job(job)["generation"]
     running.agents()[0].kill()
-    running.until(job, "another launch", lambda shown: shown["epoch"] >= epoch + 2 and shown["size"])
+    running.until(job, "another launch", lambda shown: shown["generation"] >= generation + 2 and shown["size"])
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
     assert shown["failures"] == 0, "ranks that fail because a node died do not make a failure of the job"
 

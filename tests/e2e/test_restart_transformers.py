@@ -44,7 +44,7 @@ def test_a_trainer_grows_survives_a_kill_and_learns_the_same(up: Callable, tmp_p
         shown = running.until(job, f"size {size}", lambda shown: shown["size"] == size, 200.0)
         before = saved(out)
         running.until(job, f"a checkpoint at {size}", lambda later: saved(out) > before, 200.0)
-        assert running.job(job)["epoch"] == shown["epoch"]
+        assert running.job(job)["generation"] == shown["generation"]
 
     until_saved_at(1)
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})

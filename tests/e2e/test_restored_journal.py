@@ -52,7 +52,7 @@ def test_the_job_goes_on_and_loses_nothing(up: Callable[..., Running], tmp_path:
     if all_of_it:
         running.paths.numbers.unlink()
     running.start()
-    after = running.until(job, "a new epoch", lambda shown: shown["epoch"] > newest["epoch"])
+    after = running.until(job, "a new generation", lambda shown: shown["generation"] > newest["generation"])
     assert any("the journal is older than what has run since" in text for text in running.story(job))
     running.until(job, "progress", lambda shown: shown["steps"] > after["steps"] + 50)
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", patience_s=300.0)

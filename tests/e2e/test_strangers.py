@@ -115,7 +115,7 @@ def test_an_agent_that_lies_is_not_believed(up: Callable) -> None:
     victim, other = train(running, "victim", "1"), train(running, "other", "1")
     (node,) = running.job(other)["nodes"]
     (file,) = running.paths.credentials.glob(f"{node}-*.token")
-    epoch = running.job(victim)["epoch"]
+    generation = running.job(victim)["generation"]
     true = messages.Hello(node=node, pilot=file.stem)
     address = json.loads(running.paths.address.read_text())["agents"]
     header = {"Authorization": f"Bearer {tokens.read(file)}"}
@@ -144,14 +144,14 @@ def test_an_agent_that_lies_is_not_believed(up: Callable) -> None:
     assert "at most 256 characters" in refusal(hello=true.model_dump_json().replace(node, "n" * 100_000))
     assert "binary" in refusal(b"\xff\x00")
     for absurd in ('"step":-1,"samples":1', '"step":1e30,"samples":1', f'"step":1,"samples":{"9" * 400}'):
-        assert "cannot be read" in refusal(f'{{"kind":"progress","job":"{victim}","epoch":{epoch},{absurd}}}')
+        assert "cannot be read" in refusal(f'{{"kind":"progress","job":"{victim}","generation":{generation},{absurd}}}')
     asyncio.run(say(true.model_dump_json().replace(node, "n" * 15_000_000)))
     asyncio.run(
         say(
             true,
-            messages.Progress(job=victim, epoch=epoch, step=10**15, samples=10**15),
-            messages.Trained(job=victim, epoch=epoch, step=10**15),
-            messages.Broken(job=victim, incarnation=1, epoch=epoch, detail="believe me"),
+            messages.Progress(job=victim, generation=generation, step=10**15, samples=10**15),
+            messages.Trained(job=victim, generation=generation, step=10**15),
+            messages.Broken(job=victim, incarnation=1, generation=generation, detail="believe me"),
             messages.Exited(job=victim, incarnation=1, outcome="failed", detail="believe me"),
             messages.Note(job=victim, text="believe me"),
             messages.Note(job="nobody's", text="believe me"),
@@ -160,7 +160,7 @@ def test_an_agent_that_lies_is_not_believed(up: Callable) -> None:
     steps = running.job(victim)["steps"]
     assert steps < 10**9
     shown = running.until(victim, "training on", lambda shown: shown["steps"] > steps + 5)
-    assert (shown["state"], shown["epoch"]) == ("running", epoch)
+    assert (shown["state"], shown["generation"]) == ("running", generation)
     assert not any("believe me" in text for text in running.story(victim))
     # Its true agent has dialled in again, and the other job goes on.
     steps = running.job(other)["steps"]

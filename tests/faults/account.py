@@ -1,4 +1,4 @@
-"""What happened to a job: whom faults struck, who trained which step under which epoch, who ended how."""
+"""What happened to a job: whom faults struck, who trained which step under which generation, who ended how."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from offcut.store.journal import Journal
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A fault struck `worker` while it was at `step` (not yet applied) under `epoch`; 0: before it was a member."""
+    """A fault struck `worker` while it was at `step` (not yet applied) under `generation`; 0: before it was a
+    member.
+    """
 
     plan: int
     worker: str
     pid: int
     step: int
     rank: int
-    epoch: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ class Account:
             if told := path.read_text():
                 where = json.loads(told)
                 where.pop("time_s")
-                # Who writes a checkpoint beside the training does not say under which epoch.
-                where["epoch"] = where["epoch"] or self.last_epoch(where["worker"])
+                # Who writes a checkpoint beside the training does not say under which generation.
+                where["generation"] = where["generation"] or self.last_generation(where["worker"])
                 found.append(Strike(plan=int(path.name.split("-")[1]), **where))
         return found
 
@@ -65,28 +67,30 @@ class Account:
 
     @property
     def contributed(self) -> dict[int, set[str]]:
-        """Epoch to the workers that contributed to a step in it."""
+        """Generation to the workers that contributed to a step in it."""
         found: dict[int, set[str]] = defaultdict(set)
         for worker, record in self._records():
             if "samples" in record:
-                found[record["epoch"]].add(worker)
+                found[record["generation"]].add(worker)
         return dict(sorted(found.items()))
 
     def applied(self, step: int) -> dict[int, set[str]]:
-        """Epoch to the workers that applied this step in it."""
+        """Generation to the workers that applied this step in it."""
         found: dict[int, set[str]] = defaultdict(set)
         for worker, record in self._records():
             if "loss" in record and record["step"] == step:
-                found[record["epoch"]].add(worker)
+                found[record["generation"]].add(worker)
         return dict(sorted(found.items()))
 
-    def first_step_after(self, epoch: int) -> int:
-        """The first step that was applied in a later epoch than this."""
-        return min(record["step"] for _, record in self._records() if "loss" in record and record["epoch"] > epoch)
+    def first_step_after(self, generation: int) -> int:
+        """The first step that was applied in a later generation than this."""
+        return min(
+            record["step"] for _, record in self._records() if "loss" in record and record["generation"] > generation
+        )
 
-    def last_epoch(self, worker: str) -> int:
+    def last_generation(self, worker: str) -> int:
         """The last one in which the worker contributed to a step; 0: none."""
-        return max((epoch for epoch, workers in self.contributed.items() if worker in workers), default=0)
+        return max((generation for generation, workers in self.contributed.items() if worker in workers), default=0)
 
     @property
     def ends(self) -> dict[str, End]:

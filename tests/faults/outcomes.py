@@ -28,7 +28,7 @@ class Outcome:
     fate: Fate
     #: Another worker becomes a member in the struck one's place.
     replaced: bool = True
-    #: An epoch comes of it; its members are all that were in the one before but those that were ended.
+    #: A generation comes of it; its members are all that were in the one before but those that were ended.
     renewed: bool = True
     #: The struck worker has never been a member.
     newcomer: bool = False
@@ -46,8 +46,8 @@ GO_ON = "the others go on; a new worker is started"
 KILLED = Outcome(text=REDO, fate=Fate.DIES)
 KILLED_BEFORE_READY = Outcome(text=GO_ON, fate=Fate.DIES, renewed=False, newcomer=True, redone=0)
 KILLED_AS_JOINER = Outcome(text=GO_ON, fate=Fate.DIES, newcomer=True)
-KILLED_FORMING = Outcome(text="the others re-form under the next epoch", fate=Fate.DIES)
-KILLED_GIVING = Outcome(text="another giver, or the next epoch's", fate=Fate.DIES)
+KILLED_FORMING = Outcome(text="the others re-form under the next generation", fate=Fate.DIES)
+KILLED_GIVING = Outcome(text="another giver, or the next generation's", fate=Fate.DIES)
 AHEAD = "survivors at different steps: the one behind takes the state of the one ahead"
 KILLED_AHEAD = Outcome(text=AHEAD, fate=Fate.DIES, ahead=True, redone=0)
 BEHIND = Outcome(text=AHEAD, fate=Fate.STAYS, ahead=True, redone=0)

@@ -128,8 +128,8 @@ def await_outcome(training: Training, case: Case, struck: list[Strike]) -> None:
     def replaced(strike: Strike) -> bool:
         return any(
             node_of(worker) == node_of(strike.worker) and incarnation_of(worker) > incarnation_of(strike.worker)
-            for epoch, workers in account.contributed.items()
-            if epoch > strike.epoch
+            for generation, workers in account.contributed.items()
+            if generation > strike.generation
             for worker in workers
         )
 
@@ -140,7 +140,7 @@ def await_outcome(training: Training, case: Case, struck: list[Strike]) -> None:
         if fate in TOLD:
             training.until("its end to be told", lambda _, worker=strike.worker: worker in account.ends)
         if outcome.renewed:
-            training.until("another epoch", lambda _, e=strike.epoch: max(account.contributed, default=0) > e)
+            training.until("another generation", lambda _, e=strike.generation: max(account.contributed, default=0) > e)
         if outcome.replaced and fate is not Fate.STAYS:
             training.until("another worker in its place", lambda _, strike=strike: replaced(strike))
     newest = max(account.checkpoints, default=0)
@@ -168,7 +168,11 @@ def check_workers(account: Account, case: Case, struck: list[Strike]) -> None:
     """Who was ended and who was not, and who were members."""
     outcome, ends, contributed = case.outcome, account.ends, account.contributed
     for strike in struck:
-        later = [epoch for epoch, workers in contributed.items() if epoch > strike.epoch and strike.worker in workers]
+        later = [
+            generation
+            for generation, workers in contributed.items()
+            if generation > strike.generation and strike.worker in workers
+        ]
         fate = case.fate(strike.plan)
         if fate is Fate.STAYS:
             assert later or not outcome.renewed, "it is a member again"
@@ -176,7 +180,7 @@ def check_workers(account: Account, case: Case, struck: list[Strike]) -> None:
         else:
             assert not later, "nothing that it does counts"
             if outcome.newcomer:
-                assert account.last_epoch(strike.worker) == 0, "it has never been a member"
+                assert account.last_generation(strike.worker) == 0, "it has never been a member"
         if fate in TOLD:
             assert ends[strike.worker] == TOLD[fate]
     if not case.all_die:
@@ -185,11 +189,11 @@ def check_workers(account: Account, case: Case, struck: list[Strike]) -> None:
         assert {end.outcome for end in others.values()} <= {"finished", "left"}, others
         assert len(contributed[max(contributed)]) == 3 or not outcome.replaced
     if not outcome.renewed:
-        assert account.last_epoch(struck[0].worker) <= struck[0].epoch or outcome.newcomer
+        assert account.last_generation(struck[0].worker) <= struck[0].epoch or outcome.newcomer
     if outcome.ahead:
         step = struck[0].step
-        assert list(account.applied(step)) == [struck[0].epoch], "it was not done again"
-        assert not account.applied(step)[struck[0].epoch] & {strike.worker for strike in struck}
+        assert list(account.applied(step)) == [struck[0].generation], "it was not done again"
+        assert not account.applied(step)[struck[0].generation] & {strike.worker for strike in struck}
 
 
 def check_checkpoints(training: Training, case: Case, struck: list[Strike]) -> None:
@@ -228,18 +232,18 @@ def test_fault(cluster: Running, reference: dict[int, StepHistory], tmp_path: Pa
     check_workers(account, case, struck)
     check_checkpoints(training, case, struck)
     if case.outcome.from_checkpoint:
-        assert account.first_step_after(struck[0].epoch) == saved + 1, "all went on from the newest checkpoint"
+        assert account.first_step_after(struck[0].generation) == saved + 1, "all went on from the newest checkpoint"
 
 
 def test_the_rendezvous_store_dies(cluster: Running, reference: dict[int, StepHistory], tmp_path: Path) -> None:
-    """Training goes on without it; the next epoch forms with its successor."""
+    """Training goes on without it; the next generation forms with its successor."""
     training = Training(cluster, tmp_path, ())
     training.offer_the_third()
     training.until("three members", lambda shown: shown["size"] == 3)
     old = json.loads(cluster.paths.rendezvous.read_text())
     os.kill(old["pid"], signal.SIGKILL)
     victim = cluster.workers()[-1]
-    epoch = cluster.job(training.job)["epoch"]
+    generation = cluster.job(training.job)["generation"]
     victim.kill()
 
     def another() -> bool:
@@ -249,5 +253,5 @@ def test_the_rendezvous_store_dies(cluster: Running, reference: dict[int, StepHi
             return False
 
     training.until("a new store", lambda _: another())
-    training.until("three members again", lambda shown: shown["size"] == 3 and shown["epoch"] > epoch)
+    training.until("three members again", lambda shown: shown["size"] == 3 and shown["generation"] > generation)
     check_training(training, reference, redone=1)

@@ -69,9 +69,9 @@ def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, train
             cluster.client.post("/v1/nodes/offer", {"nodes": [node]})
             further(3)
         for victim in (0, -1):  # the oldest and the newest worker die, and others join in their place
-            before = cluster.job(job)["epoch"]
+            before = cluster.job(job)["generation"]
             cluster.workers()[victim].kill()
-            cluster.until(job, "its end noticed", lambda shown, before=before: shown["epoch"] > before)
+            cluster.until(job, "its end noticed", lambda shown, before=before: shown["generation"] > before)
             further(3)
         events += 8
     set_pace(0.0)
@@ -83,6 +83,6 @@ def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, train
     print(f"\n{training}: {events} membership events, {len(steps)} steps, max |loss - undisturbed| = {apart:.2e}")
     counted: dict[int, Counter[int]] = {}
     for record in steps.values():
-        counted.setdefault(record.data_epoch, Counter()).update(record.samples)
+        counted.setdefault(record.epoch, Counter()).update(record.samples)
     assert all(counter == Counter(range(SAMPLES)) for counter in counted.values())
     assert apart <= LIMITS[training]

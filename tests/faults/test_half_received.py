@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 EPOCHS = 4
 #: The first chunk, with all parameters in it, has arrived; the second is not sent.
-FAULT = {"point": "giving", "how": "kill", "rank": 0, "epoch": 2, "pass": 1}
+FAULT = {"point": "giving", "how": "kill", "rank": 0, "generation": 2, "pass": 1}
 
 
 def test_the_job_begins_anew_from_the_script_s_first_values(cluster: Running, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class Controlled:
         self.send(ev.NodesBooted, nodes=names)
         members = tuple(self.state.nodes[name].member for name in names)
         self.send(ev.WorkersReady, job=job_id, members=members)
-        self.send(ev.EpochFormed, job=job_id, epoch=self.state.jobs[job_id].epoch, took_s=0.1, step=1)
+        self.send(ev.GenerationFormed, job=job_id, generation=self.state.jobs[job_id].generation, took_s=0.1, step=1)
 
     def dial(self, node: str, *workers: messages.WorkerReport, **fields: Any) -> AgentConnection:
         """The node's agent connects."""

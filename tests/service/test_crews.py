@@ -1,4 +1,4 @@
-"""An agent is believed about the workers that it was told to run, and about epochs that they are in."""
+"""An agent is believed about the workers that it was told to run, and about generations that they are in."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from offcut.wire import messages
 REPORTS = {
     "ready": lambda n: messages.Ready(job="a", incarnation=n),
     "exited": lambda n: messages.Exited(job="a", incarnation=n, outcome="lost"),
-    "broken": lambda n: messages.Broken(job="a", incarnation=n, epoch=1),
-    "pace": lambda n: messages.Pace(job="a", incarnation=n, epoch=1, own_step_s=0.1),
-    "formed": lambda n: messages.Formed(job="a", epoch=1, step=1),
-    "progress": lambda n: messages.Progress(job="a", epoch=1, step=10, samples=100),
-    "trained": lambda n: messages.Trained(job="a", epoch=1, step=10),
+    "broken": lambda n: messages.Broken(job="a", incarnation=n, generation=1),
+    "pace": lambda n: messages.Pace(job="a", incarnation=n, generation=1, own_step_s=0.1),
+    "formed": lambda n: messages.Formed(job="a", generation=1, step=1),
+    "progress": lambda n: messages.Progress(job="a", generation=1, step=10, samples=100),
+    "trained": lambda n: messages.Trained(job="a", generation=1, step=10),
     "note": lambda n: messages.Note(job="a", text="no space left"),
 }
 
@@ -30,7 +30,7 @@ def hello(node: str, *workers: tuple[str, int], pilot: str = "p") -> messages.He
 
 
 def training() -> State:
-    """Job `a` trains on n1 and n2, job `b` on n3, each in epoch 1."""
+    """Job `a` trains on n1 and n2, job `b` on n3, each in generation 1."""
     state = State()
     nodes = {"n1": "a", "n2": "a", "n3": "b"}
     step(state, ev.NodesChanged(time_s=0.0, offered=tuple(ev.Offer(name) for name in nodes)))
@@ -42,7 +42,7 @@ def training() -> State:
     for job in ("a", "b"):
         members = tuple(node.member for node in state.nodes.values() if node.job == job)
         step(state, ev.WorkersReady(time_s=2.0, job=job, members=members))
-        step(state, ev.EpochFormed(time_s=2.0, job=job, epoch=1, took_s=0.1, step=1))
+        step(state, ev.GenerationFormed(time_s=2.0, job=job, generation=1, took_s=0.1, step=1))
     assert {name: node.job for name, node in state.nodes.items()} == nodes
     return state
 
@@ -75,12 +75,15 @@ def test_another_job_s_node_a_free_one_and_a_stranger_may_not(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["formed", "progress", "trained", "pace", "broken"])
-def test_nobody_reports_of_an_epoch_that_is_not_yet(kind: str) -> None:
+def test_nobody_reports_of_a_generation_that_is_not_yet(kind: str) -> None:
     state = training()
     crews = started(state)
     report = REPORTS[kind](state.nodes["n1"].incarnation)
-    for epoch in (0, 2, 2**53):
-        assert not crews.believed("n1", report.model_copy(update={"epoch": epoch})) or (kind, epoch) == ("broken", 0)
+    for generation in (0, 2, 2**53):
+        assert not crews.believed("n1", report.model_copy(update={"generation": generation})) or (kind, generation) == (
+            "broken",
+            0,
+        )
 
 
 def test_a_worker_is_heard_until_its_end_although_its_node_is_wanted() -> None:
@@ -112,17 +115,17 @@ def test_newer_numbers_than_the_journal_s_are_believed_of_an_agent_that_was_ther
         node="n1",
         pilot="p",
         incarnation=newest + 7,
-        workers=(messages.WorkerReport(job="a", incarnation=newest + 7, ready=True, epoch=9),),
+        workers=(messages.WorkerReport(job="a", incarnation=newest + 7, ready=True, generation=9),),
     )
     crews = Crews(state)
     assert crews.greet(news) == news
     again = crews.greet(news)
     assert (again.incarnation, again.workers) == (0, ())
     crews.claim(["n2"])
-    known = messages.WorkerReport(job="a", incarnation=state.nodes["n2"].incarnation, ready=True, epoch=9)
+    known = messages.WorkerReport(job="a", incarnation=state.nodes["n2"].incarnation, ready=True, generation=9)
     claimed = crews.greet(news.model_copy(update={"node": "n2", "workers": (known,)}))
     assert claimed.incarnation == 0
-    assert [(worker.incarnation, worker.epoch) for worker in claimed.workers] == [(known.incarnation, 0)]
+    assert [(worker.incarnation, worker.generation) for worker in claimed.workers] == [(known.incarnation, 0)]
 
 
 def test_what_one_hold_ran_the_next_on_the_node_does_not() -> None:

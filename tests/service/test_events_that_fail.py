@@ -36,7 +36,7 @@ def test_it_changes_nothing_and_is_told(tmp_path, monkeypatch, fails):
         it = Controlled(tmp_path, monkeypatch)
         it.submit("a")
         it.train("a", "n1", "n2")
-        it.controller.handle(ev.JobProgressed(time_s=5.0, job="a", epoch=1, step=7, samples=70, loss=0.5))
+        it.controller.handle(ev.JobProgressed(time_s=5.0, job="a", generation=1, step=7, samples=70, loss=0.5))
         state, members, timers = it.state, it.state.jobs["a"].members, dict(it.state.timers)
         assert it.send(ev.JobCancelled, job="a") is False
         assert it.state is state, "everybody who looks at the state looks at the same one"
@@ -102,7 +102,7 @@ def test_a_profiler_whose_rates_are_0_is_told_and_harmless(tmp_path, monkeypatch
         it.submit("a", "1:4")
         it.train("a", "n1", "n2", "n3", "n4")
         for size in (4, 1):
-            it.send(ev.JobMeasured, job="a", epoch=1, size=size, rate=float(size))
+            it.send(ev.JobMeasured, job="a", generation=1, size=size, rate=float(size))
         assert it.send(ev.JobCancelled, job="a") is True
         assert any("the rate at 2 nodes is 0" in text for _, text in it.journal.story("a"))
         it.journal.close()

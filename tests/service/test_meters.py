@@ -1,4 +1,4 @@
-"""What agents report of epochs becomes events; what cannot be used is said once."""
+"""What agents report of generations becomes events; what cannot be used is said once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from offcut.wire import messages
 
 
 def training(nodes: int = 3, **settings) -> State:
-    """Job `a` trains on this many nodes, in epoch 1."""
+    """Job `a` trains on this many nodes, in generation 1."""
     state = State(settings=Settings(**settings))
     names = tuple(f"n{i}" for i in range(1, nodes + 1))
     job = Job(id="a", name="a", command=("train.py",), sizes=Sizes.parse(f"1:{nodes}"))
@@ -20,34 +20,36 @@ def training(nodes: int = 3, **settings) -> State:
     step(state, ev.NodesBooted(time_s=1.0, nodes=names))
     members = tuple(state.nodes[name].member for name in names)
     step(state, ev.WorkersReady(time_s=2.0, job="a", members=members))
-    step(state, ev.EpochFormed(time_s=2.0, job="a", epoch=1, took_s=0.1, step=1))
+    step(state, ev.GenerationFormed(time_s=2.0, job="a", generation=1, took_s=0.1, step=1))
     assert state.jobs["a"].size == nodes
     return state
 
 
-def report(meters: Meters, count: int, *, pace_s: float = 0.2, samples: int = 32, epoch: int = 1) -> list[ev.Event]:
+def report(
+    meters: Meters, count: int, *, pace_s: float = 0.2, samples: int = 32, generation: int = 1
+) -> list[ev.Event]:
     return [
         event
         for i in range(count)
         for event in meters.progress(
             2.0 + i * pace_s,
-            messages.Progress(job="a", epoch=epoch, step=i, samples=samples * i, clock_s=50.0 + i * pace_s),
+            messages.Progress(job="a", generation=generation, step=i, samples=samples * i, clock_s=50.0 + i * pace_s),
         )
     ]
 
 
-def test_a_steady_epoch_is_measured():
+def test_a_steady_generation_is_measured():
     meters = Meters(training())
     (measured,) = report(meters, 40)
     assert isinstance(measured, ev.JobMeasured)
-    assert (measured.epoch, measured.size, round(measured.rate)) == (1, 3, 160)
+    assert (measured.generation, measured.size, round(measured.rate)) == (1, 3, 160)
     assert measured.slow_node == ""
 
 
-def test_reports_of_another_epoch_or_job_are_of_no_interest():
+def test_reports_of_another_generation_or_job_are_of_no_interest():
     meters = Meters(training())
-    assert report(meters, 40, epoch=7) == []
-    assert list(meters.progress(0.0, messages.Progress(job="b", epoch=1, step=1, samples=1, clock_s=1.0))) == []
+    assert report(meters, 40, generation=7) == []
+    assert list(meters.progress(0.0, messages.Progress(job="b", generation=1, step=1, samples=1, clock_s=1.0))) == []
 
 
 def test_where_nobody_learns_nothing_is_measured():
@@ -77,7 +79,7 @@ def test_a_slow_node_is_named_and_what_is_measured_meanwhile_says_so():
         event
         for i in range(4)
         for node, own_s in (("n1", 0.05), ("n2", 0.05), ("n3", 0.09))
-        for event in meters.pace(3.0 + i, node, messages.Pace(job="a", incarnation=1, epoch=1, own_step_s=own_s))
+        for event in meters.pace(3.0 + i, node, messages.Pace(job="a", incarnation=1, generation=1, own_step_s=own_s))
     ]
     assert [event.job for event in told] == ["a", "n3"]
     assert "n3 is slow: it works 1.8 times as long" in told[0].text
@@ -92,11 +94,11 @@ def halved(meters: Meters, *, slow_node: str = "") -> list[ev.JobMeasured]:
     for i in range(400):
         clock_s += 0.2 if i < 200 else 0.4
         samples += 32
-        told = messages.Progress(job="a", epoch=1, step=i, samples=samples, clock_s=clock_s)
+        told = messages.Progress(job="a", generation=1, step=i, samples=samples, clock_s=clock_s)
         found += meters.progress(clock_s, told)
         for node in ("n1", "n2", "n3") if i > 200 and i % 5 == 0 else ():
             own_s = 0.3 if node == slow_node else 0.1
-            found += meters.pace(clock_s, node, messages.Pace(job="a", incarnation=1, epoch=1, own_step_s=own_s))
+            found += meters.pace(clock_s, node, messages.Pace(job="a", incarnation=1, generation=1, own_step_s=own_s))
     return [event for event in found if isinstance(event, ev.JobMeasured)]
 
 

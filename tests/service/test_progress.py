@@ -33,22 +33,22 @@ def training(tmp_path, monkeypatch) -> Controlled:
 
 def dial(it: Controlled) -> None:
     node = it.state.nodes["n1"]
-    epoch = it.state.jobs["a"].epoch
-    it.dial("n1", messages.WorkerReport(job="a", incarnation=node.incarnation, ready=True, epoch=epoch))
+    generation = it.state.jobs["a"].generation
+    it.dial("n1", messages.WorkerReport(job="a", incarnation=node.incarnation, ready=True, generation=generation))
 
 
 def total_loss(it: Controlled, back_to: int, **last: int) -> None:
     """The only member dies; its successor begins at the checkpoint of step `back_to`."""
     say(it, messages.Exited, outcome="lost", **last)
     say(it, messages.Ready)
-    say(it, messages.Formed, epoch=it.state.jobs["a"].epoch, step=back_to + 1)
+    say(it, messages.Formed, generation=it.state.jobs["a"].generation, step=back_to + 1)
 
 
 def test_a_job_that_ended_while_nobody_had_heard_of_its_progress(tmp_path, monkeypatch):
     async def scenario():
         it = training(tmp_path, monkeypatch)
-        say(it, messages.Trained, epoch=1, step=1750, samples=56000)
-        say(it, messages.Exited, outcome="finished", epoch=1, stable_step=1750, samples=56000)
+        say(it, messages.Trained, generation=1, step=1750, samples=56000)
+        say(it, messages.Exited, outcome="finished", generation=1, stable_step=1750, samples=56000)
         it.restart()
         assert it.state.jobs["a"].phase == "finished"
         assert shown(it) == (1750, 56000, 0)
@@ -59,7 +59,7 @@ def test_a_job_that_ended_while_nobody_had_heard_of_its_progress(tmp_path, monke
 def test_a_worker_that_left_tells_how_far_it_was(tmp_path, monkeypatch):
     async def scenario():
         it = training(tmp_path, monkeypatch)
-        say(it, messages.Exited, outcome="left", epoch=1, stable_step=40, samples=400)
+        say(it, messages.Exited, outcome="left", generation=1, stable_step=40, samples=400)
         it.restart()
         assert shown(it) == (40, 400, 0)
 
@@ -69,10 +69,10 @@ def test_a_worker_that_left_tells_how_far_it_was(tmp_path, monkeypatch):
 def test_steps_that_are_done_again_are_counted_once_each_time(tmp_path, monkeypatch):
     async def scenario():
         it = training(tmp_path, monkeypatch)
-        say(it, messages.Progress, epoch=1, step=100, samples=1000, loss=0.5)
+        say(it, messages.Progress, generation=1, step=100, samples=1000, loss=0.5)
         total_loss(it, 60)
         assert shown(it)[::2] == (60, 40), "it shows where the training is"
-        say(it, messages.Progress, epoch=it.state.jobs["a"].epoch, step=70, samples=700)
+        say(it, messages.Progress, generation=it.state.jobs["a"].generation, step=70, samples=700)
         assert shown(it) == (70, 700, 40)
         total_loss(it, 65)
         assert shown(it)[::2] == (65, 45), "steps 71 to 100 have not been done again by now"
@@ -85,13 +85,13 @@ def test_steps_that_are_done_again_are_counted_once_each_time(tmp_path, monkeypa
 def test_what_a_survivor_does_next_is_nothing_done_again(tmp_path, monkeypatch):
     async def scenario():
         it = training(tmp_path, monkeypatch)
-        say(it, messages.Progress, epoch=1, step=100, samples=1000)
-        it.send(ev.EpochBroken, job="a", epoch=1, member=it.state.nodes["n1"].member)
+        say(it, messages.Progress, generation=1, step=100, samples=1000)
+        it.send(ev.GenerationBroken, job="a", generation=1, member=it.state.nodes["n1"].member)
         it.controller.handle(ev.TimerFired(time_s=it.now_s() + 10, key="broken:a"))
-        say(it, messages.Formed, epoch=it.state.jobs["a"].epoch, step=101)
+        say(it, messages.Formed, generation=it.state.jobs["a"].generation, step=101)
         assert shown(it)[::2] == (100, 0)
-        say(it, messages.Progress, epoch=1, step=99, samples=990)
-        assert shown(it)[0] == 100, "a late report of an older epoch"
+        say(it, messages.Progress, generation=1, step=99, samples=990)
+        assert shown(it)[0] == 100, "a late report of an older generation"
 
     asyncio.run(scenario())
 
@@ -101,14 +101,14 @@ def test_the_controller_dies_before_the_worker_does(tmp_path, monkeypatch):
 
     async def scenario():
         it = training(tmp_path, monkeypatch)
-        say(it, messages.Progress, epoch=1, step=80, samples=800)
+        say(it, messages.Progress, generation=1, step=80, samples=800)
         it.controller._telemetry.note(5.0, it.state)
-        say(it, messages.Progress, epoch=1, step=90, samples=900)
+        say(it, messages.Progress, generation=1, step=90, samples=900)
         it.restart()
         await it.begin()
         assert shown(it) == (80, 800, 0)
         dial(it)
-        total_loss(it, 60, epoch=1, stable_step=100, samples=1000)
+        total_loss(it, 60, generation=1, stable_step=100, samples=1000)
         assert shown(it)[::2] == (60, 40)
         it.restart()
         assert shown(it)[2] == 40

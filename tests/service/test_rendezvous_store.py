@@ -19,8 +19,8 @@ import torch.distributed as dist
 
 from live import wait_for
 from offcut.service import rendezvous_server
-from offcut.service.rendezvous_keys import Generation, Keys, Limits, Refused
-from offcut.torch.link import MembershipEpoch
+from offcut.service.rendezvous_keys import GenerationKeys, Keys, Limits, Refused
+from offcut.torch.link import Generation
 from offcut.torch.rendezvous import RendezvousStore
 from offcut.wire import messages
 from offcut.wire import rendezvous as wire
@@ -36,9 +36,9 @@ def store() -> Iterator[Store]:
         yield running
 
 
-def member(store: Store, job: str, epoch: int, secret: str | None = None) -> RendezvousStore:
-    secret = store.secret(job, epoch) if secret is None else secret
-    return RendezvousStore(store.address, job, epoch, secret, A_MINUTE)
+def member(store: Store, job: str, generation: int, secret: str | None = None) -> RendezvousStore:
+    secret = store.secret(job, generation) if secret is None else secret
+    return RendezvousStore(store.address, job, generation, secret, A_MINUTE)
 
 
 # -- what torch asks of a store ---------------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ def test_who_waits_can_be_woken_from_another_thread(store: Store) -> None:
 
 def test_generations_see_nothing_of_each_other(store: Store) -> None:
     member_of = {name: member(store, *name) for name in (("x", 1), ("x", 2), ("y", 1))}
-    for (job, epoch), its in member_of.items():
-        its.set("who", f"{job}/{epoch}")
+    for (job, generation), its in member_of.items():
+        its.set("who", f"{job}/{generation}")
     assert [its.get("who") for its in member_of.values()] == [b"x/1", b"x/2", b"y/1"]
 
 
@@ -109,9 +109,9 @@ def test_without_the_secret_nobody_is_served(store: Store, secret: str) -> None:
 
 
 def test_a_secret_opens_one_generation_only(store: Store) -> None:
-    for job, epoch in (("job", 2), ("job2", 1), ("", 0)):
+    for job, generation in (("job", 2), ("job2", 1), ("", 0)):
         with pytest.raises(dist.DistNetworkError, match="The secret is wrong"):
-            member(store, job, epoch, store.secret("job", 1))
+            member(store, job, generation, store.secret("job", 1))
 
 
 def test_a_member_tells_nothing_to_a_process_that_took_the_stores_port(store: Store) -> None:
@@ -241,7 +241,7 @@ def test_random_frames_of_a_member_end_in_a_refusal(store: Store) -> None:
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
-def small() -> tuple[Keys, Generation]:
+def small() -> tuple[Keys, GenerationKeys]:
     keys = Keys(Limits(keys=3, value_bytes=100, generation_bytes=700, all_bytes=1000, connections=2))
     return keys, keys.join("a", 1)
 
@@ -293,11 +293,11 @@ def test_a_newer_generation_frees_older_ones() -> None:
     assert woken == ["first"]
     with pytest.raises(Refused, match="over"):
         keys.set(first, b"k", b"v")
-    with pytest.raises(Refused, match="over: there is an epoch 3"):
+    with pytest.raises(Refused, match="over: there is a generation 3"):
         keys.join("a", 1)
     keys.part("a", 1, first)
-    for epoch, generation in ((2, second), (3, third)):
-        keys.part("a", epoch, generation)
+    for number, keys_of in ((2, second), (3, third)):
+        keys.part("a", number, keys_of)
     assert keys.stored_bytes == 0
 
 
@@ -311,18 +311,18 @@ def test_what_the_last_connection_leaves_is_freed() -> None:
 
 def test_resizes_without_end_leave_nothing_behind(store: Store) -> None:
     members = []
-    for epoch in range(1, 30):
-        members.append(member(store, "long-lived", epoch))
+    for generation in range(1, 30):
+        members.append(member(store, "long-lived", generation))
         members[-1].set("k", bytes(1000))
     assert members[-1].num_keys() == 1
     with pytest.raises(dist.DistError):
         members[0].get("k")
-    with pytest.raises(dist.DistNetworkError, match="Epoch 1 of long-lived is over: there is an epoch 29"):
+    with pytest.raises(dist.DistNetworkError, match="Generation 1 of long-lived is over: there is a generation 29"):
         member(store, "long-lived", 1)
 
 
 def test_a_membership_shown_in_a_log_does_not_show_its_secret(store: Store) -> None:
     secret = store.secret("job", 1)
-    assert secret not in repr(MembershipEpoch(1, ("a", "b"), store.address, "job", secret=secret))
-    said = messages.Epoch(job="job", epoch=1, members=(), store=store.address, secret=secret, abort=False)
+    assert secret not in repr(Generation(1, ("a", "b"), store.address, "job", secret=secret))
+    said = messages.NewGeneration(job="job", generation=1, members=(), store=store.address, secret=secret, abort=False)
     assert secret not in repr(said)

@@ -1,4 +1,6 @@
-"""After a restart of the controller every agent that comes back is told the newest epoch; nobody is told it N times."""
+"""After a restart of the controller every agent that comes back is told the newest generation; nobody is told it N
+times.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,9 @@ def test_each_agent_is_told_once_or_twice(tmp_path: Path, monkeypatch: pytest.Mo
         ]
         connections = [controlled.dial(member.node, report) for member, report in zip(members, reports, strict=True)]
         for connection in connections:
-            told = [message for message in connection._socket.heard if isinstance(message, messages.Epoch)]
+            told = [message for message in connection._socket.heard if isinstance(message, messages.NewGeneration)]
             assert 1 <= len(told) <= 2
-            assert told[-1].epoch == controlled.state.jobs["a"].epoch
+            assert told[-1].generation == controlled.state.jobs["a"].generation
         controlled.journal.close()
 
     asyncio.run(scenario())

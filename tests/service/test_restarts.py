@@ -61,7 +61,7 @@ def test_a_wall_clock_that_is_set_delays_no_timer(tmp_path, monkeypatch, wall, j
         now_s = it.controller.clock.now()
         it.send(ev.JobNoted, job="a", text="x", time_s=now_s)
         worker = it.state.nodes["n1"].member
-        it.send(ev.WorkerExited, job="a", member=worker, outcome="failed", epoch=1, stable_step=5, time_s=now_s)
+        it.send(ev.WorkerExited, job="a", member=worker, outcome="failed", generation=1, stable_step=5, time_s=now_s)
         assert it.state.nodes["n1"].worker == "stopped"
         for _ in range(100):
             await asyncio.sleep(0.1)
@@ -99,24 +99,24 @@ def test_numbers_go_on_where_the_journal_is_an_older_one(tmp_path, monkeypatch):
         older = it.paths.journal.read_bytes()
         for _ in range(3):
             worker = it.state.nodes["n1"].member
-            it.send(ev.WorkerExited, job="a", member=worker, outcome="lost", epoch=1, stable_step=5)
+            it.send(ev.WorkerExited, job="a", member=worker, outcome="lost", generation=1, stable_step=5)
             it.send(ev.WorkersReady, job="a", members=(it.state.nodes["n1"].member,))
-        epoch, incarnation = it.state.jobs["a"].epoch, it.state.incarnations
+        generation, incarnation = it.state.jobs["a"].generation, it.state.incarnations
         noted = json.loads(it.paths.numbers.read_text())
-        assert noted == {"event": it.state.event_id, "incarnation": incarnation, "epochs": {"a": epoch}}
+        assert noted == {"event": it.state.event_id, "incarnation": incarnation, "generations": {"a": generation}}
         it.journal.close()
         for path in tmp_path.glob("journal.sqlite*"):
             path.unlink()
         it.paths.journal.write_bytes(older)
         it.start()
-        assert it.state.jobs["a"].epoch < epoch
+        assert it.state.jobs["a"].generation < generation
         await it.begin()
-        assert it.state.jobs["a"].epoch == epoch + 1
+        assert it.state.jobs["a"].generation == generation + 1
         assert it.state.incarnations == incarnation
-        report = messages.WorkerReport(job="a", incarnation=incarnation, ready=True, epoch=epoch)
+        report = messages.WorkerReport(job="a", incarnation=incarnation, ready=True, generation=generation)
         connection = it.dial("n1", report, incarnation=incarnation)
-        (heard,) = [m for m in connection._socket.heard if isinstance(m, messages.Epoch)][-1:]
-        assert heard.epoch > epoch
+        (heard,) = [m for m in connection._socket.heard if isinstance(m, messages.NewGeneration)][-1:]
+        assert heard.generation > generation
         assert [(m.node, m.incarnation) for m in heard.members] == [("n1", incarnation)]
 
     asyncio.run(scenario())
@@ -133,7 +133,7 @@ def test_a_note_that_cannot_be_read_is_as_none(tmp_path, monkeypatch):
 
 
 def test_what_the_world_remembers_is_on_the_disk_first(tmp_path, monkeypatch):
-    """Epochs and starts; nodes are released before the disk is waited for."""
+    """Generations and starts; nodes are released before the disk is waited for."""
     order: list[str] = []
 
     async def scenario():
@@ -147,7 +147,7 @@ def test_what_the_world_remembers_is_on_the_disk_first(tmp_path, monkeypatch):
         it.train("a", "n1", "n2")
         assert order[:3] == ["sync", "start", "start"]
         assert order[3] == "sync"
-        assert set(order[4:]) == {"epoch"}
+        assert set(order[4:]) == {"generation"}
         order.clear()
         it.send(ev.NodesChanged, wanted=("n2",))
         assert order[0] == "hand_back"
@@ -172,19 +172,21 @@ def test_sync_reaches_the_file_that_was_written(tmp_path, monkeypatch):
 
 
 def heard(connection) -> list[str]:
-    return [message.kind for message in connection._socket.heard if isinstance(message, messages.Epoch)]
+    return [message.kind for message in connection._socket.heard if isinstance(message, messages.NewGeneration)]
 
 
 @pytest.mark.parametrize("mode", ["session", "restart"])
-def test_members_that_come_back_are_told_the_epoch_and_others_only_if_they_wait_for_it(tmp_path, monkeypatch, mode):
+def test_members_that_come_back_are_told_the_generation_and_others_only_if_they_wait_for_it(
+    tmp_path, monkeypatch, mode
+):
     async def scenario():
         it = Controlled(tmp_path, monkeypatch)
         it.submit("a", mode=mode)
         it.train("a", "n1", "n2", "n3")
-        it.controller.epochs._unsent.clear()  # as it was when the addresses were known
+        it.controller.generations._unsent.clear()  # as it was when the addresses were known
         job = it.state.jobs["a"]
         for member in job.members:
-            it.controller.epochs._addresses[member] = f"{member.node}:1"
+            it.controller.generations._addresses[member] = f"{member.node}:1"
 
         def dial(name):
             node = it.state.nodes[name]
@@ -197,7 +199,7 @@ def test_members_that_come_back_are_told_the_epoch_and_others_only_if_they_wait_
         assert {name: len(heard(agent)) for name, agent in agents.items()} == (
             {"n1": 1, "n2": 1, "n3": 1} if mode == "session" else {"n1": 1, "n2": 2, "n3": 2}
         )
-        encoded = {id(message) for _, message in it.controller.epochs._resent.values()}
+        encoded = {id(message) for _, message in it.controller.generations._resent.values()}
         assert len(encoded) == 1
 
     asyncio.run(scenario())

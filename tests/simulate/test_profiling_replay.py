@@ -52,7 +52,7 @@ def test_noise_goes_through_the_meter():
     found = [Observer(Noise(), seed).segment(1000.0) for seed in range(200)]
     assert all(segment.settled and 3.0 < segment.span_s < 20.0 for segment in found)
     assert sum(segment.rate for segment in found) / 200 == pytest.approx(1000.0, rel=0.01)
-    still = Observer(Noise(step_spread=0.0, epoch_spread=0.0, warm_up=0.0), 1).segment(1000.0)
+    still = Observer(Noise(step_spread=0.0, generation_spread=0.0, warm_up=0.0), 1).segment(1000.0)
     assert still.rate == pytest.approx(1000.0)
 
 

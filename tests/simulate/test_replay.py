@@ -34,7 +34,7 @@ class TestByHand:
         assert m.uf == pytest.approx(0.9)
         assert m.reclaims == 0
 
-    def test_two_nodes_make_one_epoch(self, make_job):
+    def test_two_nodes_make_one_generation(self, make_job):
         m = replay(windows(("n1", 0, 100), ("n2", 0, 100)), [make_job()], EXACT)
         assert m.work_node_h == pytest.approx(hours(90 * 1.9))
         assert m.resizes == 1

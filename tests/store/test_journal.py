@@ -46,22 +46,22 @@ ALLOCATION = Allocation(
 )
 OFFERS = (ev.Offer("n1"), ev.Offer("n2", 5.5), ev.Offer("n3", math.inf))
 EVENTS: list[ev.Event] = [
-    ev.ControllerStarted(time_s=0.5, incarnation=3, epochs=(ev.JobEpoch("a-1", 4),)),
+    ev.ControllerStarted(time_s=0.5, incarnation=3, generations=(ev.JobGeneration("a-1", 4),)),
     ev.ControllerStopping(time_s=0.6),
     ev.NodesChanged(time_s=1.0, offered=OFFERS, wanted=("w",), lost=("l",)),
     ev.ClaimRefused(time_s=2.0, nodes=("n3",), reason="the partition is closed"),
     ev.NodesBooted(time_s=3.0, nodes=("n1", "n2")),
     ev.AgentReported(time_s=3.1, node="n1", workers=(ev.RunningWorker("a-1", 7, True, 9),), incarnation=8),
     ev.WorkersReady(time_s=4.0, job="a-1", members=(Member("n1", 1), Member("n2", 2))),
-    ev.WorkerExited(time_s=5.0, job="a-1", member=Member("n1", 1), outcome="failed", detail="x" * 4000, epoch=3),
-    ev.EpochFormed(time_s=6.0, job="a-1", epoch=2, took_s=0.1, step=8),
-    ev.EpochBroken(time_s=7.0, job="a-1", epoch=2, member=Member("n2", 2), detail="a peer is gone"),
+    ev.WorkerExited(time_s=5.0, job="a-1", member=Member("n1", 1), outcome="failed", detail="x" * 4000, generation=3),
+    ev.GenerationFormed(time_s=6.0, job="a-1", generation=2, took_s=0.1, step=8),
+    ev.GenerationBroken(time_s=7.0, job="a-1", generation=2, member=Member("n2", 2), detail="a peer is gone"),
     ev.JobNearsEnd(time_s=7.5, job="a-1"),
-    ev.JobTrained(time_s=8.0, job="a-1", epoch=2),
+    ev.JobTrained(time_s=8.0, job="a-1", generation=2),
     ev.JobSubmitted(time_s=9.0, job=JOB),
-    ev.JobProgressed(time_s=10.0, job="a-1", epoch=2, step=5, samples=10**15, loss=math.inf),
+    ev.JobProgressed(time_s=10.0, job="a-1", generation=2, step=5, samples=10**15, loss=math.inf),
     ev.JobNoted(time_s=10.5, job="a-1", text="the checkpoint could not be written"),
-    ev.JobMeasured(time_s=10.5, job="a-1", epoch=3, size=2, rate=812.25, spread=0.03, stretches=8, span_s=4.2),
+    ev.JobMeasured(time_s=10.5, job="a-1", generation=3, size=2, rate=812.25, spread=0.03, stretches=8, span_s=4.2),
     ev.JobCancelled(time_s=11.0, job="a-1"),
     ev.JobPaused(time_s=12.0, job="a-1"),
     ev.JobResumed(time_s=13.0, job="a-1"),
@@ -108,7 +108,7 @@ def test_an_event_comes_back_as_it_was(path, event):
 
 def test_what_is_no_number_comes_back_as_none(path):
     book = Journal(path)
-    event = ev.JobProgressed(time_s=-math.inf, job="a", epoch=1, step=2, samples=3, loss=math.nan)
+    event = ev.JobProgressed(time_s=-math.inf, job="a", generation=1, step=2, samples=3, loss=math.nan)
     book.append(1, event)
     ((_, back),) = book.events()
     assert math.isnan(back.loss)

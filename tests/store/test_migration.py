@@ -1,4 +1,4 @@
-"""Journals of version 1 are read, and are of this version from then on."""
+"""Journals of older versions are read, and are of this version from then on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from books import life
 
 from offcut.control import Settings, State, step
+from offcut.errors import StoreError
 from offcut.store import Journal, migrations, records
 
 _VERSION_1 = """
@@ -50,7 +51,7 @@ def version_1(path: Path, *, snapshot_at: int, settings: Settings) -> State:
     return state
 
 
-def test_version_1_is_read_and_kept_as_version_2(path):
+def test_version_1_is_read_and_kept_as_the_newest(path):
     settings = Settings(hold_s=3.0)
     state = version_1(path, snapshot_at=8, settings=settings)
     book = Journal(path)
@@ -78,3 +79,29 @@ def test_a_migration_that_is_interrupted_leaves_the_journal_as_it_was(path, monk
         Journal(path)
     monkeypatch.undo()
     assert Journal(path).load(Settings()) == state
+
+
+def test_version_2_is_read_with_its_generations(path):
+    """`version_2.sql` was written by an offcut of that version: three jobs, one with a generation that broke."""
+    with sqlite3.connect(path) as db:
+        db.executescript(Path(__file__).with_name("version_2.sql").read_text())
+    db.close()
+    book = Journal(path)
+    state = book.load(Settings())
+    assert book.remarks == []
+    assert [(job.phase, job.generation, job.formed_generation, job.size) for job in state.jobs.values()] == [
+        ("running", 22, 22, 3),
+        ("running", 1, 1, 2),
+        ("waiting", 0, 0, 0),
+    ]
+    assert state.jobs["a"].job.env == (("epoch", "7"),), "a variable's name is the user's"
+    assert "generation_broken" in {event.kind for _, event in book.events(after=0)}
+
+
+def test_a_damaged_row_of_version_2_stays_damaged(path):
+    with sqlite3.connect(path) as db:
+        db.executescript(Path(__file__).with_name("version_2.sql").read_text())
+        db.execute("UPDATE events SET data = replace(data, 'solved', 'sulved') WHERE id = 40")
+    db.close()
+    with pytest.raises(StoreError, match="event 40"):
+        Journal(path).load(Settings())

@@ -34,8 +34,8 @@ def test_settings_that_changed_between_two_controllers(tmp_path: Path) -> None:
         (node,) = state.jobs["a"].nodes
         send(ev.NodesBooted(time_s=3.0, nodes=(node,)))
         send(ev.WorkersReady(time_s=4.0, job="a", members=(state.nodes[node].member,)))
-        send(ev.EpochFormed(time_s=4.1, job="a", epoch=1, took_s=0.1, step=1))
-        send(ev.JobMeasured(time_s=5.0, job="a", epoch=1, size=1, rate=10.0))
+        send(ev.GenerationFormed(time_s=4.1, job="a", generation=1, took_s=0.1, step=1))
+        send(ev.JobMeasured(time_s=5.0, job="a", generation=1, size=1, rate=10.0))
         send(ev.NodesChanged(time_s=7.0, offered=(ev.Offer("n9"),)))
         send(ev.Solved(time_s=8.0, version=state.version, allocation=Allocation(nodes={"a": 3})))
         send(ev.JobNoted(time_s=100.0, job="a", text="end"))

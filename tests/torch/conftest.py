@@ -1,4 +1,4 @@
-"""Members of an epoch as real processes with a real gloo group, without agents and controller."""
+"""Members of a generation as real processes with a real gloo group, without agents and controller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 import torch.multiprocessing
 
 from offcut.torch.group import Group
-from offcut.torch.link import MembershipEpoch
+from offcut.torch.link import Generation
 from rendezvous import shared_store
 
 
@@ -37,7 +37,7 @@ Task = Callable[[Group, Changes], Any]
 _jobs = itertools.count()
 
 
-def _member(task: Task, rank: int, membership: MembershipEpoch, pipe: Any) -> None:
+def _member(task: Task, rank: int, membership: Generation, pipe: Any) -> None:
     torch.set_num_threads(1)
     changes = Changes()
     group = Group(membership, rank, changes.changed, lambda: changes.stale)
@@ -53,7 +53,7 @@ def members() -> Callable[[int, Task], list[Any]]:
         context = torch.multiprocessing.get_context("fork")
         job = f"group-{os.getpid()}-{next(_jobs)}"
         names = tuple(f"n{i}#1:0" for i in range(world))
-        membership = MembershipEpoch(1, names, job=job, **shared_store().meeting_point(job, 1))
+        membership = Generation(1, names, job=job, **shared_store().meeting_point(job, 1))
         running = []
         for rank in range(world):
             ours, theirs = context.Pipe(duplex=False)

@@ -12,7 +12,7 @@ import torch
 
 from offcut.torch import sockets
 from offcut.torch.group import Abandoned, Group
-from offcut.torch.link import MembershipEpoch
+from offcut.torch.link import Generation
 from rendezvous import running_store
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     sockets.SILENCE_S = int(sys.argv[1])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with running_store() as store:
-        membership = MembershipEpoch(1, ("n1#1:0", "n2#1:0"), job="job", **store.meeting_point("job", 1))
+        membership = Generation(1, ("n1#1:0", "n2#1:0"), job="job", **store.meeting_point("job", 1))
         rank = 1 if os.fork() == 0 else 0
         torch.set_num_threads(1)
         group = Group(membership, rank, threading.Condition(), lambda: False)

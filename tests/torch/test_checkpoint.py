@@ -78,10 +78,12 @@ def wait_for_writers(*members: Checkpoints) -> None:
             member._writer.join()
 
 
-def begin(members: list[Checkpoints], step: int, epoch: int = 1, only: tuple[int, ...] = (0, 1, 2)) -> dict[str, Any]:
+def begin(
+    members: list[Checkpoints], step: int, generation: int = 1, only: tuple[int, ...] = (0, 1, 2)
+) -> dict[str, Any]:
     living = tree(step)
     for rank in only:
-        members[rank].begin(step, epoch, WORKERS, rank, lambda: living)
+        members[rank].begin(step, generation, WORKERS, rank, lambda: living)
     return living
 
 
@@ -131,7 +133,7 @@ def test_without_one_member_s_share_nothing_is_published(crew: list[Checkpoints]
     begin(crew, 5)
     wait_for_writers(*crew)
     crew[0].publish(5)
-    begin(crew, 9, epoch=2, only=(0, 1))
+    begin(crew, 9, generation=2, only=(0, 1))
     wait_for_writers(*crew)
     crew[0].publish(9)
     crew[0].members_are(WORKERS)
@@ -140,7 +142,7 @@ def test_without_one_member_s_share_nothing_is_published(crew: list[Checkpoints]
     assert crew[0].due, "it is gone, and its share will not come"
     crew[0].publish(9)
     assert_same(crew[0].newest(), tree(5))
-    begin(crew, 12, epoch=3)
+    begin(crew, 12, generation=3)
     wait_for_writers(*crew)
     crew[0].publish(12)
     assert names(crew[0]) == ["step-0000000005", "step-0000000012"], "what was left half is cleared away"
@@ -174,7 +176,7 @@ def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_onc
     crew[0].publish(5)
     assert not crew[0].due, "the third is writing"
     crew[0].members_are(WORKERS[:2])  # it has to go on without the third's, which comes back and still writes
-    begin(crew, 7, epoch=3)
+    begin(crew, 7, generation=3)
     wait_for_writers(*crew[:2])
 
     def given_up() -> bool:
@@ -184,13 +186,13 @@ def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_onc
     wait_for("the third to say that it writes no share of this one", given_up, 30.0)
     healed.set()
     wait_for_writers(*crew)
-    begin(crew, 9, epoch=3)
+    begin(crew, 9, generation=3)
     wait_for_writers(*crew)
     crew[0].publish(9)
     assert_same(crew[0].newest(), tree(9))
 
 
-def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_epoch(crew: list[Checkpoints]) -> None:
+def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_generation(crew: list[Checkpoints]) -> None:
     """The third did not see the end of the step at which the others began it; the same members re-form."""
     begin(crew, 5, only=(0, 1))
     wait_for_writers(*crew)

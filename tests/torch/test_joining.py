@@ -29,7 +29,7 @@ def join(agent: str) -> None:
 
 
 def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> None:
-    """They may have come to the end of the training, say, when the epoch that it was to join in was set."""
+    """They may have come to the end of the training, say, when the generation that it was to join in was set."""
     path = tmp_path / "agent"
     listener = local.listen(path)
     process = torch.multiprocessing.get_context("fork").Process(target=join, args=(str(path),), daemon=True)
@@ -41,7 +41,9 @@ def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> N
         if message["kind"] == "ready":
             members = [{"node": node, "incarnation": 1, "ranks": 1} for node in ("n0", "n1")]
             met = shared_store().meeting_point("joining", 1)
-            line.send(kind="epoch", job="joining", epoch=1, members=members, **met, abort=False, departing=False)
+            line.send(
+                kind="generation", job="joining", generation=1, members=members, **met, abort=False, departing=False
+            )
             line.send(kind="leave", limit_s=GRACE_S)
         if message["kind"] == "left":
             break

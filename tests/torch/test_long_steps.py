@@ -48,7 +48,7 @@ class Agents:
             self.heard[worker].append(message["kind"])
             self._lines[worker] = line
             if message["kind"] == "ready":
-                self._set_epoch(line, 1, (0, 1))
+                self._set_generation(line, 1, (0, 1))
             if message["kind"] == "beat" and message.get("step", 0) >= 1:
                 self._take_second_away()
 
@@ -59,12 +59,20 @@ class Agents:
             self._told = True
         self._lines[WORKERS[1]].send(kind="leave", limit_s=GRACE_S)
         for line in self._lines.values():
-            self._set_epoch(line, 2, (0,))
+            self._set_generation(line, 2, (0,))
 
-    def _set_epoch(self, line: local.Line, epoch: int, ranks: tuple[int, ...]) -> None:
+    def _set_generation(self, line: local.Line, generation: int, ranks: tuple[int, ...]) -> None:
         members = [{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in ranks]
-        met = shared_store().meeting_point("long-steps", epoch)
-        line.send(kind="epoch", job="long-steps", epoch=epoch, members=members, **met, abort=False, departing=False)
+        met = shared_store().meeting_point("long-steps", generation)
+        line.send(
+            kind="generation",
+            job="long-steps",
+            generation=generation,
+            members=members,
+            **met,
+            abort=False,
+            departing=False,
+        )
 
 
 def member(rank: int, agent: str, results: Any) -> None:

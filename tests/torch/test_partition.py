@@ -1,4 +1,4 @@
-"""A network that drops everything breaks an epoch: no member waits for ever."""
+"""A network that drops everything breaks a generation: no member waits for ever."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_step_that_failed_leaves_no_trace() -> None:
     rule, other = RateRule("linear", 5), RateRule("linear", 5)
     for each in (rule, other):
         run(each, [1, 2, 2])
-    rule.factor(3, 8)  # the epoch of 8 members broke before it applied anything
+    rule.factor(3, 8)  # the generation of 8 members broke before it applied anything
     assert run(rule, [2, 2], 3) == run(other, [2, 2], 3)
 
 

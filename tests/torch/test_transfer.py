@@ -131,7 +131,7 @@ def test_a_joiner_trains_on_as_the_giver_does(members: Callable) -> None:
     assert joiner == giver
 
 
-def test_a_receiver_gives_up_when_its_epoch_does(members: Callable) -> None:
+def test_a_receiver_gives_up_when_its_generation_does(members: Callable) -> None:
     def task(group: Any, changes: Any) -> str:
         if group.rank == 0:
             group.wait(group.send(torch.tensor([1000]), 1))  # and never sends what it promised
@@ -142,7 +142,7 @@ def test_a_receiver_gives_up_when_its_epoch_does(members: Callable) -> None:
         group.receive(size, 0)
         group.receive(torch.zeros(1), 0)
         changes.declare_stale()
-        with pytest.raises(Abandoned, match="newer epoch"):
+        with pytest.raises(Abandoned, match="newer generation"):
             group.receive(torch.zeros(1000), 0)
         changes.stale = False
         group.wait(group.send(torch.zeros(1), 0))

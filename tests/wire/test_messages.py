@@ -13,12 +13,12 @@ from offcut.wire import messages as m
 FROM_AGENT: list[m.Message] = [
     m.Hello(node="n1", pilot="p", workers=(m.WorkerReport(job="a", incarnation=1, ready=True),)),
     m.Ready(job="a", incarnation=1),
-    m.Exited(job="a", incarnation=1, outcome="lost", detail="killed by signal 9", epoch=2, stable_step=3),
-    m.Formed(job="a", epoch=2, step=3),
-    m.Trained(job="a", epoch=2, step=3),
-    m.Broken(job="a", incarnation=1, epoch=2, detail="ü"),
-    m.Progress(job="a", epoch=2, step=3, samples=4, loss=0.1, clock_s=12.5),
-    m.Pace(job="a", incarnation=1, epoch=2, own_step_s=0.05),
+    m.Exited(job="a", incarnation=1, outcome="lost", detail="killed by signal 9", generation=2, stable_step=3),
+    m.Formed(job="a", generation=2, step=3),
+    m.Trained(job="a", generation=2, step=3),
+    m.Broken(job="a", incarnation=1, generation=2, detail="ü"),
+    m.Progress(job="a", generation=2, step=3, samples=4, loss=0.1, clock_s=12.5),
+    m.Pace(job="a", incarnation=1, generation=2, own_step_s=0.05),
     m.Note(job="a", text="no space left"),
     m.Heartbeat(),
 ]
@@ -26,7 +26,9 @@ LAUNCH = m.Launch(job="a", command=("t.py",), workdir="/w", env={"A": "1"}, dire
 TO_AGENT: list[m.Message] = [
     m.Start(launch=LAUNCH, incarnation=4),
     m.Stop(job="a", incarnation=4, limit_s=0.0),
-    m.Epoch(job="a", epoch=3, members=(m.EpochMember(node="n1", incarnation=4, ranks=2),), store="h:1", abort=True),
+    m.NewGeneration(
+        job="a", generation=3, members=(m.GenerationMember(node="n1", incarnation=4, ranks=2),), store="h:1", abort=True
+    ),
     m.HandBack(),
     m.Refused(reason="stale", fatal=True),
 ]
@@ -53,7 +55,7 @@ def test_what_the_controller_says_is_what_an_agent_hears(message):
 
 
 def test_a_loss_that_is_no_number_is_none_on_the_wire():
-    message = m.Progress(job="a", epoch=1, step=1, samples=1, loss=math.nan)
+    message = m.Progress(job="a", generation=1, step=1, samples=1, loss=math.nan)
     assert m.from_agent(message.model_dump_json()).loss is None
 
 

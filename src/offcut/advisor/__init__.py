@@ -1,6 +1,6 @@
 """The job profiling advisor: how fast is a job at sizes where nobody has seen it? Pure.
 
-- `meter`: the reports of one epoch to a clean throughput; `drift`: when did it change?
+- `meter`: the reports of one generation to a clean throughput; `drift`: when did it change?
 - `posterior`: a scaling curve with its uncertainty, out of measured points
 - `knowledge`: what is known of all jobs: their observations, families, what resizes cost them
 - `profiler`: which size to try next and which curve to believe, by a budget; `baselines`: other ways, to compare with

@@ -18,7 +18,7 @@ _LEAST_DEVIATION = 0.01
 
 
 class Drift:
-    """`take` every rate of one epoch; it says when the level is another than that of the first blocks."""
+    """`take` every rate of one generation; it says when the level is another than that of the first blocks."""
 
     __slots__ = ("_alarmed", "_block", "_deviation", "_down", "_level", "_medians", "_up")
 

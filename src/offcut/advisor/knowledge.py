@@ -37,12 +37,12 @@ _PER_SIZE = 4
 
 @dataclass(slots=True)
 class Observation:
-    """One segment: ln(samples/s per node) at `size`, in membership epoch `epoch`."""
+    """One segment: ln(samples/s per node) at `size`, in generation `generation`."""
 
     size: int
     log_efficiency: float
     variance: float
-    epoch: int
+    generation: int
 
 
 @dataclass(slots=True)
@@ -142,17 +142,17 @@ class Knowledge:
     # -- observations ---------------------------------------------------------------------------------------------
 
     def observe(
-        self, job: str, *, epoch: int, size: int, rate: float, spread: float, stretches: int, settled: bool
+        self, job: str, *, generation: int, size: int, rate: float, spread: float, stretches: int, settled: bool
     ) -> bool:
         """A segment of the job. False where it shows that the job is no relative of its family."""
         known = self.of(job)
         variance = _FLOOR + max(spread, _STRETCH) ** 2 / max(1, stretches) + (0.0 if settled else _UNSETTLED)
-        seen = Observation(size, log_efficiency(size, rate), variance, epoch)
+        seen = Observation(size, log_efficiency(size, rate), variance, generation)
         fits = not self._surprising(job, known, seen)
         if not fits:
             self._leave(job, known)
-        # A later segment of one epoch says the same with more certainty.
-        known.own = [other for other in known.own if (other.epoch, other.size) != (epoch, size)]
+        # A later segment of one generation says the same with more certainty.
+        known.own = [other for other in known.own if (other.generation, other.size) != (generation, size)]
         known.own.append(seen)
         alike = [other for other in known.own if other.size == size]
         if len(alike) > _PER_SIZE:

@@ -1,4 +1,4 @@
-"""From the reports of one membership epoch to its throughput.
+"""From the reports of one generation to its throughput.
 
 A report says how far the first rank was when its last step ended, on its own clock; so between two reports lies a whole
 number of steps and exactly the time that they took, whatever the way of the message. Each such *stretch* gives a rate.
@@ -23,7 +23,7 @@ _SETTLED = 1.05
 _LEAST = 8
 _LEAST_VARYING = 20
 _VARYING = 0.10
-#: A later segment of the epoch has this many times as many stretches as the one before.
+#: A later segment of the generation has this many times as many stretches as the one before.
 _AGAIN = 8
 #: Whatever has not settled after so many stretches never will.
 _NEVER = 400
@@ -37,7 +37,7 @@ class Segment:
     """A stretch of training at one size: `rate` in samples/s of the whole job, `spread` relative to it.
 
     `stretches` went into the median; `span_s` is the time from the first report. `settled` is False where warm-up never
-    ended; `changed` says that the epoch ran at another rate before.
+    ended; `changed` says that the generation ran at another rate before.
     """
 
     rate: float
@@ -49,7 +49,7 @@ class Segment:
 
 
 class Meter:
-    """`take` the reports of one epoch in their order."""
+    """`take` the reports of one generation in their order."""
 
     __slots__ = (
         "_drift",

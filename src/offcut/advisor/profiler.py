@@ -56,7 +56,7 @@ class Circumstances:
     fair_size: int
     grow_cost_s: float
     shrink_cost_s: float
-    #: From an epoch's first step until its throughput was measured, last time.
+    #: From a generation's first step until its throughput was measured, last time.
     settle_s: float
     expected_run_s: float
     #: Live jobs that share a family with it, itself left out.

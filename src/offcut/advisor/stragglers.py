@@ -1,8 +1,8 @@
 """A slow node told from a slow job.
 
-All members of an epoch take a step in the same time, for they wait for each other; what differs is how long each works
-before it waits. Every node says that now and then. A node that takes far longer than the middle of the others, several
-times in a row, slows the whole job down; until it is as quick as they are as many times in a row.
+All members of a generation take a step in the same time, for they wait for each other; what differs is how long each
+works before it waits. Every node says that now and then. A node that takes far longer than the middle of the others,
+several times in a row, slows the whole job down; until it is as quick as they are as many times in a row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _REPORTS = 3
 
 
 class Stragglers:
-    """Of one job's epoch: `take` what the nodes report; `slow` are those that are, and by what factor."""
+    """Of one job's generation: `take` what the nodes report; `slow` are those that are, and by what factor."""
 
     __slots__ = ("_own_s", "slow")
 

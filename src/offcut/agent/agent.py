@@ -129,13 +129,15 @@ class Agent:
                     incarnation=incarnation,
                     ready=crew.ready,
                     address=crew.address,
-                    epoch=crew.newest_epoch,
+                    generation=crew.newest_generation,
                 )
                 for (job, incarnation), crew in self._crews.items()
             )
             # Their end is about to be reported: until then the controller should not miss them.
             + tuple(
-                messages.WorkerReport(job=exited.job, incarnation=exited.incarnation, ready=True, epoch=exited.epoch)
+                messages.WorkerReport(
+                    job=exited.job, incarnation=exited.incarnation, ready=True, generation=exited.generation
+                )
                 for exited in self._line.unsent_exits()
             ),
             incarnation=self._incarnation,
@@ -151,11 +153,11 @@ class Agent:
                     crew.leave(message.limit_s)
             case messages.HandBack():
                 self._leaving.set()
-            case messages.Epoch():
+            case messages.NewGeneration():
                 for (job, _), crew in self._crews.items():
-                    if job == message.job and message.epoch >= crew.newest_epoch:
-                        crew.newest_epoch = message.epoch
-                        crew.take_epoch(message)
+                    if job == message.job and message.generation >= crew.newest_generation:
+                        crew.newest_generation = message.generation
+                        crew.take_generation(message)
 
     def _start(self, start: messages.Start) -> None:
         key = (start.launch.job, start.incarnation)

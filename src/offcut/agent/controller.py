@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 #: Waits between two attempts, seconds: quick at first, for a restart takes about a second.
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _HEARTBEAT_S = 0.5
-#: One message of the controller: an epoch of ten thousand members is a tenth of this.
+#: One message of the controller: a generation of ten thousand members is a tenth of this.
 _LARGEST_MESSAGE = 16 << 20
 #: Reports that wait while the controller is away. With more, the oldest are dropped, ends of workers never.
 _MOST_WAITING = 1000

@@ -47,7 +47,7 @@ class Rank:
         self.hung = False
         #: The end of what it printed, read when it has ended badly.
         self.last_output = ""
-        #: Epoch, step and seconds of work from which its pace is taken, and the pace since.
+        #: Generation, step and seconds of work from which its pace is taken, and the pace since.
         self.pace_from: tuple[int, int, float] | None = None
         self.own_step_s: float | None = None
 
@@ -77,10 +77,10 @@ class Crew:
         self._socket = socket
         self._report = report
         self._stopping: float | None = None
-        #: The number of the newest epoch that it has been told.
-        self.newest_epoch = 0
+        #: The number of the newest generation that it has been told.
+        self.newest_generation = 0
         self._newest: dict[str, Any] | None = None
-        self._epoch = 0
+        self._generation = 0
         self._stable_step = 0
         self._samples = 0
         self._told_ready = False
@@ -143,7 +143,7 @@ class Crew:
                 incarnation=self.incarnation,
                 outcome=outcome,
                 detail=why,
-                epoch=self._epoch,
+                generation=self._generation,
                 stable_step=self._stable_step,
                 samples=self._samples,
                 disk=disk,
@@ -231,13 +231,15 @@ class Crew:
 
     # -- from the controller and the queue --------------------------------------------------------------------------
 
-    def take_epoch(self, epoch: messages.Epoch) -> None:
-        self._newest = epoch.model_dump()
+    def take_generation(self, generation: messages.NewGeneration) -> None:
+        self._newest = generation.model_dump()
         for rank in self.ranks:
             rank.tell(self._newest)
 
     def leave(self, limit_s: float) -> None:
-        """Members leave at their boundary, within `limit_s`; ranks that are in no epoch yet have nothing to keep."""
+        """Members leave at their boundary, within `limit_s`; ranks that are in no generation yet have nothing to
+        keep.
+        """
         leave_by = time.monotonic() + limit_s
         if self._stopping is not None and leave_by >= self._stopping:
             return
@@ -279,13 +281,13 @@ class Crew:
                     self._told_ready = True
                     self._report(messages.Ready(job=job, incarnation=self.incarnation))
             case "beat" if "step" in message:
-                self._epoch, self._stable_step = message["epoch"], message["step"]
+                self._generation, self._stable_step = message["generation"], message["step"]
                 self._samples = message["samples"]
                 if message["first"]:
                     self._report(
                         messages.Progress(
                             job=job,
-                            epoch=message["epoch"],
+                            generation=message["generation"],
                             step=message["step"],
                             samples=message["samples"],
                             loss=message["loss"],
@@ -296,20 +298,28 @@ class Crew:
             case "formed":
                 self._report(
                     messages.Formed(
-                        job=job, epoch=message["epoch"], step=message["step"], fingerprint=message["fingerprint"]
+                        job=job,
+                        generation=message["generation"],
+                        step=message["step"],
+                        fingerprint=message["fingerprint"],
                     )
                 )
             case "broken":
                 self._report(
                     messages.Broken(
-                        job=job, incarnation=self.incarnation, epoch=message["epoch"], detail=message["detail"]
+                        job=job,
+                        incarnation=self.incarnation,
+                        generation=message["generation"],
+                        detail=message["detail"],
                     )
                 )
             case "finished":
                 rank.finished = True
                 if message["first"]:
                     self._report(
-                        messages.Trained(job=job, epoch=message["epoch"], step=message["step"], samples=self._samples)
+                        messages.Trained(
+                            job=job, generation=message["generation"], step=message["step"], samples=self._samples
+                        )
                     )
             case "left":
                 rank.left = True
@@ -318,7 +328,7 @@ class Crew:
 
     def _report_pace(self, rank: Rank, beat: dict[str, Any]) -> None:
         """Now and then: how long this node's ranks work on a step."""
-        here = beat["epoch"], beat["step"], beat["own_s"]
+        here = beat["generation"], beat["step"], beat["own_s"]
         if rank.pace_from is None or rank.pace_from[0] != here[0]:
             rank.pace_from = here
             return
@@ -333,7 +343,7 @@ class Crew:
             for other in self.ranks:
                 other.own_step_s = None
             self._report(
-                messages.Pace(job=self.launch.job, incarnation=self.incarnation, epoch=here[0], own_step_s=slowest)
+                messages.Pace(job=self.launch.job, incarnation=self.incarnation, generation=here[0], own_step_s=slowest)
             )
 
     def kill_frozen(self, limits: SilenceLimits) -> None:

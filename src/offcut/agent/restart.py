@@ -25,13 +25,13 @@ _PORTS = range(20_000, 32_000)
 
 
 class RestartCrew(Crew):
-    """Is ready at once; launches the script when an epoch includes it, and lives no longer than that epoch."""
+    """Is ready at once; launches the script when a generation includes it, and lives no longer than that generation."""
 
     def __init__(self, *given: Any, host: str) -> None:
         super().__init__(*given)
         self._host = host
         self._ordered = asyncio.Event()
-        self._membership: messages.Epoch | None = None
+        self._membership: messages.NewGeneration | None = None
         #: The first rank that ended badly: the others fail because of it.
         self._first_to_fail: tuple[Rank, int] | None = None
 
@@ -50,9 +50,9 @@ class RestartCrew(Crew):
         await super()._start(launcher, rank, local_rank)
         if rank.running is None:
             return  # told to go meanwhile
-        epoch = self._membership
-        if epoch is not None and rank is self.ranks[0] and epoch.members[0].node == self._node:
-            self._report(messages.Formed(job=self.launch.job, epoch=epoch.epoch, step=0))
+        generation = self._membership
+        if generation is not None and rank is self.ranks[0] and generation.members[0].node == self._node:
+            self._report(messages.Formed(job=self.launch.job, generation=generation.generation, step=0))
 
     def _rank_env(self, rank: Rank, local_rank: int) -> dict[str, str]:
         assert self._membership is not None
@@ -78,13 +78,15 @@ class RestartCrew(Crew):
             return "lost", f"killed by signal {-code}"
         return "failed", rank.last_output or f"exit code {code}, and no output"
 
-    def take_epoch(self, epoch: messages.Epoch) -> None:
+    def take_generation(self, generation: messages.NewGeneration) -> None:
         if self._membership is None:
-            if any((member.node, member.incarnation) == (self._node, self.incarnation) for member in epoch.members):
-                self._membership = epoch
-                self._epoch = epoch.epoch
+            if any(
+                (member.node, member.incarnation) == (self._node, self.incarnation) for member in generation.members
+            ):
+                self._membership = generation
+                self._generation = generation.generation
                 self._ordered.set()
-        elif epoch.epoch > self._membership.epoch:
+        elif generation.generation > self._membership.generation:
             # Its launch is over. The word to stop follows, unless it was lost.
             self.leave(self.launch.restart_grace_s)
 
@@ -102,31 +104,31 @@ class RestartCrew(Crew):
         asyncio.get_running_loop().call_later(limit_s, self.kill)
 
 
-def torchrun_env(epoch: messages.Epoch, node: str, local_rank: int) -> dict[str, str]:
+def torchrun_env(generation: messages.NewGeneration, node: str, local_rank: int) -> dict[str, str]:
     """What torchrun puts into the environment of the rank `local_rank` of `node`.
 
     https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
     """
-    group_rank = next(i for i, member in enumerate(epoch.members) if member.node == node)
-    rank = sum(member.ranks for member in epoch.members[:group_rank]) + local_rank
-    world = sum(member.ranks for member in epoch.members)
-    host, _, port = epoch.store.rpartition(":")
+    group_rank = next(i for i, member in enumerate(generation.members) if member.node == node)
+    rank = sum(member.ranks for member in generation.members[:group_rank]) + local_rank
+    world = sum(member.ranks for member in generation.members)
+    host, _, port = generation.store.rpartition(":")
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
         "LOCAL_RANK": str(local_rank),
-        "LOCAL_WORLD_SIZE": str(epoch.members[group_rank].ranks),
+        "LOCAL_WORLD_SIZE": str(generation.members[group_rank].ranks),
         "GROUP_RANK": str(group_rank),
-        "GROUP_WORLD_SIZE": str(len(epoch.members)),
+        "GROUP_WORLD_SIZE": str(len(generation.members)),
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(world),
         "MASTER_ADDR": host,
         "MASTER_PORT": port,
-        "TORCHELASTIC_RUN_ID": epoch.job,
+        "TORCHELASTIC_RUN_ID": generation.job,
         # Grows from launch to launch; 0 says that it is the first.
-        "TORCHELASTIC_RESTART_COUNT": str(epoch.epoch - 1),
-        "TORCHELASTIC_MAX_RESTARTS": str(epoch.epoch - 1),
+        "TORCHELASTIC_RESTART_COUNT": str(generation.generation - 1),
+        "TORCHELASTIC_MAX_RESTARTS": str(generation.generation - 1),
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
 

@@ -6,7 +6,7 @@
 - `nodes`, `workers`, `jobs`: the handlers
 - `life`: the controller begins and ends; `numbers`: what is never given twice, whatever became of the journal
 - `failures`, `suspects`: what is held against a job, and what against a node
-- `resize`: from assigned nodes to membership epochs
+- `resize`: from assigned nodes to generations
 - `relaunch`: the same for scripts that are ended and launched anew
 - `profiling`: what is learnt of jobs' scaling, and which size to try next; `learnt`: the same, told
 - `decide`: from the state to an allocation problem, and from its answer to nodes

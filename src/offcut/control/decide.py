@@ -17,7 +17,7 @@ from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
 from offcut.model.events import Member
 
-#: In which order a job's nodes are worth keeping: those in the epoch, then those nearest to it.
+#: In which order a job's nodes are worth keeping: those in the generation, then those nearest to it.
 _KEEP = {"member": 0, "leaving": 1, "ready": 2, "starting": 3, "stopped": 4, "none": 5}
 
 #: The wait before a solver that did not come back is asked again is doubled at most this often.

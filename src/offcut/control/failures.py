@@ -9,23 +9,26 @@ from offcut.model import events as ev
 _DOUBLINGS = 7
 
 
-def count(job: JobState, event: ev.WorkerExited, epoch: int) -> bool:
-    """Count a failure; True if it is one too many. `epoch` is the last that the worker was in, 0 for none.
+def count(job: JobState, event: ev.WorkerExited, generation: int) -> bool:
+    """Count a failure; True if it is one too many. `generation` is the last that the worker was in, 0 for none.
 
-    All ranks of one epoch raise at the same step: that is one failure. A worker that never was in an epoch counts by
-    itself.
+    All ranks of one generation raise at the same step: that is one failure. A worker that never was in a generation
+    counts by itself.
     """
     if event.stable_step > job.failure_step:
         job.failures = 0
-    if epoch > job.failure_epoch or epoch == 0:
+    if generation > job.failure_generation or generation == 0:
         job.failures += 1
-        job.failure_epoch = max(job.failure_epoch, epoch)
+        job.failure_generation = max(job.failure_generation, generation)
         job.failure_step = max(job.failure_step, event.stable_step)
     return job.failures > job.job.max_failures
 
 
 def forgive(job: JobState, step: int) -> None:
-    """An epoch's first step was `step`: the one before it is stable. Is that further than where the job last failed?"""
+    """A generation's first step was `step`: the one before it is stable.
+
+    Is that further than where the job last failed?
+    """
     if step - 1 > job.failure_step:
         job.failures = 0
 

@@ -26,16 +26,18 @@ def on_job_submitted(turn: Turn, event: ev.JobSubmitted) -> None:
 
 def note_progress(state: State, event: ev.JobProgressed) -> None:
     job = state.jobs.get(event.job)
-    if job is not None and note_step(job, event.time_s, event.epoch, event.step, event.samples):
+    if job is not None and note_step(job, event.time_s, event.generation, event.step, event.samples):
         job.progress.loss = event.loss
 
 
-def note_step(job: JobState, time_s: float, epoch: int, step: int, samples: int) -> bool:
-    """Note how far the job is; False if more is known. It goes back only with an epoch that has formed."""
+def note_step(job: JobState, time_s: float, generation: int, step: int, samples: int) -> bool:
+    """Note how far the job is; False if more is known. It goes back only with a generation that has formed."""
     progress = job.progress
-    if (epoch, step) < (progress.epoch, progress.step) or (step < progress.step and epoch > job.formed_epoch):
+    if (generation, step) < (progress.generation, progress.step) or (
+        step < progress.step and generation > job.formed_generation
+    ):
         return False
-    progress.epoch, progress.step, progress.samples, progress.time_s = epoch, step, samples, time_s
+    progress.generation, progress.step, progress.samples, progress.time_s = generation, step, samples, time_s
     return True
 
 
@@ -94,11 +96,11 @@ def on_job_trained(turn: Turn, event: ev.JobTrained) -> None:
     if job is None or job.phase != "running" or job.restarts:
         return
     if event.step:
-        note_step(job, turn.now_s, event.epoch, event.step, event.samples)
-    resize.note_formed(turn, job, event.epoch)
-    if event.epoch != job.formed_epoch:
-        return  # of the past: a newer epoch has trained on
-    # A newer epoch may have been on its way: those who have trained are all in the last one that formed.
+        note_step(job, turn.now_s, event.generation, event.step, event.samples)
+    resize.note_formed(turn, job, event.generation)
+    if event.generation != job.formed_generation:
+        return  # of the past: a newer generation has trained on
+    # A newer generation may have been on its way: those who have trained are all in the last one that formed.
     job.members = tuple(member for member in job.members if member in job.formed)
     begin_finishing(turn, job)
     if job.first not in job.members:
@@ -135,7 +137,7 @@ def on_exit_while_finishing(turn: Turn, job: JobState, node: NodeState, event: e
         reopen(turn, job)
     elif event.outcome == "failed":
         end(turn, job, "failed", f"its script failed after training: {event.detail}")
-    elif failures.count(job, event, job.epoch):
+    elif failures.count(job, event, job.generation):
         end(turn, job, "failed", failures.reason(job, event))
     else:
         node.worker = "none"

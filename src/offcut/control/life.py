@@ -14,10 +14,10 @@ def on_controller_started(turn: Turn, event: ev.ControllerStarted) -> None:
     for key, at_s in list(state.timers.items()):
         turn.timer(key, at_s + turn.passed_s - turn.now_s)
     numbers.lift_incarnations(turn, event.incarnation)
-    for known in event.epochs:
+    for known in event.generations:
         job = state.jobs.get(known.job)
         if job is not None:
-            numbers.lift_epoch(turn, job, known.epoch)
+            numbers.lift_generation(turn, job, known.generation)
     turn.dirty = True
 
 

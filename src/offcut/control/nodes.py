@@ -124,7 +124,9 @@ def on_agent_reported(turn: Turn, event: ev.AgentReported) -> None:
 
 
 def _note_silent_ends(turn: Turn, node: str, running: Collection[tuple[str, int]]) -> None:
-    """Members of epochs that formed which the node's agent does not know of: nobody need wait for them to leave."""
+    """Members of generations that formed which the node's agent does not know of: nobody need wait for them to
+    leave.
+    """
 
     def gone(job: JobState, member: Member) -> bool:
         return member.node == node and (job.job.id, member.incarnation) not in running

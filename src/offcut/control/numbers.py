@@ -1,8 +1,8 @@
-"""Numbers that leave the machine, of epochs and incarnations, are never given twice.
+"""Numbers that leave the machine, of generations and incarnations, are never given twice.
 
-Workers ignore an epoch that is not newer than theirs, so one of a number that was given before would hang the job. The
-journal knows the last numbers, unless it is older than what runs: restored from a copy, say. Then others know better:
-what the controller noted beside the journal, and the agents, who report the numbers that they have heard. The
+Workers ignore a generation that is not newer than theirs, so one of a number that was given before would hang the job.
+The journal knows the last numbers, unless it is older than what runs: restored from a copy, say. Then others know
+better: what the controller noted beside the journal, and the agents, who report the numbers that they have heard. The
 controller goes on above them, and sets the membership of jobs that are behind anew.
 """
 
@@ -16,7 +16,7 @@ from offcut.model.events import Member
 
 #: One agent need not have heard the newest numbers: the next ones begin this far above those that it reports.
 _APART = 1000
-#: No journal is older than so many epochs or incarnations: a report that says so is not believed.
+#: No journal is older than so many generations or incarnations: a report that says so is not believed.
 _MOST = 1_000_000
 #: How many stretches of forgotten incarnations are remembered.
 _STRETCHES = 8
@@ -30,15 +30,17 @@ def note_reported(turn: Turn, event: ev.AgentReported) -> None:
     state = turn.state
     said = max([event.incarnation, *(worker.incarnation for worker in event.workers)])
     incarnation = _believed(said, state.incarnations)
-    epochs = {
-        worker.job: _believed(worker.epoch, state.jobs[worker.job].epoch)
+    generations = {
+        worker.job: _believed(worker.generation, state.jobs[worker.job].generation)
         for worker in event.workers
         if worker.job in state.jobs
     }
-    if incarnation > state.incarnations or any(epoch > state.jobs[job].epoch for job, epoch in epochs.items()):
+    if incarnation > state.incarnations or any(
+        generation > state.jobs[job].generation for job, generation in generations.items()
+    ):
         lift_incarnations(turn, max(incarnation, state.incarnations) + _APART)
         for job_id, job in state.jobs.items():
-            lift_epoch(turn, job, max(job.epoch, epochs.get(job_id, 0)) + _APART)
+            lift_generation(turn, job, max(job.generation, generations.get(job_id, 0)) + _APART)
 
 
 def _believed(said: int, known: int) -> int:
@@ -53,18 +55,18 @@ def lift_incarnations(turn: Turn, to: int) -> None:
         state.incarnations = to
 
 
-def lift_epoch(turn: Turn, job: JobState, to: int) -> None:
-    """Epochs of the job up to `to` may have been set already: its membership is set anew, above them."""
-    if to <= job.epoch or job.phase in ENDED:
+def lift_generation(turn: Turn, job: JobState, to: int) -> None:
+    """Generations of the job up to `to` may have been set already: its membership is set anew, above them."""
+    if to <= job.generation or job.phase in ENDED:
         return
-    before, job.epoch = job.epoch, to
+    before, job.generation = job.generation, to
     turn.tell(
         job.job.id,
-        f"the journal is older than what has run since (was it restored from a copy?): its last epoch is {before}, and "
-        f"later ones may have been set; the next one is {to + 1}",
+        f"the journal is older than what has run since (was it restored from a copy?): its last "
+        f"generation is {before}, and later ones may have been set; the next one is {to + 1}",
     )
     if job.restarts and job.members and job.phase in LIVE:
-        relaunch.end_epoch(turn, job)
+        relaunch.end_generation(turn, job)
     turn.resize(job.job.id, gone=True)
 
 
@@ -83,7 +85,7 @@ def adopt(turn: Turn, job: JobState, node: NodeState, worker: ev.RunningWorker) 
     new = node.member if worker.ready else None
     job.members = _replaced(job.members, old, new)
     job.formed = _replaced(job.formed, old, new)
-    job.forming = {epoch: _replaced(members, old, new) for epoch, members in job.forming.items()}
+    job.forming = {generation: _replaced(members, old, new) for generation, members in job.forming.items()}
     job.first = new if job.first == old else job.first
     if job.phase == "running" and not job.members:
         job.phase = "waiting"

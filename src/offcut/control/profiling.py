@@ -111,7 +111,7 @@ def on_job_measured(turn: Turn, event: ev.JobMeasured) -> None:
         turn.tell(event.job, f"its speed has changed by {factor - 1:+.0%} at {event.size} nodes: measured anew")
     relative = knowledge.observe(
         event.job,
-        epoch=event.epoch,
+        generation=event.generation,
         size=event.size,
         rate=event.rate,
         spread=event.spread,
@@ -227,8 +227,8 @@ def give_up(turn: Turn, job_id: str) -> None:
         end_probe(turn, job)
 
 
-def note_formed(turn: Turn, job: JobState, event: ev.EpochFormed, before: tuple[Member, ...]) -> None:
-    """An epoch formed, whose members that have the state were `before`: what it cost, and what the job is."""
+def note_formed(turn: Turn, job: JobState, event: ev.GenerationFormed, before: tuple[Member, ...]) -> None:
+    """A generation formed, whose members that have the state were `before`: what it cost, and what the job is."""
     if job.trained_since_s is None:
         job.trained_since_s = turn.now_s
     if not measures(turn.state) or job.restarts:

@@ -1,11 +1,11 @@
 """Jobs of mode `restart`, whose scripts know nothing of offcut: a resize ends every rank and launches the script anew.
 
-An incarnation lives for one epoch. When the membership has to change, all members are told to go, and wherever the job
-keeps the node a successor takes the place and waits. Only when nobody of the old epoch is left is the next one set, and
-its members launch the script: two launches never run at once, and never write to the same checkpoint.
+An incarnation lives for one generation. When the membership has to change, all members are told to go, and wherever the
+job keeps the node a successor takes the place and waits. Only when nobody of the old generation is left is the next one
+set, and its members launch the script: two launches never run at once, and never write to the same checkpoint.
 
 A rank whose peer is gone fails, and that is not its script's fault. So a failure is held against the job only once the
-whole epoch is accounted for, and only if the epoch lost no node.
+whole generation is accounted for, and only if the generation lost no node.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from offcut.control import failures, jobs, resize
 from offcut.control.state import LIVE, JobState, NodeState
 from offcut.control.turn import Turn
 from offcut.model import events as ev
-from offcut.model.effects import SetEpoch
+from offcut.model.effects import SetGeneration
 
 
 def settle(turn: Turn, job: JobState) -> None:
-    """End the epoch if its membership has to change; set the next one when the last is over and enough are ready."""
+    """End the generation if its membership has to change; set the next one when the last is over and enough are
+    ready.
+    """
     if job.phase not in LIVE:
         return
     nodes = [turn.state.nodes[name] for name in job.nodes]
     if job.members:
         if not _must_end(turn, job, nodes):
             return
-        end_epoch(turn, job)
+        end_generation(turn, job)
     if job.formed:
         _await_departure(turn, job)
     elif _may_go_on(turn, job):
@@ -57,17 +59,17 @@ def _more_are_coming(turn: Turn, job: JobState, nodes: list[NodeState], size: in
     return turn.now_s < job.joining_since_s + window_s
 
 
-def end_epoch(turn: Turn, job: JobState) -> None:
+def end_generation(turn: Turn, job: JobState) -> None:
     """Everybody goes, by SIGTERM and within the job's grace; who keeps its node has a successor there."""
     state, previous, staying = turn.state, job.members, resize.staying(turn.state, job)
     # What fails from here on fails because its peers were told to go.
     job.excused = job.excused or job.fault is None
     job.members = ()
-    job.epoch += 1
+    job.generation += 1
     job.joining_since_s = None
     job.size_since_s = turn.now_s
     job.phase = "waiting"
-    turn.emit(SetEpoch, job=job.job.id, epoch=job.epoch, members=(), previous=previous, abort=False)
+    turn.emit(SetGeneration, job=job.job.id, generation=job.generation, members=(), previous=previous, abort=False)
     for member in staying:
         state.nodes[member.node].worker = "leaving"
         turn.stop(job.job.id, member)
@@ -80,7 +82,9 @@ def _await_departure(turn: Turn, job: JobState) -> None:
 
 
 def _may_go_on(turn: Turn, job: JobState) -> bool:
-    """Hold the last epoch's failure against the job, if it was its own: it may have to wait, or be one too many."""
+    """Hold the last generation's failure against the job, if it was its own: it may have to wait, or be one too
+    many.
+    """
     settings, fault = turn.state.settings, job.fault
     job.fault = None
     progressed = (
@@ -106,9 +110,9 @@ def _launch(turn: Turn, job: JobState, nodes: list[NodeState]) -> None:
     size = job.job.sizes.fit(len(ready))
     if size == 0 or _more_are_coming(turn, job, nodes, size):
         return
-    resize.set_epoch(turn, job, ready[:size], abort=False)
+    resize.set_generation(turn, job, ready[:size], abort=False)
     # Whoever is launched may write to the script's checkpoint: nobody else is launched before it has gone.
-    resize.note_formed(turn, job, job.epoch)
+    resize.note_formed(turn, job, job.generation)
     job.launched_s = turn.now_s
     job.disk = ""
     job.excused, job.done = False, ()

@@ -1,4 +1,4 @@
-"""From assigned nodes to membership epochs: who is in, who waits, who leaves."""
+"""From assigned nodes to generations: who is in, who waits, who leaves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from offcut.control import admit, profiling
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.control.turn import Turn
-from offcut.model.effects import AbandonOlder, SetEpoch, StartWorkers
+from offcut.model.effects import AbandonOlder, SetGeneration, StartWorkers
 from offcut.model.events import Member
 
 
@@ -22,7 +22,10 @@ def assign(turn: Turn, job: JobState, node: NodeState) -> None:
 
 
 def detach(turn: Turn, job: JobState, node: NodeState, *, gone: bool) -> None:
-    """The node is the job's no more. A member's departure forces a new epoch; `gone`: it may not reach its boundary."""
+    """The node is the job's no more.
+
+    A member's departure forces a new generation; `gone`: it may not reach its boundary.
+    """
     if node.worker != "none":
         turn.resize(job.job.id, gone=gone and node.worker == "member")
     job.nodes.pop(node.name, None)
@@ -92,7 +95,7 @@ def mark_ready(turn: Turn, job: JobState, node: NodeState) -> None:
 
 
 def is_member(state: State, job: JobState, member: Member) -> bool:
-    """Whether this very incarnation still is in the job's epoch."""
+    """Whether this very incarnation still is in the job's generation."""
     node = state.nodes.get(member.node)
     return (
         node is not None
@@ -116,11 +119,12 @@ def staying(state: State, job: JobState) -> list[Member]:
 
 
 def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
-    """Set a new epoch if the job's membership should change now.
+    """Set a new generation if the job's membership should change now.
 
     Members keep their order and joiners come after them, so that the first rank always has the state. The size is the
-    largest allowed one that members and ready workers can carry: an epoch never shrinks unless it has to, and a growing
-    one waits a moment for workers that are still starting. Without a death (`gone`) all switch at a step boundary.
+    largest allowed one that members and ready workers can carry: a generation never shrinks unless it has to, and a
+    growing one waits a moment for workers that are still starting. Without a death (`gone`) all switch at a step
+    boundary.
     """
     if job.phase not in LIVE:
         return
@@ -132,12 +136,12 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     if _heirless(job, (stay + ready)[:size]):
         # The state is with members that are leaving: let them save it, then start from what they saved.
         if job.members:
-            set_epoch(turn, job, [], abort=gone)
+            set_generation(turn, job, [], abort=gone)
         if f"depart:{job.job.id}" not in state.timers:
             turn.timer(f"depart:{job.job.id}", _departure_limit_s(state, job))
         return
     if gone or len(stay) < len(job.members) or (job.members and job.size not in job.job.sizes):
-        set_epoch(turn, job, (stay + ready)[:size], abort=gone)
+        set_generation(turn, job, (stay + ready)[:size], abort=gone)
         return
     if size <= len(stay):
         job.joining_since_s = None
@@ -149,7 +153,7 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
             turn.timer(f"join:{job.job.id}", window_s)
         if turn.now_s < job.joining_since_s + window_s:
             return
-    set_epoch(turn, job, (stay + ready)[:size], abort=False)
+    set_generation(turn, job, (stay + ready)[:size], abort=False)
 
 
 def _departure_limit_s(state: State, job: JobState) -> float:
@@ -176,14 +180,14 @@ def note_gone(turn: Turn, job: JobState, gone: Callable[[Member], bool]) -> None
 
 
 def give_up_departing(turn: Turn, job: JobState) -> None:
-    """The last holders of the state had their time to save it. Members of an epoch are no such holders."""
+    """The last holders of the state had their time to save it. Members of a generation are no such holders."""
     if not job.members:
         note_gone(turn, job, lambda member: True)
 
 
-def note_formed(turn: Turn, job: JobState, epoch: int) -> bool:
-    """The members of this epoch have the state. False if it is of the past or never was."""
-    members = job.forming.get(epoch)
+def note_formed(turn: Turn, job: JobState, generation: int) -> bool:
+    """The members of this generation have the state. False if it is of the past or never was."""
+    members = job.forming.get(generation)
     if not members or job.phase in ENDED:
         return False
     nodes = turn.state.nodes
@@ -200,26 +204,26 @@ def note_formed(turn: Turn, job: JobState, epoch: int) -> bool:
             )
         ]
     )
-    job.formed_epoch, job.first = epoch, members[0]
+    job.formed_generation, job.first = generation, members[0]
     job.renewals = 0
-    job.forming = {newer: members for newer, members in job.forming.items() if newer > epoch}
+    job.forming = {newer: members for newer, members in job.forming.items() if newer > generation}
     return True
 
 
 def entered(job: JobState, member: Member) -> int:
-    """The first of the epochs that have not formed yet which includes this member; 0 if none does."""
-    return next((epoch for epoch, members in job.forming.items() if member in members), 0)
+    """The first of the generations that have not formed yet which includes this member; 0 if none does."""
+    return next((generation for generation, members in job.forming.items() if member in members), 0)
 
 
-def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) -> None:
+def set_generation(turn: Turn, job: JobState, members: list[Member], *, abort: bool) -> None:
     """The job's membership is another from now on."""
     state = turn.state
     previous = job.members
     job.members = tuple(members)
-    job.epoch += 1
-    job.forming[job.epoch] = job.members
+    job.generation += 1
+    job.forming[job.generation] = job.members
     if abort:
-        job.abandoned_before = job.epoch
+        job.abandoned_before = job.generation
     job.joining_since_s = None
     job.size_since_s = turn.now_s
     job.resizes += 1
@@ -232,9 +236,9 @@ def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) 
     out = [member for member in previous if member.incarnation not in kept]
     unserving = [member for member in out if is_member(state, job, member)]
     turn.emit(
-        SetEpoch,
+        SetGeneration,
         job=job.job.id,
-        epoch=job.epoch,
+        generation=job.generation,
         members=job.members,
         previous=previous,
         abort=abort,
@@ -248,15 +252,23 @@ def set_epoch(turn: Turn, job: JobState, members: list[Member], *, abort: bool) 
 
 
 def abandon_older(turn: Turn, job: JobState) -> None:
-    """A member was lost on the way to the newest epoch: others may hang in the one before. The newest one stands."""
-    if job.members and not job.restarts and job.formed_epoch < job.epoch and job.abandoned_before < job.epoch:
-        job.abandoned_before = job.epoch
+    """A member was lost on the way to the newest generation: others may hang in the one before.
+
+    The newest one stands.
+    """
+    if (
+        job.members
+        and not job.restarts
+        and job.formed_generation < job.generation
+        and job.abandoned_before < job.generation
+    ):
+        job.abandoned_before = job.generation
         members = tuple(dict.fromkeys((*job.members, *job.formed)))
         turn.emit(AbandonOlder, job=job.job.id, members=members)
 
 
 def await_renewal(turn: Turn, job: JobState) -> bool:
-    """Renew the epoch after a while, unless it forms or another is set; False if that is under way already."""
+    """Renew the generation after a while, unless it forms or another is set; False if that is under way already."""
     key = f"broken:{job.job.id}"
     if key in turn.state.timers:
         return False
@@ -265,9 +277,9 @@ def await_renewal(turn: Turn, job: JobState) -> bool:
 
 
 def renew(turn: Turn, job: JobState) -> None:
-    """Set a new epoch with the same members: the last one broke and nobody was found dead."""
+    """Set a new generation with the same members: the last one broke and nobody was found dead."""
     job.renewals += 1
-    set_epoch(turn, job, list(job.members), abort=True)
+    set_generation(turn, job, list(job.members), abort=True)
 
 
 def disband(turn: Turn, job: JobState) -> None:
@@ -277,9 +289,9 @@ def disband(turn: Turn, job: JobState) -> None:
     if job.members:
         previous = job.members
         job.members = ()
-        job.epoch += 1
+        job.generation += 1
         job.size_since_s = turn.now_s
-        turn.emit(SetEpoch, job=job.job.id, epoch=job.epoch, members=(), previous=previous, abort=False)
+        turn.emit(SetGeneration, job=job.job.id, generation=job.generation, members=(), previous=previous, abort=False)
     job.joining_since_s = None
     for name in list(job.nodes):
         withdraw(turn, job, state.nodes[name])

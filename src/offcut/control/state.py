@@ -12,9 +12,9 @@ from offcut.model.events import Member, WorkerExited
 #: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers. `leaving`: its worker
 #: left by itself, for the queue wants the node; the queue's word will follow.
 NodePhase = Literal["idle", "claimed", "up", "leaving"]
-#: `none`: no worker of the node's job. `starting`, `ready`: booting, waiting for an epoch. `member`: in the epoch.
-#: `stopped`: ended after a failure, to be started again when its timer fires. `leaving`: told to go, so that the script
-#: can be launched anew (mode `restart`).
+#: `none`: no worker of the node's job. `starting`, `ready`: booting, waiting for a generation. `member`: in the
+#: generation. `stopped`: ended after a failure, to be started again when its timer fires. `leaving`: told to go, so
+#: that the script can be launched anew (mode `restart`).
 WorkerPhase = Literal["none", "starting", "ready", "member", "stopped", "leaving"]
 #: `finishing`: the script is past its training and runs to its end.
 JobPhase = Literal["waiting", "running", "paused", "finishing", "finished", "failed", "cancelled"]
@@ -54,9 +54,11 @@ class Settings:
     stop_limit_s: float = 30.0
     #: The last holders of a job's state have this long to save it before the job goes on elsewhere.
     depart_limit_s: float = 3.0
-    #: If an epoch breaks and nobody is found dead, a new one is set after this; again, after twice as long, and so on.
+    #: If a generation breaks and nobody is found dead, a new one is set after this; again, after twice as long, and so
+    #: on.
     broken_wait_s: float = 1.0
-    #: After so many such epochs, of which none formed, its workers are started anew, and that is a failure of the job.
+    #: After so many such generations, of which none formed, its workers are started anew, and that is a failure of the
+    #: job.
     most_renewals: int = 6
     #: A node on which so many starts in a row fail is set aside for this long.
     forgiven_starts: int = 3
@@ -114,7 +116,7 @@ class NodeState:
 class Progress:
     """How far the job is known to be: by its reports, which are not journalled, and by its workers' ends, which are."""
 
-    epoch: int = 0
+    generation: int = 0
     step: int = 0
     samples: int = 0
     loss: float = float("nan")
@@ -138,20 +140,21 @@ class JobState:
     submitted_s: float
     #: The nodes assigned to it, oldest first, whatever their workers do.
     nodes: dict[str, None] = field(default_factory=dict)
-    epoch: int = 0
+    generation: int = 0
     members: tuple[Member, ...] = ()
-    #: Members of newer epochs than the last that formed, which are still to report.
+    #: Members of newer generations than the last that formed, which are still to report.
     forming: dict[int, tuple[Member, ...]] = field(default_factory=dict)
-    #: Those members of the last epoch that formed who are not known to have gone: the training's state is with them.
+    #: Those members of the last generation that formed who are not known to have gone: the training's state is with
+    #: them.
     formed: tuple[Member, ...] = ()
-    formed_epoch: int = 0
-    #: Members of epochs before this one have been told to walk away from what is in flight there.
+    formed_generation: int = 0
+    #: Members of generations before this one have been told to walk away from what is in flight there.
     abandoned_before: int = 0
-    #: Who came first in that epoch, gone or not: it does what is done once.
+    #: Who came first in that generation, gone or not: it does what is done once.
     first: Member | None = None
     size_since_s: float = 0.0
     failures: int = 0
-    #: How often in a row its epoch broke, with nobody dead, before it formed; and what was heard of it last.
+    #: How often in a row its generation broke, with nobody dead, before it formed; and what was heard of it last.
     renewals: int = 0
     broken: str = ""
     #: Mode `restart`: when the script was launched last, and the members of that launch that have ended well.
@@ -160,8 +163,8 @@ class JobState:
     #: How the launch failed, and whether it could not but fail, for it lost a node or was told to go.
     fault: WorkerExited | None = None
     excused: bool = True
-    #: The newest epoch and the furthest stable step at which a failure was counted.
-    failure_epoch: int = -1
+    #: The newest generation and the furthest stable step at which a failure was counted.
+    failure_generation: int = -1
     failure_step: int = -1
     #: Why its workers cannot write their files; how often in a row they were started again because of that, and when
     #: they are next.
@@ -172,7 +175,7 @@ class JobState:
     joining_since_s: float | None = None
     resizes: int = 0
     probe: Probe | None = None
-    #: When its first epoch formed.
+    #: When its first generation formed.
     trained_since_s: float | None = None
     ended_s: float | None = None
     reason: str = ""

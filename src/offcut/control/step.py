@@ -25,8 +25,8 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     ev.ClaimingResumed: nodes.on_claiming_resumed,
     ev.WorkersReady: workers.on_workers_ready,
     ev.WorkerExited: workers.on_worker_exited,
-    ev.EpochFormed: workers.on_epoch_formed,
-    ev.EpochBroken: workers.on_epoch_broken,
+    ev.GenerationFormed: workers.on_generation_formed,
+    ev.GenerationBroken: workers.on_generation_broken,
     ev.JobNearsEnd: jobs.on_job_nears_end,
     ev.JobTrained: jobs.on_job_trained,
     ev.JobSubmitted: jobs.on_job_submitted,
@@ -44,7 +44,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
 
 def step(state: State, event: ev.Event) -> list[Effect]:
     """Answer one event: change `state` and return what is to be done, in this order: nodes to release, membership
-    epochs, workers to stop, then the allocation problem to solve.
+    generations, workers to stop, then the allocation problem to solve.
 
     Total: any event is answered in any state; what does not fit (a late report of a worker that is gone, the answer to
     an old problem) changes nothing. `JobProgressed` is no decision: it is not numbered, for the journal leaves it out.

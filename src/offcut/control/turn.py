@@ -26,7 +26,7 @@ class Turn:
         self.effects: list[Effect] = []
         #: Jobs whose members or ready workers changed; True: a member is gone, do not wait.
         self.resized: dict[str, bool] = {}
-        #: Workers to be stopped, by job: emitted after the epochs, so that a member knows who goes on without it.
+        #: Workers to be stopped, by job: emitted after the generations, so that a member knows who goes on without it.
         self.stopped: dict[str, list[Member]] = {}
         #: The allocation problem changed.
         self.dirty = False

@@ -1,4 +1,4 @@
-"""Workers report ready, leave, finish, fail and die; epochs form and break."""
+"""Workers report ready, leave, finish, fail and die; generations form and break."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def on_workers_ready(turn: Turn, event: ev.WorkersReady) -> None:
 def on_worker_exited(turn: Turn, event: ev.WorkerExited) -> None:
     told = turn.state.jobs.get(event.job)
     if told is not None and event.stable_step and event.member in (*told.members, *told.formed):
-        jobs.note_step(told, turn.now_s, event.epoch, event.stable_step, event.samples)
+        jobs.note_step(told, turn.now_s, event.generation, event.stable_step, event.samples)
     if told is not None and event.member in told.formed:
         resize.note_gone(turn, told, lambda member: member == event.member)
         if event.outcome in ("failed", "lost"):
@@ -64,12 +64,12 @@ def _on_failure(turn: Turn, job: JobState, node: NodeState, event: ev.WorkerExit
         turn.timer(f"retry:{node.name}:{node.incarnation}", wait_s)
         return
     its_fault = False
-    if event.epoch == 0:
+    if event.generation == 0:
         suspects.note(turn, node.name, event.job, failures.last_line(event))
         its_fault = suspects.is_node_s_fault(turn.state, node.name, job)
-    if not its_fault and failures.count(job, event, event.epoch or resize.entered(job, event.member)):
+    if not its_fault and failures.count(job, event, event.generation or resize.entered(job, event.member)):
         jobs.end(turn, job, "failed", failures.reason(job, event))
-    elif event.epoch == 0 and suspects.is_bad(turn.state, node.name, its_fault=its_fault):
+    elif event.generation == 0 and suspects.is_bad(turn.state, node.name, its_fault=its_fault):
         nodes.set_aside(turn, node)
     elif its_fault:
         turn.timer(f"retry:{node.name}:{node.incarnation}", suspects.wait_s(turn.state, node.name))
@@ -111,50 +111,52 @@ def give_up_starting(turn: Turn, name: str, incarnation: int) -> None:
     _on_failure(turn, job, node, event, was_member=False)
 
 
-def on_epoch_formed(turn: Turn, event: ev.EpochFormed) -> None:
+def on_generation_formed(turn: Turn, event: ev.GenerationFormed) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None:
         return
     before = job.formed
-    if resize.note_formed(turn, job, event.epoch):
+    if resize.note_formed(turn, job, event.generation):
         if event.redone:
             job.redone += event.redone
-            job.progress.epoch, job.progress.step = event.epoch, event.step - 1
+            job.progress.generation, job.progress.step = event.generation, event.step - 1
         profiling.note_formed(turn, job, event, before)
         failures.forgive(job, event.step)
         if not job.restarts:
             failures.forgive_disk(job)
         for member in job.formed:
             suspects.forgive(turn.state, member.node)
-    if event.epoch == job.epoch:
+    if event.generation == job.generation:
         turn.state.timers.pop(f"broken:{event.job}", None)
         what = "script launched" if job.restarts else f"at step {event.step}"
         turn.tell(event.job, f"size {job.size} after {1000 * event.took_s:.0f} ms, {what}")
 
 
-def on_epoch_broken(turn: Turn, event: ev.EpochBroken) -> None:
-    """Deaths are reported by agents and by cut connections, and bring an epoch of their own; this is for the rest."""
+def on_generation_broken(turn: Turn, event: ev.GenerationBroken) -> None:
+    """Deaths are reported by agents and by cut connections, and bring a generation of their own; this is for the
+    rest.
+    """
     job = turn.state.jobs.get(event.job)
-    if job is None or job.phase not in LIVE or event.epoch > job.epoch or job.restarts:
+    if job is None or job.phase not in LIVE or event.generation > job.generation or job.restarts:
         return
-    if event.epoch < job.epoch:
+    if event.generation < job.generation:
         # Where that was the controller's own word, everybody has it already.
         resize.abandon_older(turn, job)
         return
     job.broken = f"at {event.member.node}: {event.detail or 'no reason known'}"
     if resize.await_renewal(turn, job):
-        turn.tell(event.job, f"epoch {event.epoch} broke {job.broken}")
+        turn.tell(event.job, f"generation {event.generation} broke {job.broken}")
 
 
 def renew(turn: Turn, job_id: str) -> None:
-    """The epoch broke, and no death has been reported since: the same members try again, or other workers do."""
+    """The generation broke, and no death has been reported since: the same members try again, or other workers do."""
     job = turn.state.jobs.get(job_id)
     if job is None or job.phase != "running":
         return
     if job.renewals < turn.state.settings.most_renewals:
         resize.renew(turn, job)
         return
-    why = f"{job.renewals + 1} epochs in a row did not form; the last broke {job.broken}"
+    why = f"{job.renewals + 1} generations in a row did not form; the last broke {job.broken}"
     job.renewals = 0
     if failures.count_broken(job):
         jobs.end(turn, job, "failed", why)

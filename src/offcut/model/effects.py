@@ -32,7 +32,7 @@ class Release(_Caused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartWorkers(_Caused):
-    """Start the job's workers on these nodes; they report ready and wait for an epoch that includes them."""
+    """Start the job's workers on these nodes; they report ready and wait for a generation that includes them."""
 
     job: str
     members: tuple[Member, ...]
@@ -40,8 +40,8 @@ class StartWorkers(_Caused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWorkers(_Caused):
-    """End the job's workers on these nodes: members of the last epoch at their boundary, within `limit_s`; the others
-    at once."""
+    """End the job's workers on these nodes: members of the last generation at their boundary, within `limit_s`; the
+    others at once."""
 
     job: str
     members: tuple[Member, ...]
@@ -49,11 +49,11 @@ class StopWorkers(_Caused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetEpoch(_Caused):
+class SetGeneration(_Caused):
     """The job's newest membership. `previous` are told too, so that those who are not in it any more leave."""
 
     job: str
-    epoch: int
+    generation: int
     members: tuple[Member, ...]
     previous: tuple[Member, ...]
     #: Some of `previous` are gone: do not wait for what is in flight with them.
@@ -64,7 +64,9 @@ class SetEpoch(_Caused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbandonOlder(_Caused):
-    """What is in flight under the epochs before the job's newest may never end: these members walk away from it."""
+    """What is in flight under the generations before the job's newest may never end: these members walk away from
+    it.
+    """
 
     job: str
     members: tuple[Member, ...]
@@ -92,4 +94,4 @@ class Tell(_Caused):
     text: str
 
 
-Effect = Claim | Release | StartWorkers | StopWorkers | SetEpoch | AbandonOlder | Solve | SetTimer | Tell
+Effect = Claim | Release | StartWorkers | StopWorkers | SetGeneration | AbandonOlder | Solve | SetTimer | Tell

@@ -35,11 +35,11 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class JobEpoch:
-    """The newest epoch of a job."""
+class JobGeneration:
+    """The newest generation of a job."""
 
     job: str
-    epoch: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class ControllerStarted:
 
     time_s: float
     incarnation: int = 0
-    epochs: tuple[JobEpoch, ...] = ()
+    generations: tuple[JobGeneration, ...] = ()
     kind: Literal["controller_started"] = "controller_started"
 
 
@@ -97,8 +97,8 @@ class RunningWorker:
     job: str
     incarnation: int
     ready: bool
-    #: The newest epoch of the job that it has heard of; 0: of none.
-    epoch: int = 0
+    #: The newest generation of the job that it has heard of; 0: of none.
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class AgentReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersReady:
-    """All ranks of these members have booted: an epoch may include them."""
+    """All ranks of these members have booted: a generation may include them."""
 
     time_s: float
     job: str
@@ -125,7 +125,7 @@ class WorkersReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExited:
-    """A job's workers on one node have ended. `epoch`, `stable_step` and `samples` are the last that they
+    """A job's workers on one node have ended. `generation`, `stable_step` and `samples` are the last that they
     reported.
 
     `disk` says how the disk of the job's files made them fail, where it did: that is not held against the job.
@@ -136,7 +136,7 @@ class WorkerExited:
     member: Member
     outcome: Outcome
     detail: str = ""
-    epoch: int = 0
+    generation: int = 0
     stable_step: int = 0
     samples: int = 0
     disk: str = ""
@@ -144,19 +144,19 @@ class WorkerExited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochFormed:
-    """The members of an epoch did their first step in it, `took_s` after the controller set it."""
+class GenerationFormed:
+    """The members of a generation did their first step in it, `took_s` after the controller set it."""
 
     time_s: float
     job: str
-    epoch: int
+    generation: int
     took_s: float
     step: int
     #: So many steps that had been reported are done again: nobody who had done them was left.
     redone: int = 0
     #: What the job's script trains, as `offcut.torch` hashed it; empty: not said.
     fingerprint: str = ""
-    kind: Literal["epoch_formed"] = "epoch_formed"
+    kind: Literal["generation_formed"] = "generation_formed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +170,11 @@ class JobNearsEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTrained:
-    """The members of `epoch` have passed the job's last step; their scripts run to their end."""
+    """The members of `generation` have passed the job's last step; their scripts run to their end."""
 
     time_s: float
     job: str
-    epoch: int
+    generation: int
     #: Of the whole training; 0: not said.
     step: int = 0
     samples: int = 0
@@ -182,15 +182,15 @@ class JobTrained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochBroken:
-    """A member could not go on in its epoch and waits for a newer one."""
+class GenerationBroken:
+    """A member could not go on in its generation and waits for a newer one."""
 
     time_s: float
     job: str
-    epoch: int
+    generation: int
     member: Member
     detail: str = ""
-    kind: Literal["epoch_broken"] = "epoch_broken"
+    kind: Literal["generation_broken"] = "generation_broken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ class JobProgressed:
 
     time_s: float
     job: str
-    epoch: int
+    generation: int
     step: int
     samples: int
     loss: float
@@ -215,21 +215,21 @@ class JobProgressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMeasured:
-    """A segment of training in one epoch of `size` nodes: see `advisor.meter.Segment`."""
+    """A segment of training in one generation of `size` nodes: see `advisor.meter.Segment`."""
 
     time_s: float
     job: str
-    epoch: int
+    generation: int
     size: int
     #: Samples/s of the whole job, and its deviation relative to that.
     rate: float
     spread: float = 0.0
     stretches: int = 1
-    #: Seconds from the epoch's first step to this.
+    #: Seconds from the generation's first step to this.
     span_s: float = 0.0
     settled: bool = True
     changed: bool = False
-    #: A node that slows the whole epoch down; empty: none is known.
+    #: A node that slows the whole generation down; empty: none is known.
     slow_node: str = ""
     kind: Literal["job_measured"] = "job_measured"
 
@@ -331,8 +331,8 @@ Event = (
     | AgentReported
     | WorkersReady
     | WorkerExited
-    | EpochFormed
-    | EpochBroken
+    | GenerationFormed
+    | GenerationBroken
     | JobNearsEnd
     | JobTrained
     | JobSubmitted

@@ -54,7 +54,7 @@ def job_sizes(told: Timeline) -> Figure:
         times = [time_s - told.start_s for time_s, _ in sizes] + [told.end_s - told.start_s]
         axes.step(times, [size for _, size in sizes] + [sizes[-1][1]], where="post", label=job, color=colours[job])
     axes.set_xlabel("seconds")
-    axes.set_ylabel("nodes in the epoch")
+    axes.set_ylabel("nodes in the generation")
     axes.set_xlim(0, max(1e-3, told.end_s - told.start_s))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
@@ -83,6 +83,6 @@ def resize_latencies(took_ms: Sequence[float]) -> Figure:
     figure = Figure(figsize=(11, 2.2))
     axes = figure.add_subplot()
     axes.hist(took_ms, bins=min(40, max(5, len(took_ms))), color=COLOURS[0])
-    axes.set_xlabel("milliseconds from the controller's word to the first step in the new epoch")
+    axes.set_xlabel("milliseconds from the controller's word to the first step in the new generation")
     axes.set_ylabel("resizes")
     return figure

@@ -64,7 +64,7 @@ def _node_seconds(told: Timeline, statistics: dict[str, Any]) -> str:
     rows = [
         ("offered (idle for the queue)", f"{base:,.0f}", "100 %"),
         ("claimed", f"{claimed:,.0f}", f"{100 * claimed / base:.0f} %" if base else ""),
-        ("trained (in an epoch)", f"{trained:,.0f}", f"{100 * trained / base:.0f} %" if base else ""),
+        ("trained (in a generation)", f"{trained:,.0f}", f"{100 * trained / base:.0f} %" if base else ""),
     ]
     return table(("", "node-seconds", "of the offered"), rows)
 

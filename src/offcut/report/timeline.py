@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from offcut.control import NodeState, State
-from offcut.model.events import EpochFormed, Event
+from offcut.model.events import Event, GenerationFormed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Timeline:
     end_s: float = 0.0
     spans: list[Span] = field(default_factory=list)
     sizes: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    #: (time_s, job, took_s) of every membership epoch that formed.
+    #: (time_s, job, took_s) of every generation that formed.
     formed: list[tuple[float, str, float]] = field(default_factory=list)
 
     def node_seconds(self, *conditions: str) -> float:
@@ -44,7 +44,7 @@ def timeline(replay: Iterable[tuple[State, Event]]) -> Timeline:
         now_s = state.now_s
         told.start_s = told.start_s or now_s
         told.end_s = now_s
-        if isinstance(event, EpochFormed) and event.took_s:
+        if isinstance(event, GenerationFormed) and event.took_s:
             told.formed.append((now_s, event.job, event.took_s))
         now = {name: _condition(node) for name, node in state.nodes.items()}
         for name in open_spans.keys() - now.keys():

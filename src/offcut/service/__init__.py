@@ -3,7 +3,7 @@
 The loop:
 
 - `controller`: journal, step, effects: the loop
-- `epoch_sender`: which membership epoch the agents are told, and where its members meet
+- `generation_sender`: which generation the agents are told, and where its members meet
 - `agent_messages`: a job's launch as a message, agents' reports as events
 - `agents`, `crews`: connections of agents, noticing when one is gone; which workers each was told to run
 - `solver`, `call_process`: allocation problems answered in a process of their own, killed when it is late

@@ -45,20 +45,20 @@ def event_of(
                 member=Member(node, message.incarnation),
                 outcome=message.outcome,
                 detail=message.detail,
-                epoch=message.epoch,
+                generation=message.generation,
                 stable_step=message.stable_step,
                 samples=message.samples,
                 disk=message.disk,
             )
         case messages.Trained():
             return events.JobTrained(
-                time_s=now_s, job=message.job, epoch=message.epoch, step=message.step, samples=message.samples
+                time_s=now_s, job=message.job, generation=message.generation, step=message.step, samples=message.samples
             )
         case messages.Broken():
-            return events.EpochBroken(
+            return events.GenerationBroken(
                 time_s=now_s,
                 job=message.job,
-                epoch=message.epoch,
+                generation=message.generation,
                 member=Member(node, message.incarnation),
                 detail=message.detail,
             )
@@ -66,7 +66,7 @@ def event_of(
             return events.JobProgressed(
                 time_s=now_s,
                 job=message.job,
-                epoch=message.epoch,
+                generation=message.generation,
                 step=message.step,
                 samples=message.samples,
                 loss=float("nan") if message.loss is None else message.loss,

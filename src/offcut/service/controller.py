@@ -19,7 +19,7 @@ from offcut.service.agent_messages import event_of, launch_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
 from offcut.service.crews import Crews
-from offcut.service.epoch_sender import EpochSender
+from offcut.service.generation_sender import GenerationSender
 from offcut.service.meters import Meters
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
@@ -40,7 +40,7 @@ _RETURN_S, _RETURN_EACH_S = 10.0, 0.02
 
 #: Effects that the world remembers: a journal that has forgotten them after a crash of the machine would repeat their
 #: numbers.
-_REMEMBERED = (effects.SetEpoch, effects.StartWorkers)
+_REMEMBERED = (effects.SetGeneration, effects.StartWorkers)
 #: What somebody was told is done.
 _PROMISED = (
     *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
@@ -78,7 +78,7 @@ class Controller:
         self.agents = Agents(self._agent_gone)
         self._crews = Crews(state)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
-        self.epochs = EpochSender(state, self.agents, self.metrics, self.rendezvous, self.clock.now)
+        self.generations = GenerationSender(state, self.agents, self.metrics, self.rendezvous, self.clock.now)
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
         #: The cluster is going away because we are: what is asked of it now is of no use.
@@ -95,12 +95,16 @@ class Controller:
         given = self._given.read()
         if given.event > self.state.event_id:
             _log.warning("journal_is_older", ends_with=self.state.event_id, there_was=given.event)
-        epochs = tuple(events.JobEpoch(job, epoch) for job, epoch in given.epochs.items() if self._is_news(job, epoch))
+        generations = tuple(
+            events.JobGeneration(job, generation)
+            for job, generation in given.generations.items()
+            if self._is_news(job, generation)
+        )
         incarnation = given.incarnation if given.incarnation > self.state.incarnations else 0
         for progress in self._telemetry.last():
             step(self.state, progress)
         # Arms the timers, and asks for an allocation.
-        self.handle(events.ControllerStarted(time_s=self.clock.now(), incarnation=incarnation, epochs=epochs))
+        self.handle(events.ControllerStarted(time_s=self.clock.now(), incarnation=incarnation, generations=generations))
 
     async def run(self) -> None:
         """Reconcile with what was running before, then follow the cluster until cancelled."""
@@ -139,9 +143,9 @@ class Controller:
         for name in up:  # those that boot have their own limit
             self.agents.expect(name, self.cluster.pilot(name) or "", _RETURN_S + _RETURN_EACH_S * len(up))
 
-    def _is_news(self, job_id: str, epoch: int) -> bool:
+    def _is_news(self, job_id: str, generation: int) -> bool:
         job = self.state.jobs.get(job_id)
-        return job is not None and job.epoch < epoch
+        return job is not None and job.generation < generation
 
     async def _watch_silent(self) -> None:
         while True:
@@ -283,11 +287,11 @@ class Controller:
             case effects.Claim():
                 self._crews.claim(effect.nodes)
                 self.tasks.once("cluster call", self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
-            case effects.SetEpoch():
-                self.epochs.send(effect)
+            case effects.SetGeneration():
+                self.generations.send(effect)
             case effects.AbandonOlder():
                 for member in effect.members:
-                    self.epochs.send_again(effect.job, member.node)
+                    self.generations.send_again(effect.job, member.node)
             case effects.StartWorkers():
                 job = self.state.jobs[effect.job].job
                 launch = launch_of(job, self._paths.job(job.id), self._worker_umask)
@@ -322,7 +326,7 @@ class Controller:
         asyncio.get_running_loop().call_later(max(0.0, at_s - self.clock.now()), fire)
 
     def _rendezvous_changed(self) -> None:
-        self._handle_all(self.epochs.store_changed())
+        self._handle_all(self.generations.store_changed())
 
     # -- agents -------------------------------------------------------------------------------------------------------
 
@@ -335,15 +339,15 @@ class Controller:
         if node is not None and node.phase == "claimed" and not hello.workers and not news:
             self.handle(events.NodesBooted(time_s=now_s, nodes=(hello.node,)))
             return
-        running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready, w.epoch) for w in hello.workers)
+        running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready, w.generation) for w in hello.workers)
         for worker in hello.workers:
             if self._crews.runs(hello.node, worker.job, worker.incarnation):
-                self.epochs.note_address(hello.node, worker)
+                self.generations.note_address(hello.node, worker)
         self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running, incarnation=hello.incarnation))
         self._crews.recognise(hello)
         # What it missed while it was cut off.
         for job in {worker.job for worker in hello.workers}:
-            self.epochs.send_again(job, hello.node)
+            self.generations.send_again(job, hello.node)
 
     def agent_said(self, node: str, message: messages.FromAgent) -> None:
         """A report; what its agent cannot know is ignored."""
@@ -360,11 +364,11 @@ class Controller:
                 self.handle(event_of(now_s, node, message))
                 self._handle_all(self.meters.progress(now_s, message))
             case messages.Ready():
-                self.epochs.note_address(node, message)
+                self.generations.note_address(node, message)
                 self.handle(event_of(now_s, node, message))
             case messages.Exited():
                 member = Member(node, message.incarnation)
-                self.epochs.forget_address(member)
+                self.generations.forget_address(member)
                 self._crews.end(message.job, member)
                 self.handle(event_of(now_s, node, message))
             case messages.Trained() | messages.Broken() | messages.Note():
@@ -372,14 +376,14 @@ class Controller:
 
     def _formed(self, now_s: float, message: messages.Formed) -> None:
         job = self.state.jobs.get(message.job)
-        took_s = self.metrics.epoch_formed(now_s, message.job, message.epoch)
-        counts = job is not None and not job.restarts and message.epoch in job.forming
+        took_s = self.metrics.generation_formed(now_s, message.job, message.generation)
+        counts = job is not None and not job.restarts and message.generation in job.forming
         redone = max(0, job.progress.step - message.step + 1) if job is not None and counts else 0
         self.handle(
-            events.EpochFormed(
+            events.GenerationFormed(
                 time_s=now_s,
                 job=message.job,
-                epoch=message.epoch,
+                generation=message.generation,
                 took_s=took_s or 0.0,
                 step=message.step,
                 redone=redone,

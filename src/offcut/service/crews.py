@@ -39,7 +39,7 @@ class Crews:
     def _without_news(self, hello: messages.Hello) -> messages.Hello:
         newest = self._state.incarnations
         known = [worker for worker in hello.workers if worker.incarnation <= newest]
-        workers = tuple(worker.model_copy(update={"epoch": 0}) for worker in known)
+        workers = tuple(worker.model_copy(update={"generation": 0}) for worker in known)
         return hello.model_copy(update={"incarnation": 0, "workers": workers})
 
     def recognise(self, hello: messages.Hello) -> None:
@@ -72,13 +72,15 @@ class Crews:
                 member = Member(node, message.incarnation)
                 job = self._state.jobs.get(message.job)
                 return (message.job, message.incarnation) in crews and (
-                    reports.speaks_for(self._state, message.job, message.epoch, member)
+                    reports.speaks_for(self._state, message.job, message.generation, member)
                     # One that broke may have been replaced already: its members may still hang in it.
-                    or (isinstance(message, messages.Broken) and job is not None and message.epoch < job.epoch)
+                    or (
+                        isinstance(message, messages.Broken) and job is not None and message.generation < job.generation
+                    )
                 )
             case messages.Formed() | messages.Trained() | messages.Progress():
                 return any(
-                    reports.speaks_for(self._state, message.job, message.epoch, Member(node, incarnation))
+                    reports.speaks_for(self._state, message.job, message.generation, Member(node, incarnation))
                     for job, incarnation in crews
                     if job == message.job
                 )

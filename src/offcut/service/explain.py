@@ -79,7 +79,7 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
     booting = len(item.nodes) - item.size
     if item.phase in LIVE and booting > 0:
         words.append(f"{booting} of its {len(item.nodes)} nodes are still on their way into the training.")
-    if controller.epochs.awaits_store(item.job.id):
+    if controller.generations.awaits_store(item.job.id):
         words.append("Its members cannot meet: the rendezvous store is not there yet. See: offcut status")
     if item.disk and item.phase in LIVE:
         words.append(f"Its workers could not write their files: {item.disk}. They are started again until they can.")

@@ -1,4 +1,4 @@
-"""Which membership epoch the agents are told, and where its members meet."""
+"""Which generation the agents are told, and where its members meet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from offcut.service.rendezvous import Rendezvous
 from offcut.wire import messages
 
 
-class EpochSender:
-    """Sends epochs to the agents of their members, as soon as it is known where the members meet.
+class GenerationSender:
+    """Sends generations to the agents of their members, as soon as it is known where the members meet.
 
     Members of a job that resizes in process meet at the rendezvous store; those of a job of mode `restart` at the first
     rank of their launch.
@@ -30,18 +30,18 @@ class EpochSender:
         self._metrics = metrics
         self._rendezvous = rendezvous
         self._now = now
-        #: Epochs that wait until it is known where their members meet.
-        self._unsent: dict[str, effects.SetEpoch] = {}
-        #: By job: the epoch that was last sent to an agent that came back.
-        self._resent: dict[str, tuple[tuple[int, tuple[Member, ...], str], messages.Epoch]] = {}
+        #: Generations that wait until it is known where their members meet.
+        self._unsent: dict[str, effects.SetGeneration] = {}
+        #: By job: the generation that was last sent to an agent that came back.
+        self._resent: dict[str, tuple[tuple[int, tuple[Member, ...], str], messages.NewGeneration]] = {}
         #: Where the first rank of a member is found that is still to be launched, or was (mode `restart`).
         self._addresses: dict[Member, str] = {}
 
-    def send(self, effect: effects.SetEpoch) -> None:
-        """Tell an epoch to the agents of its members and of the epoch before."""
+    def send(self, effect: effects.SetGeneration) -> None:
+        """Tell a generation to the agents of its members and of the generation before."""
         now_s = self._now()
         job = self._state.jobs[effect.job]
-        self._metrics.epoch_set(now_s, effect.job, effect.epoch, len(effect.members), len(effect.previous))
+        self._metrics.generation_set(now_s, effect.job, effect.generation, len(effect.members), len(effect.previous))
         if not effect.members and job.phase in ENDED:
             self._metrics.job_stopped(now_s, effect.job)
         if effect.members and not self._meeting_point(job, effect.members):
@@ -49,23 +49,23 @@ class EpochSender:
             return
         self._unsent.pop(effect.job, None)
         self._resent.pop(effect.job, None)
-        message = self._message(job, effect.epoch, effect.members, abort=effect.abort, departing=effect.departing)
+        message = self._message(job, effect.generation, effect.members, abort=effect.abort, departing=effect.departing)
         for node in dict.fromkeys(member.node for member in (*effect.previous, *effect.members)):
             self._agents.send(node, message)
 
     def send_again(self, job_id: str, node: str) -> None:
-        """Tell one agent the newest epoch of a job, and that what is in flight under older ones may never end."""
+        """Tell one agent the newest generation of a job, and that what is in flight under older ones may never end."""
         job = self._state.jobs.get(job_id)
         if job_id in self._unsent:
             self._unsent[job_id] = replace(self._unsent[job_id], abort=True)
             return
-        if job is None or job.epoch == 0 or (job.members and not self._meeting_point(job, job.members)):
+        if job is None or job.generation == 0 or (job.members and not self._meeting_point(job, job.members)):
             return
         # After a restart all members ask for the same.
-        what = (job.epoch, job.members, self._meeting_point(job, job.members))
+        what = (job.generation, job.members, self._meeting_point(job, job.members))
         before, message = self._resent.get(job_id, (None, None))
         if message is None or before != what:
-            message = self._message(job, job.epoch, job.members, abort=True)
+            message = self._message(job, job.generation, job.members, abort=True)
             self._resent[job_id] = what, message
         told = {node}
         if job.restarts and job.members and job.members[0].node == node:
@@ -77,23 +77,23 @@ class EpochSender:
     def store_changed(self) -> list[events.Event]:
         """Send what waited for a rendezvous store; the events that a new store causes."""
         for effect in list(self._unsent.values()):
-            if self._state.jobs[effect.job].epoch == effect.epoch:
+            if self._state.jobs[effect.job].generation == effect.generation:
                 self.send(effect)
         # Members that are looking for each other through a store that is gone would do so for long.
         return [
-            events.EpochBroken(
+            events.GenerationBroken(
                 time_s=self._now(),
                 job=job.job.id,
-                epoch=job.epoch,
+                generation=job.generation,
                 member=job.members[0],
                 detail="the rendezvous store is another",
             )
             for job in self._state.jobs.values()
-            if job.members and job.formed_epoch < job.epoch
+            if job.members and job.formed_generation < job.generation
         ]
 
     def awaits_store(self, job_id: str) -> bool:
-        """Whether the job's newest epoch could not be told to its members, for there is no rendezvous store."""
+        """Whether the job's newest generation could not be told to its members, for there is no rendezvous store."""
         return job_id in self._unsent and not self._state.jobs[job_id].restarts
 
     def note_address(self, node: str, said: messages.Ready | messages.WorkerReport) -> None:
@@ -108,26 +108,27 @@ class EpochSender:
     def _message(
         self,
         job: JobState,
-        epoch: int,
+        generation: int,
         members: tuple[Member, ...],
         *,
         abort: bool,
         departing: tuple[Member, ...] = (),
-    ) -> messages.Epoch:
+    ) -> messages.NewGeneration:
         ranks = job.job.ranks_per_node
 
-        def named(these: tuple[Member, ...]) -> tuple[messages.EpochMember, ...]:
+        def named(these: tuple[Member, ...]) -> tuple[messages.GenerationMember, ...]:
             return tuple(
-                messages.EpochMember(node=member.node, incarnation=member.incarnation, ranks=ranks) for member in these
+                messages.GenerationMember(node=member.node, incarnation=member.incarnation, ranks=ranks)
+                for member in these
             )
 
-        return messages.Epoch(
+        return messages.NewGeneration(
             job=job.job.id,
-            epoch=epoch,
+            generation=generation,
             members=named(members),
             departing=named(departing),
             store=self._meeting_point(job, members),
-            secret="" if job.restarts else self._rendezvous.secret(job.job.id, epoch),
+            secret="" if job.restarts else self._rendezvous.secret(job.job.id, generation),
             abort=abort,
         )
 

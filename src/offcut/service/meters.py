@@ -1,6 +1,7 @@
-"""From what agents report of running epochs to events: throughput measured, slow nodes, reports that cannot be used.
+"""From what agents report of running generations to events: throughput measured, slow nodes, reports that cannot be
+used.
 
-Nothing here survives a restart of the controller: the epochs that run then are measured anew.
+Nothing here survives a restart of the controller: the generations that run then are measured anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _VERDICT_S = 8.0
 
 
 @dataclass(slots=True)
-class _Epoch:
+class _Generation:
     number: int
     since_s: float
     meter: Meter = field(default_factory=Meter)
@@ -33,30 +34,30 @@ class _Epoch:
 
 
 class Meters:
-    """One meter per job, for its newest epoch. Every method yields the events that follow."""
+    """One meter per job, for its newest generation. Every method yields the events that follow."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._epochs: dict[str, _Epoch] = {}
+        self._generations: dict[str, _Generation] = {}
         self._told: set[tuple[str, str]] = set()
 
     def progress(self, now_s: float, message: messages.Progress) -> Iterator[events.Event]:
-        found = self._find(now_s, message.job, message.epoch)
+        found = self._find(now_s, message.job, message.generation)
         if found is None or message.clock_s is None:
             return
-        job, epoch = found
-        epoch.reported = True
-        segment = epoch.meter.take(message.clock_s, message.step, message.samples)
+        job, generation = found
+        generation.reported = True
+        segment = generation.meter.take(message.clock_s, message.step, message.samples)
         if segment is not None and segment.changed:
-            epoch.change, segment = (now_s, segment), None
-        elif epoch.change is not None and now_s - epoch.change[0] >= _VERDICT_S:
-            segment, epoch.change = epoch.change[1], None
+            generation.change, segment = (now_s, segment), None
+        elif generation.change is not None and now_s - generation.change[0] >= _VERDICT_S:
+            segment, generation.change = generation.change[1], None
         if segment is not None:
-            slow = max(epoch.stragglers.slow, key=epoch.stragglers.slow.__getitem__, default="")
+            slow = max(generation.stragglers.slow, key=generation.stragglers.slow.__getitem__, default="")
             yield events.JobMeasured(
                 time_s=now_s,
                 job=message.job,
-                epoch=message.epoch,
+                generation=message.generation,
                 size=job.size,
                 rate=segment.rate,
                 spread=segment.spread,
@@ -66,11 +67,13 @@ class Meters:
                 changed=segment.changed,
                 slow_node=slow,
             )
-        if epoch.meter.problem:
-            yield from self._note(now_s, message.job, f"{epoch.meter.problem}: its curve cannot be learnt from that")
+        if generation.meter.problem:
+            yield from self._note(
+                now_s, message.job, f"{generation.meter.problem}: its curve cannot be learnt from that"
+            )
 
     def pace(self, now_s: float, node: str, message: messages.Pace) -> Iterator[events.Event]:
-        found = self._find(now_s, message.job, message.epoch)
+        found = self._find(now_s, message.job, message.generation)
         if found is None:
             return
         stragglers = found[1].stragglers
@@ -84,21 +87,21 @@ class Meters:
         """Jobs that run and say nothing."""
         for job in list(self._state.jobs.values()):
             if job.phase != "running" or job.restarts:
-                self._epochs.pop(job.job.id, None)
+                self._generations.pop(job.job.id, None)
                 continue
-            found = self._find(now_s, job.job.id, job.epoch)
+            found = self._find(now_s, job.job.id, job.generation)
             if found is not None and not found[1].reported and now_s - found[1].since_s > _SILENT_S:
                 text = f"it has reported no step for {_SILENT_S:g} s: how it scales cannot be learnt"
                 yield from self._note(now_s, job.job.id, text)
 
-    def _find(self, now_s: float, job_id: str, number: int) -> tuple[JobState, _Epoch] | None:
+    def _find(self, now_s: float, job_id: str, number: int) -> tuple[JobState, _Generation] | None:
         job = self._state.jobs.get(job_id)
-        if job is None or number != job.epoch or not job.members or not profiling.measures(self._state):
+        if job is None or number != job.generation or not job.members or not profiling.measures(self._state):
             return None
-        epoch = self._epochs.get(job_id)
-        if epoch is None or epoch.number != number:
-            epoch = self._epochs[job_id] = _Epoch(number, now_s)
-        return job, epoch
+        generation = self._generations.get(job_id)
+        if generation is None or generation.number != number:
+            generation = self._generations[job_id] = _Generation(number, now_s)
+        return job, generation
 
     def _note(self, now_s: float, job: str, text: str) -> Iterator[events.Event]:
         if (job, text) not in self._told:

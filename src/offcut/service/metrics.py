@@ -12,11 +12,11 @@ _RATE_WINDOW_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """From the controller's word to the first step in the new epoch."""
+    """From the controller's word to the first step in the new generation."""
 
     time_s: float
     job: str
-    epoch: int
+    generation: int
     #: `grow`: workers joined. `shrink`: some left at a boundary, or died.
     what: Literal["start", "grow", "shrink"]
     size: int
@@ -40,24 +40,24 @@ class Metrics:
     _since_s: float | None = None
     _samples: dict[str, deque[tuple[float, int]]] = field(default_factory=dict)
 
-    def epoch_set(self, now_s: float, job: str, epoch: int, size: int, previous: int) -> None:
+    def generation_set(self, now_s: float, job: str, generation: int, size: int, previous: int) -> None:
         what: Literal["start", "grow", "shrink"] = "start" if not previous else "grow" if size > previous else "shrink"
         self._settings = {key: value for key, value in self._settings.items() if key[0] != job}
         if size:
-            self._settings[job, epoch] = _Setting(now_s, what, size)
+            self._settings[job, generation] = _Setting(now_s, what, size)
         self._account(now_s)
-        # Until it has formed, the nodes of a new epoch that were in the old one go on training.
+        # Until it has formed, the nodes of a new generation that were in the old one go on training.
         self._sizes[job] = min(size, self._sizes.get(job, 0))
 
-    def epoch_formed(self, now_s: float, job: str, epoch: int) -> float | None:
+    def generation_formed(self, now_s: float, job: str, generation: int) -> float | None:
         """Seconds since it was set; None if that is not known (the controller was restarted in between)."""
-        setting = self._settings.pop((job, epoch), None)
+        setting = self._settings.pop((job, generation), None)
         if setting is None:
             return None
         self._account(now_s)
         self._sizes[job] = setting.size
         took_s = now_s - setting.set_s
-        self.resizes.append(Resize(now_s, job, epoch, setting.what, setting.size, 1000 * took_s))
+        self.resizes.append(Resize(now_s, job, generation, setting.what, setting.size, 1000 * took_s))
         if self.first_step_s is None:
             self.first_step_s = now_s
         return took_s
@@ -67,7 +67,7 @@ class Metrics:
         self._sizes.pop(job, None)
 
     def used_by(self, now_s: float) -> float:
-        """Node-seconds in which a node was a member of an epoch that had formed."""
+        """Node-seconds in which a node was a member of a generation that had formed."""
         self._account(now_s)
         return self.used_node_s
 

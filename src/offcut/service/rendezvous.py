@@ -40,9 +40,9 @@ class Rendezvous:
         self._control: _Control | None = None
         self.address: str | None = None
 
-    def secret(self, job: str, epoch: int) -> str:
+    def secret(self, job: str, generation: int) -> str:
         """What the members of one generation of a job show to the store."""
-        return wire.generation_secret(self._master, job, epoch)
+        return wire.generation_secret(self._master, job, generation)
 
     async def keep(self) -> None:
         """Have a living store, always. ClusterError where none can be started."""

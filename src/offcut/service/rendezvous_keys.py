@@ -30,7 +30,7 @@ class Refused(ProtocolError):
 
 
 @dataclass(slots=True)
-class Generation:
+class GenerationKeys:
     """One generation's keys. `over`: a newer one has taken its place."""
 
     values: dict[bytes, bytes] = field(default_factory=dict)
@@ -46,29 +46,29 @@ class Keys:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._generations: dict[tuple[str, int], Generation] = {}
+        self._generations: dict[tuple[str, int], GenerationKeys] = {}
         #: The newest generation of every job that has had one.
         self._newest: dict[str, int] = {}
         self.stored_bytes = 0
 
-    def join(self, job: str, epoch: int) -> Generation:
+    def join(self, job: str, number: int) -> GenerationKeys:
         """One more connection to a generation, which is made when it is new and then ends those that are too old."""
-        newest = self._newest[job] = max(epoch, self._newest.get(job, epoch))
-        if epoch <= newest - KEPT_GENERATIONS:
-            raise Refused(f"Epoch {epoch} of {job} is over: there is an epoch {newest}.")
+        newest = self._newest[job] = max(number, self._newest.get(job, number))
+        if number <= newest - KEPT_GENERATIONS:
+            raise Refused(f"Generation {number} of {job} is over: there is a generation {newest}.")
         for old in [key for key in self._generations if key[0] == job and key[1] <= newest - KEPT_GENERATIONS]:
             self._free(old)
-        generation = self._generations.setdefault((job, epoch), Generation())
+        generation = self._generations.setdefault((job, number), GenerationKeys())
         if generation.connections >= self._limits.connections:
-            raise Refused(f"Epoch {epoch} of {job} has {generation.connections} connections, which is the limit.")
+            raise Refused(f"Generation {number} of {job} has {generation.connections} connections, which is the limit.")
         generation.connections += 1
         return generation
 
-    def part(self, job: str, epoch: int, generation: Generation) -> None:
+    def part(self, job: str, number: int, generation: GenerationKeys) -> None:
         """One connection less; whatever the last one leaves is freed."""
         generation.connections -= 1
-        if generation.connections == 0 and self._generations.get((job, epoch)) is generation:
-            self._free((job, epoch))
+        if generation.connections == 0 and self._generations.get((job, number)) is generation:
+            self._free((job, number))
 
     def _free(self, name: tuple[str, int]) -> None:
         generation = self._generations.pop(name)
@@ -79,18 +79,18 @@ class Keys:
         for key in list(generation.waiting):
             _wake(generation, key)
 
-    def set(self, generation: Generation, key: bytes, value: bytes) -> None:
+    def set(self, generation: GenerationKeys, key: bytes, value: bytes) -> None:
         if generation.over:
-            raise Refused("This epoch is over.")
+            raise Refused("This generation is over.")
         old = generation.values.get(key)
         grows_bytes = len(value) - len(old) if old is not None else len(key) + len(value) + _KEY_BYTES
         limits = self._limits
         if old is None and len(generation.values) >= limits.keys:
-            raise Refused(f"An epoch may have {limits.keys} keys.")
+            raise Refused(f"A generation may have {limits.keys} keys.")
         if len(key) > limits.value_bytes or len(value) > limits.value_bytes:
             raise Refused(f"A key or value may have {limits.value_bytes} bytes.")
         if generation.stored_bytes + grows_bytes > limits.generation_bytes:
-            raise Refused(f"An epoch may store {limits.generation_bytes} bytes.")
+            raise Refused(f"A generation may store {limits.generation_bytes} bytes.")
         if self.stored_bytes + grows_bytes > limits.all_bytes:
             raise Refused(f"The rendezvous store is full: {limits.all_bytes} bytes.")
         generation.values[key] = value
@@ -98,10 +98,10 @@ class Keys:
         self.stored_bytes += grows_bytes
         _wake(generation, key)
 
-    def append(self, generation: Generation, key: bytes, value: bytes) -> None:
+    def append(self, generation: GenerationKeys, key: bytes, value: bytes) -> None:
         self.set(generation, key, generation.values.get(key, b"") + value)
 
-    def add(self, generation: Generation, key: bytes, amount: int) -> int:
+    def add(self, generation: GenerationKeys, key: bytes, amount: int) -> int:
         """Add to a number, which is 0 at first; the sum."""
         try:
             total = int(generation.values.get(key, b"0")) + amount
@@ -110,7 +110,7 @@ class Keys:
         self.set(generation, key, str(total).encode())
         return total
 
-    def compare_set(self, generation: Generation, key: bytes, expected: bytes, desired: bytes) -> bytes:
+    def compare_set(self, generation: GenerationKeys, key: bytes, expected: bytes, desired: bytes) -> bytes:
         """Store `desired` where `expected` is stored, or where nothing is and `expected` is empty; what holds then."""
         current = generation.values.get(key)
         if current == expected or (current is None and not expected):
@@ -118,7 +118,7 @@ class Keys:
             return desired
         return expected if current is None else current
 
-    def delete(self, generation: Generation, key: bytes) -> bool:
+    def delete(self, generation: GenerationKeys, key: bytes) -> bool:
         """Whether it was there."""
         value = generation.values.pop(key, None)
         if value is None:
@@ -129,11 +129,11 @@ class Keys:
         return True
 
     @staticmethod
-    def missing(generation: Generation, keys: Sequence[bytes]) -> bytes | None:
+    def missing(generation: GenerationKeys, keys: Sequence[bytes]) -> bytes | None:
         """The first of `keys` that is not stored."""
         return next((key for key in keys if key not in generation.values), None)
 
 
-def _wake(generation: Generation, key: bytes) -> None:
+def _wake(generation: GenerationKeys, key: bytes) -> None:
     for wake in generation.waiting.pop(key, ()):
         wake()

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from offcut.errors import ProtocolError
-from offcut.service.rendezvous_keys import Generation, Keys, Limits, Refused
+from offcut.service.rendezvous_keys import GenerationKeys, Keys, Limits, Refused
 from offcut.wire import rendezvous as wire
 from offcut.wire import tokens
 
@@ -68,7 +68,7 @@ class Server:
             oldest.transport.abort()
         self._greeters[writer] = None
         async with asyncio.timeout(GREETING_S):
-            kind, job, epoch, ok = await self._greet(reader, writer)
+            kind, job, number, ok = await self._greet(reader, writer)
         self._greeters.pop(writer, None)
         connection: socket.socket = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -81,7 +81,7 @@ class Server:
                 self.controlled -= 1
             return
         try:
-            generation = self._keys.join(job, epoch)
+            generation = self._keys.join(job, number)
         except Refused as refusal:
             writer.write(wire.pack(b"refused", refusal.what.encode()))
             await writer.drain()
@@ -90,7 +90,7 @@ class Server:
             writer.write(ok)
             await self._answer(generation, reader, writer)
         finally:
-            self._keys.part(job, epoch, generation)
+            self._keys.part(job, number, generation)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[bytes, str, int, bytes]:
         """Who it is, and what to answer; ProtocolError if the other side does not know the secret."""
@@ -98,19 +98,19 @@ class Server:
         writer.write(wire.pack(wire.VERSION, ours))
         fields = await _read(reader, wire.GREETING_BYTES)
         try:
-            kind, job_, epoch_, theirs, proof = fields
-            job, epoch = job_.decode(), int(epoch_)
+            kind, job_, number_, theirs, proof = fields
+            job, number = job_.decode(), int(number_)
         except ValueError:
             raise ProtocolError("That is no greeting.") from None
         if kind == wire.CONTROL:
             secret = wire.control_secret(self._master)
         else:
-            secret = wire.generation_secret(self._master, job, epoch)
+            secret = wire.generation_secret(self._master, job, number)
         if not wire.proves(proof, secret, b"client", self._address, ours, theirs):
             writer.write(wire.pack(b"refused", b"The secret is wrong."))
             await writer.drain()
             raise ProtocolError("The secret is wrong.")
-        return kind, job, epoch, wire.pack(b"ok", wire.proof(secret, b"server", self._address, ours, theirs))
+        return kind, job, number, wire.pack(b"ok", wire.proof(secret, b"server", self._address, ours, theirs))
 
     async def _obey(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while fields := await _read(reader, wire.GREETING_BYTES):
@@ -119,7 +119,9 @@ class Server:
             writer.write(wire.pack(b"ok"))
             await writer.drain()
 
-    async def _answer(self, generation: Generation, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, generation: GenerationKeys, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Requests of one member, one after another, until it goes or its generation is over."""
         while not generation.over:
             fields = await _read(reader, wire.FRAME_BYTES)
@@ -131,7 +133,9 @@ class Server:
             # Who does not read is not read from.
             await writer.drain()
 
-    async def _handle(self, generation: Generation, fields: list[bytes], reader: asyncio.StreamReader) -> list[bytes]:
+    async def _handle(
+        self, generation: GenerationKeys, fields: list[bytes], reader: asyncio.StreamReader
+    ) -> list[bytes]:
         keys = self._keys
         match fields:
             case [b"set", key, value]:
@@ -161,7 +165,7 @@ class Server:
         return [b"ok"]
 
     async def _stored(
-        self, generation: Generation, names: Sequence[bytes], limit_s: float, reader: asyncio.StreamReader
+        self, generation: GenerationKeys, names: Sequence[bytes], limit_s: float, reader: asyncio.StreamReader
     ) -> bytes | None:
         """Wait until all of them are stored; the first that is still missing after `limit_s`.
 
@@ -173,7 +177,7 @@ class Server:
         try:
             while (missing := self._keys.missing(generation, names)) is not None:
                 if generation.over:
-                    raise Refused("This epoch is over.")
+                    raise Refused("This generation is over.")
                 left_s = until_s - loop.time()
                 if left_s <= 0:
                     return missing

@@ -29,7 +29,7 @@ class Telemetry:
         line = {
             "time_s": round(now_s, 3),
             "samples": {job_id: progress.samples for job_id, progress in live.items()},
-            "steps": {job_id: [progress.epoch, progress.step] for job_id, progress in live.items()},
+            "steps": {job_id: [progress.generation, progress.step] for job_id, progress in live.items()},
         }
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -41,11 +41,11 @@ class Telemetry:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 lines = [line for line in file.read().splitlines() if line.endswith(b"}")]
             noted = json.loads(lines[-1]) if lines else {}
-            for job, (epoch, step) in noted.get("steps", {}).items():
+            for job, (generation, step) in noted.get("steps", {}).items():
                 yield JobProgressed(
                     time_s=float(noted["time_s"]),
                     job=job,
-                    epoch=int(epoch),
+                    generation=int(generation),
                     step=int(step),
                     samples=int(noted["samples"][job]),
                     loss=float("nan"),

@@ -87,7 +87,8 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "size": item.size,
         "nodes": [member.node for member in item.members],
         "assigned": list(item.nodes),
-        "epoch": item.epoch,
+        "generation": item.generation,
+        "epoch": item.generation,  # its name in versions before 0.3, for one version
         "steps": item.progress.step,
         "samples": item.progress.samples,
         "loss": loss if math.isfinite(loss) else None,

@@ -13,28 +13,31 @@ from offcut.advisor.meter import Meter, Segment
 class Noise:
     """How the jobs of a replay appear to somebody who measures them.
 
-    A step takes `step_s`; steps vary by `step_spread` (log-normal). The first ones of an epoch are slower by
-    `warm_up`, which halves with each step. All of one epoch is off by `epoch_spread`: other nodes, other neighbours.
+    A step takes `step_s`; steps vary by `step_spread` (log-normal). The first ones of a generation are slower by
+    `warm_up`, which halves with each step. All of one generation is off by `generation_spread`: other nodes, other
+    neighbours.
     """
 
     step_s: float = 0.2
     step_spread: float = 0.05
-    epoch_spread: float = 0.02
+    generation_spread: float = 0.02
     warm_up: float = 2.0
 
 
 class Observer:
-    """`segment` is what the meter makes of an epoch at a true rate, and when."""
+    """`segment` is what the meter makes of a generation at a true rate, and when."""
 
     def __init__(self, noise: Noise, seed: int) -> None:
         self._noise = noise
         self._random = Random(seed)
 
     def segment(self, rate: float) -> Segment:
-        """The first segment of an epoch in which the job trains `rate` samples/s; `span_s` says how long it takes."""
+        """The first segment of a generation in which the job trains `rate` samples/s; `span_s` says how long it
+        takes.
+        """
         noise, gauss = self._noise, self._random.gauss
         meter = Meter()
-        pace = noise.step_s * math.exp(noise.epoch_spread * gauss(0.0, 1.0))
+        pace = noise.step_s * math.exp(noise.generation_spread * gauss(0.0, 1.0))
         # A step's samples are whole; enough of them, so that nothing is lost by that.
         samples = 1_000_000
         clock_s = 0.0

@@ -39,13 +39,13 @@ class Training:
     #: Work after which the job is done.
     goal: float
     updated_s: float
-    #: Members of the newest epoch, and nodes that the controller has given to the job.
+    #: Members of the newest generation, and nodes that the controller has given to the job.
     size: int = 0
     assigned: int = 0
     stalled_until_s: float = -math.inf
     cause: Cause = "grow"
     #: Changes whenever the time of the end has to be computed anew.
-    generation: int = 0
+    changes: int = 0
     work: float = 0.0
     redone: float = 0.0
     waiting: float = 0.0
@@ -97,11 +97,11 @@ class Training:
             self._committed = self.work + rate * max(0.0, self._committed_s - begin_s)
 
     def resize(self, now_s: float, size: int, cause: Cause, cost_s: float, *, has_state: bool) -> None:
-        """An epoch of `size` members was set; `has_state`: one of them has the training's state."""
+        """A generation of `size` members was set; `has_state`: one of them has the training's state."""
         self.advance(now_s)
         before = self.size
         self.size = size
-        self.generation += 1
+        self.changes += 1
         if not has_state:
             self._roll_back(now_s)
         if not size:

@@ -75,7 +75,7 @@ class World:
             ef.Release: self._release,
             ef.StartWorkers: self._start_workers,
             ef.StopWorkers: self._stop_workers,
-            ef.SetEpoch: self._set_epoch,
+            ef.SetGeneration: self._set_generation,
             ef.Solve: self._keep_problem,
             ef.SetTimer: self._set_timer,
         }
@@ -141,38 +141,42 @@ class World:
     def _tell_one(self, what: int, data: Any) -> None:
         now_s = self.now_s
         if what == _END:
-            training, generation = data
-            if generation == training.generation:
+            training, changes = data
+            if changes == training.changes:
                 self._end(training)
         elif what == _NEARS_END:
-            training, generation = data
-            if generation == training.generation:
+            training, changes = data
+            if changes == training.changes:
                 self._tell(ev.JobNearsEnd(time_s=now_s, job=training.id))
         elif what == _FORMED:
-            training, epoch, generation, set_s = data
-            if generation == training.generation and training.id in self._live:
+            training, generation, changes, set_s = data
+            if changes == training.changes and training.id in self._live:
                 members = self.state.jobs[training.id].members
                 self._holders[training.id] = frozenset(members)
                 took_s = max(0.0, now_s - set_s)
-                self._tell(ev.EpochFormed(time_s=now_s, job=training.id, epoch=epoch, took_s=took_s, step=epoch))
+                self._tell(
+                    ev.GenerationFormed(
+                        time_s=now_s, job=training.id, generation=generation, took_s=took_s, step=generation
+                    )
+                )
                 if self._observer is not None:
-                    self._observe(self._observer, training, epoch)
+                    self._observe(self._observer, training, generation)
         elif what == _MEASURED:
-            generation, training, event = data
-            if generation == training.generation:
+            changes, training, event = data
+            if changes == training.changes:
                 self._tell(event)
         elif what == _READY:
             self._tell(ev.WorkersReady(time_s=now_s, job=data[0], members=data[1]))
         elif what == _TIMER and self.state.timers.get(data, math.inf) <= now_s:
             self._tell(ev.TimerFired(time_s=now_s, key=data))
 
-    def _observe(self, observer: Observer, training: Training, epoch: int) -> None:
-        """If the epoch lasts long enough, its throughput is measured."""
+    def _observe(self, observer: Observer, training: Training, generation: int) -> None:
+        """If the generation lasts long enough, its throughput is measured."""
         segment = observer.segment(training.job.curve.at(training.size))
         event = ev.JobMeasured(
             time_s=self.now_s + segment.span_s,
             job=training.id,
-            epoch=epoch,
+            generation=generation,
             size=training.size,
             rate=segment.rate,
             spread=segment.spread,
@@ -180,7 +184,7 @@ class World:
             span_s=segment.span_s,
             settled=segment.settled,
         )
-        self._later(event.time_s, _MEASURED, (training.generation, training, event))
+        self._later(event.time_s, _MEASURED, (training.changes, training, event))
 
     def _tell_consequences(self) -> None:
         """Until nothing follows any more from what was told at this instant."""
@@ -251,7 +255,7 @@ class World:
 
     def _tell(self, event: ev.Event) -> None:
         self.events += 1
-        if type(event) is not ev.EpochFormed:
+        if type(event) is not ev.GenerationFormed:
             self._moved = True
         handlers = self._handlers
         for effect in step(self.state, event):
@@ -298,7 +302,7 @@ class World:
             return
         training.ended_s = self.now_s
         training.size = training.assigned = 0
-        training.generation += 1
+        training.changes += 1
         del self._live[training.id]
         self._holders.pop(training.id, None)
         member = self.state.jobs[training.id].members[0]
@@ -308,10 +312,10 @@ class World:
     def _predict(self, training: Training) -> None:
         end_s = training.end_s()
         if end_s < math.inf:
-            self._later(max(end_s, self.now_s), _END, (training, training.generation))
+            self._later(max(end_s, self.now_s), _END, (training, training.changes))
             lead_s = self.state.settings.successor_lead_s
             if lead_s and self.options.concurrency is not None:
-                self._later(max(end_s - lead_s, self.now_s), _NEARS_END, (training, training.generation))
+                self._later(max(end_s - lead_s, self.now_s), _NEARS_END, (training, training.changes))
 
     # -- the controller's effects ----------------------------------------------------------------------------
 
@@ -345,7 +349,7 @@ class World:
         if holders:
             self._left += [(effect.job, member) for member in effect.members if member in holders]
 
-    def _set_epoch(self, effect: ef.SetEpoch) -> None:
+    def _set_generation(self, effect: ef.SetGeneration) -> None:
         training = self._live.get(effect.job)
         if training is None:
             return
@@ -370,9 +374,9 @@ class World:
         training.resize(now_s, len(members), cause, cost_s, has_state=has_state)
         self._resized[effect.job] = None
         if members:
-            # With the published accounting the job trains on: its members are in the epoch from the start.
+            # With the published accounting the job trains on: its members are in the generation from the start.
             forms_s = now_s if self.options.accounting == "published" else now_s + cost_s
-            self._later(forms_s, _FORMED, (training, effect.epoch, training.generation, now_s))
+            self._later(forms_s, _FORMED, (training, effect.generation, training.changes, now_s))
 
     def _keep_problem(self, effect: ef.Solve) -> None:
         self._solve = effect

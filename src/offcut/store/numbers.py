@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from offcut.control import State
 from offcut.control.state import ENDED
@@ -15,12 +15,13 @@ _log = structlog.get_logger()
 
 
 class Given(BaseModel):
-    """The last incarnation, and by job the last epoch; and the event by which the last of them was given."""
+    """The last incarnation, and by job the last generation; and the event by which the last of them was given."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
     event: int = Field(0, ge=0)
     incarnation: int = Field(0, ge=0)
-    epochs: dict[str, int] = {}
+    #: Versions before 0.3 wrote it as `epochs`.
+    generations: dict[str, int] = Field({}, validation_alias=AliasChoices("generations", "epochs"))
 
 
 class GivenNumbers:
@@ -41,8 +42,10 @@ class GivenNumbers:
 
     def note(self, state: State) -> None:
         """Write down what `state` has given out."""
-        epochs = {job_id: job.epoch for job_id, job in state.jobs.items() if job.epoch and job.phase not in ENDED}
-        given = Given(event=state.event_id, incarnation=state.incarnations, epochs=epochs)
+        generations = {
+            job_id: job.generation for job_id, job in state.jobs.items() if job.generation and job.phase not in ENDED
+        }
+        given = Given(event=state.event_id, incarnation=state.incarnations, generations=generations)
         whole = self._path.with_suffix(".new")
         try:
             whole.write_text(json.dumps(given.model_dump()))

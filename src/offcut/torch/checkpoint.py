@@ -65,11 +65,11 @@ class Checkpoints:
         return not busy and time.monotonic() >= self._next_s
 
     def begin(
-        self, step: int, epoch: int, workers: tuple[str, ...], rank: int, tree: Callable[[], dict[str, Any]]
+        self, step: int, generation: int, workers: tuple[str, ...], rank: int, tree: Callable[[], dict[str, Any]]
     ) -> None:
-        """All members of an epoch, at the same boundary: begin a checkpoint of its state."""
+        """All members of a generation, at the same boundary: begin a checkpoint of its state."""
         self._next_s = time.monotonic() + self._age_s / 2
-        directory = self._directory / f".step-{step:010d}.{epoch}"
+        directory = self._directory / f".step-{step:010d}.{generation}"
         if self._writer is not None and self._writer.is_alive():
             # A slow disk, which the training does not wait for: without this share the checkpoint is given up.
             threading.Thread(target=self._leave_out, args=(directory, rank), daemon=True).start()
@@ -101,7 +101,7 @@ class Checkpoints:
             self._problem(f"the checkpoint at step {begun.step} was given up: not every member has written its share")
 
     def members_are(self, workers: tuple[str, ...]) -> None:
-        """A new epoch: the shares of members that are gone may never come.
+        """A new generation: the shares of members that are gone may never come.
 
         Nor those of members that have not seen the end of the step at which the others began, and were given its state.
         """
@@ -180,7 +180,7 @@ class Checkpoints:
         try:
             shards.finish(directory, part.metadata, world)
             final = self._directory / f"step-{step:010d}"
-            if final.exists():  # the same state, by members of an earlier epoch
+            if final.exists():  # the same state, by members of an earlier generation
                 shutil.rmtree(directory)
             else:
                 directory.rename(final)

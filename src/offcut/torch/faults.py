@@ -1,10 +1,10 @@
-"""Faults at named points, for tests: a member is killed, frozen, cut off, or sees its epoch break.
+"""Faults at named points, for tests: a member is killed, frozen, cut off, or sees its generation break.
 
 `OFFCUT_FAULTS` holds a JSON list of plans, each with a `point` of POINTS and `how` (below). Optional are:
 
 - `step`: the first step, counted from 1, at which it may strike (1)
 - `after`: the name of a file in the job's directory that holds this step instead; without the file nothing happens
-- `rank` (null: any) and `epoch` (the first membership epoch; 0)
+- `rank` (null: any) and `generation` (the first generation; 0)
 - `pass`: how many matching visits to let pass (0)
 - `thaw_s`: a freeze ends after so long (null: never)
 - `times`: how many members it strikes (1)
@@ -18,7 +18,7 @@ Plans strike as often as that over all processes of the job and all their incarn
 - `freeze-node`: worker and agent
 - `cut`: all its network connections close; it goes on
 - `silence`: nothing arrives any more over the network connections that it has, and nobody is told
-- `break`: it takes the epoch for broken while others may not; only where an epoch can break
+- `break`: it takes the generation for broken while others may not; only where a generation can break
 
 Nothing here runs unless the variable is set.
 """
@@ -79,17 +79,17 @@ class Fault:
     how: str
     step: int = 1
     rank: int | None = None
-    epoch: int = 0
+    generation: int = 0
     passes: int = 0
     thaw_s: float | None = None
     times: int = 1
     after: str | None = None
 
-    def strikes(self, step: int, rank: int, epoch: int) -> bool:
-        if self.rank not in (None, rank) or epoch < self.epoch or step < self._first_step():
+    def strikes(self, step: int, rank: int, generation: int) -> bool:
+        if self.rank not in (None, rank) or generation < self.generation or step < self._first_step():
             return False
         self.passes -= 1
-        return self.passes < 0 and self._first(step=step, rank=rank, epoch=epoch)
+        return self.passes < 0 and self._first(step=step, rank=rank, generation=generation)
 
     def _first_step(self) -> float:
         if self.after is None:
@@ -126,7 +126,7 @@ def read_plans(text: str) -> list[Fault]:
 
 
 class Faults:
-    """What a process may run into. `at` returns True where its caller should take the epoch for broken."""
+    """What a process may run into. `at` returns True where its caller should take the generation for broken."""
 
     def __init__(self, plans: list[Fault]) -> None:
         self._plans = plans
@@ -135,11 +135,11 @@ class Faults:
     def from_environment(cls) -> Faults:
         return cls(read_plans(os.environ.get(ENV_FAULTS, "")))
 
-    def at(self, point: str, *, step: int = 0, rank: int = 0, epoch: int = 0) -> bool:
+    def at(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
         """`step` is the last applied one."""
         broken = False
         for plan in self._plans:
-            if plan.point == point and plan.strikes(step + 1, rank, epoch):
+            if plan.point == point and plan.strikes(step + 1, rank, generation):
                 broken |= _strike(plan)
         return broken
 

@@ -1,10 +1,10 @@
-"""One epoch's process group, which a member can walk away from.
+"""One generation's process group, which a member can walk away from.
 
 Gloo notices a closed socket within some 30 ms, but a frozen peer only by its own time-out, and neither `abort()` nor
 `shutdown()` wakes work that is pending. So nothing here blocks inside gloo: a group is built in a thread of its own,
-beside the training under the epoch before; work is waited for on a condition that a newer epoch notifies too; that a
-peer's network drops everything the kernel is told to notice. A group that is left behind with work pending is kept
-until that work ends, for its destructor would block until then.
+beside the training under the generation before; work is waited for on a condition that a newer generation notifies too;
+that a peer's network drops everything the kernel is told to notice. A group that is left behind with work pending is
+kept until that work ends, for its destructor would block until then.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import torch.distributed as dist
 
 from offcut.errors import ResizeError
 from offcut.torch import sockets
-from offcut.torch.link import MembershipEpoch
+from offcut.torch.link import Generation
 from offcut.torch.rendezvous import RendezvousStore
 
-#: Gloo's own time-out: long, for newer epochs end a wait, and a member may evaluate for long between two steps.
+#: Gloo's own time-out: long, for newer generations end a wait, and a member may evaluate for long between two steps.
 _PENDING = timedelta(hours=12)
-#: How long the members may take to find each other before they give this epoch up.
+#: How long the members may take to find each other before they give this generation up.
 _FORMING = timedelta(seconds=60)
 
 _left_behind: list[Group] = []
@@ -59,7 +59,7 @@ _watchers = _Watchers()
 
 
 class Abandoned(ResizeError):
-    """A newer epoch has come, or a peer is gone: go on under the next epoch."""
+    """A newer generation has come, or a peer is gone: go on under the next generation."""
 
 
 class Pending:
@@ -102,9 +102,11 @@ def _peer_is_gone(error: RuntimeError) -> Abandoned:
 
 
 class Forming:
-    """The members of an epoch find each other, in a thread of its own; `changed` is notified when that has ended."""
+    """The members of a generation find each other, in a thread of its own; `changed` is notified when that has
+    ended.
+    """
 
-    def __init__(self, membership: MembershipEpoch, rank: int, changed: threading.Condition) -> None:
+    def __init__(self, membership: Generation, rank: int, changed: threading.Condition) -> None:
         self.membership = membership
         self._rank = rank
         self._changed = changed
@@ -118,7 +120,7 @@ class Forming:
         try:
             # A connection of its own: a get that waits for a dead peer holds the connection's lock.
             self.store = RendezvousStore(
-                membership.store, membership.job, membership.epoch, membership.secret, _FORMING
+                membership.store, membership.job, membership.generation, membership.secret, _FORMING
             )
             store = dist.PrefixStore(membership.group, self.store)
             known = sockets.inodes()
@@ -138,18 +140,18 @@ class Forming:
         if self._outcome is None:
             if self.store is not None:
                 self.store.close()  # the thread need not wait for keys that nobody will store
-            raise Abandoned("a newer epoch came while this one was forming")
+            raise Abandoned("a newer generation came while this one was forming")
         if isinstance(self._outcome, Exception):
             raise Abandoned(f"the members did not find each other: {self._outcome}")
         return self._outcome
 
 
 class Group:
-    """Collectives among the members of one epoch. All calls raise Abandoned when the epoch cannot go on."""
+    """Collectives among the members of one generation. All calls raise Abandoned when the generation cannot go on."""
 
     def __init__(
         self,
-        membership: MembershipEpoch,
+        membership: Generation,
         rank: int,
         changed: threading.Condition,
         stale: Callable[[], bool],
@@ -183,13 +185,13 @@ class Group:
         return pending
 
     def wait(self, pending: Pending) -> None:
-        """Wait until it is done, a peer is gone, or a newer epoch makes it pointless."""
+        """Wait until it is done, a peer is gone, or a newer generation makes it pointless."""
         if pending not in self._pending:
             return
         with self._changed:
             self._changed.wait_for(lambda: pending.done or self.stale())
         if not pending.done:
-            raise Abandoned("a newer epoch came")
+            raise Abandoned("a newer generation came")
         self._pending.remove(pending)
         pending.check()
 
@@ -238,7 +240,7 @@ class Group:
         part = replace(mine, workers=tuple(mine.workers[rank] for rank in ranks), group=f"{mine.group}/{name}")
 
         def stale() -> bool:
-            return self.stale()  # which changes once the epoch has formed
+            return self.stale()  # which changes once the generation has formed
 
         self._within.append(Group(part, list(ranks).index(self.rank), self._changed, stale))
         return self._within[-1]

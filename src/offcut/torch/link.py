@@ -1,4 +1,4 @@
-"""A worker's line to its agent: the newest membership epoch comes in, heartbeats and reports go out."""
+"""A worker's line to its agent: the newest generation comes in, heartbeats and reports go out."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ BEAT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class MembershipEpoch:
-    """One membership epoch as its members see it: the workers' names in rank order."""
+class Generation:
+    """One generation as its members see it: the workers' names in rank order."""
 
-    epoch: int
+    generation: int
     workers: tuple[str, ...]
     store: str
     job: str
-    #: Members of the epoch before it live, are left out, and write down what only they have.
+    #: Members of the generation before it live, are left out, and write down what only they have.
     departing: bool = False
     #: What the members show to the store.
     secret: str = field(default="", repr=False)
-    #: Which of the epoch's groups: all of its members, or some of them under a name.
+    #: Which of the generation's groups: all of its members, or some of them under a name.
     group: str = ""
 
     @property
@@ -46,14 +46,14 @@ class AgentLink:
     def __init__(self, path: str, worker: str) -> None:
         self.worker = worker
         self.changed = threading.Condition()
-        self._newest: MembershipEpoch | None = None
-        #: The newest epoch before which somebody died: what is in flight under an older one may never end.
+        self._newest: Generation | None = None
+        #: The newest generation before which somebody died: what is in flight under an older one may never end.
         self._aborting = -1
         self._leave_by: float | None = None
         #: Called in the reading thread when the worker is told to leave, with the instant by which it must be gone.
         self.on_leave: Callable[[float], None] | None = None
-        #: Called in the reading thread with every newer epoch, before it is anyone's newest.
-        self.on_epoch: Callable[[MembershipEpoch], None] | None = None
+        #: Called in the reading thread with every newer generation, before it is anyone's newest.
+        self.on_generation: Callable[[Generation], None] | None = None
         self._line = Line.connect(path)
         self._beat: dict[str, Any] = {}
         #: Since when the script has not come back to its session; None while the session has the word.
@@ -90,28 +90,28 @@ class AgentLink:
         since_s = self.script_since_s
         self.send("beat", **self._beat, script_s=time.monotonic() - since_s if since_s is not None else 0.0)
 
-    def newest(self) -> MembershipEpoch | None:
+    def newest(self) -> Generation | None:
         with self.changed:
             return self._newest
 
-    def newer_than(self, epoch: int) -> bool:
+    def newer_than(self, generation: int) -> bool:
         # Read without the lock: one reference, and a late look is made good at the next.
         newest = self._newest
-        return newest is not None and newest.epoch > epoch
+        return newest is not None and newest.generation > generation
 
-    def aborted(self, epoch: int) -> bool:
-        """Whether `epoch` has lost a member."""
-        return self._aborting > epoch
+    def aborted(self, generation: int) -> bool:
+        """Whether `generation` has lost a member."""
+        return self._aborting > generation
 
     @property
     def leaving(self) -> bool:
         return self._leave_by is not None
 
-    def await_newer(self, epoch: int) -> MembershipEpoch | None:
-        """Wait for an epoch after `epoch`; None when told to leave first."""
+    def await_newer(self, generation: int) -> Generation | None:
+        """Wait for a generation after `generation`; None when told to leave first."""
         with self.changed:
-            self.changed.wait_for(lambda: self.leaving or self.newer_than(epoch))
-            return self._newest if self.newer_than(epoch) else None
+            self.changed.wait_for(lambda: self.leaving or self.newer_than(generation))
+            return self._newest if self.newer_than(generation) else None
 
     def _read(self) -> None:
         try:
@@ -125,12 +125,12 @@ class AgentLink:
 
     def _take(self, message: dict[str, Any]) -> None:
         with self.changed:
-            if message["kind"] == "epoch":
+            if message["kind"] == "generation":
                 if message["abort"]:
-                    self._aborting = max(self._aborting, message["epoch"])
-                if self._newest is None or message["epoch"] > self._newest.epoch:
-                    newest = MembershipEpoch(
-                        epoch=message["epoch"],
+                    self._aborting = max(self._aborting, message["generation"])
+                if self._newest is None or message["generation"] > self._newest.generation:
+                    newest = Generation(
+                        generation=message["generation"],
                         workers=tuple(
                             worker_name(member["node"], member["incarnation"], rank)
                             for member in message["members"]
@@ -141,8 +141,8 @@ class AgentLink:
                         departing=bool(message["departing"]),
                         secret=message["secret"],
                     )
-                    if self.on_epoch is not None:
-                        self.on_epoch(newest)
+                    if self.on_generation is not None:
+                        self.on_generation(newest)
                     self._newest = newest
             elif message["kind"] == "leave":
                 self._leave_by = time.monotonic() + message["limit_s"]

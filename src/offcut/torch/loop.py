@@ -129,7 +129,7 @@ class Loop(ABC):
 
     @property
     def rank(self) -> int:
-        """This member's number in the current epoch, or the last one after a step that failed; changes with it.
+        """This member's number in the current generation, or the last one after a step that failed; changes with it.
 
         Before the first batch it waits until this worker is a member: call it when the script is ready to train.
         """
@@ -138,7 +138,7 @@ class Loop(ABC):
 
     @property
     def world(self) -> int:
-        """How many members (ranks) the current epoch has, or the last one had; changes with it. See `rank`."""
+        """How many members (ranks) the current generation has, or the last one had; changes with it. See `rank`."""
         self._take_part()
         return self._seat.world
 
@@ -212,7 +212,7 @@ class Loop(ABC):
         return self._seat.group is not None and self._seat.rank == 0
 
     def _take_part(self) -> None:
-        """Be a member from now on: wait for the first epoch, and take its state."""
+        """Be a member from now on: wait for the first generation, and take its state."""
         if self._taking_part:
             return
         state = self._state
@@ -231,8 +231,8 @@ class Loop(ABC):
     def _at(self, point: str) -> bool:
         """A point at which tests let something go wrong."""
         group = self._seat.group
-        epoch = group.membership.epoch if group is not None else 0
-        return self._faults.at(point, step=self._state.step, rank=self._seat.rank, epoch=epoch)
+        generation = group.membership.generation if group is not None else 0
+        return self._faults.at(point, step=self._state.step, rank=self._seat.rank, generation=generation)
 
     def _script_runs(self, runs: bool) -> None:
         """Whether the script has the word, or this session: the agent ends a script that keeps it for too long."""
@@ -299,11 +299,11 @@ class Loop(ABC):
         self._stable_clock_s = time.monotonic()
 
     def _report(self, group: Group) -> None:
-        link, epoch = self._link, group.membership.epoch
+        link, generation = self._link, group.membership.generation
         if link is None:
             return
         link.progress(
-            epoch=epoch,
+            generation=generation,
             step=self._stable_step,
             samples=self._stable_samples,
             clock_s=self._stable_clock_s,
@@ -311,16 +311,16 @@ class Loop(ABC):
             loss=self.loss,
             first=group.rank == 0,
         )
-        if self._announced != epoch:
-            self._announced = epoch
+        if self._announced != generation:
+            self._announced = generation
             if group.rank == 0:
                 self._fingerprint = self._fingerprint or self._look_at()
-                link.send("formed", epoch=epoch, step=self._state.step, fingerprint=self._fingerprint)
+                link.send("formed", generation=generation, step=self._state.step, fingerprint=self._fingerprint)
 
     # -- boundaries -----------------------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
-        """The state is whole here: switch epochs, leave, or begin a checkpoint as needed."""
+        """The state is whole here: switch generations, leave, or begin a checkpoint as needed."""
         self._at("boundary")
         if not self._changes:
             self._begin_change()
@@ -350,8 +350,8 @@ class Loop(ABC):
         seat, tally, applied = self._seat, self._tally, self._applied
         self._applied = False
         if seat.group is not None and seat.group.stale():
-            # Somebody died after the last reduce: there will be no other one in this epoch.
-            seat.abandon("a newer epoch came")
+            # Somebody died after the last reduce: there will be no other one in this generation.
+            seat.abandon("a newer generation came")
         if applied and tally is not None and seat.group is not None and tally.save and not tally.leaving:
             self._begin_checkpoint(seat.group)
         if seat.group is None:
@@ -392,4 +392,4 @@ class Loop(ABC):
             return
         self._report(seat.group)
         link.beat_now()
-        link.send("finished", epoch=seat.group.membership.epoch, step=self._state.step, first=seat.rank == 0)
+        link.send("finished", generation=seat.group.membership.generation, step=self._state.step, first=seat.rank == 0)

@@ -44,7 +44,7 @@ class Pace:
         self._boundary_s = now_s
 
     def interrupt(self) -> None:
-        """What comes until the next reduce or boundary (a new epoch, say) is no work of a step."""
+        """What comes until the next reduce or boundary (a new generation, say) is no work of a step."""
         self._since_s = None
         self._boundary_s = None
         self._steps_s.clear()

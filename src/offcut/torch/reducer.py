@@ -17,7 +17,7 @@ class Tally:
 
     #: Mean loss over the global batch.
     loss: float
-    #: Some member has seen a newer epoch: all switch at this boundary.
+    #: Some member has seen a newer generation: all switch at this boundary.
     switch: bool
     #: All begin a checkpoint at this boundary.
     save: bool

@@ -30,10 +30,10 @@ class RendezvousStore(dist.Store):
     Raises dist.DistNetworkError where the store is gone, refuses, or does not know the secret.
     """
 
-    def __init__(self, address: str, job: str, epoch: int, secret: str, timeout: timedelta) -> None:
+    def __init__(self, address: str, job: str, generation: int, secret: str, timeout: timedelta) -> None:
         """Connect to `address` (HOST:PORT); `timeout` is how long a get waits for a key by default."""
         super().__init__()
-        self._generation = address, job, epoch, secret
+        self._generation = address, job, generation, secret
         self.set_timeout(timeout)
         self._lock = threading.Lock()
         self._owner = os.getpid()
@@ -42,18 +42,18 @@ class RendezvousStore(dist.Store):
             self._connection = socket.create_connection((host, int(port)), timeout.total_seconds())
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self._greet(address, job, epoch, secret)
+            self._greet(address, job, generation, secret)
         except OSError as error:
             raise dist.DistNetworkError(f"the rendezvous store at {address} does not answer: {error}") from None
         _open.add(self)
 
-    def _greet(self, address: str, job: str, epoch: int, secret: str) -> None:
+    def _greet(self, address: str, job: str, generation: int, secret: str) -> None:
         version, theirs = self._receive(2)
         if version != wire.VERSION:
             raise dist.DistNetworkError("what answers is no rendezvous store of this version of offcut")
         ours = wire.nonce()
         proof = wire.proof(secret, b"client", address, theirs, ours)
-        self._connection.sendall(wire.pack(wire.GENERATION, job.encode(), str(epoch).encode(), ours, proof))
+        self._connection.sendall(wire.pack(wire.GENERATION, job.encode(), str(generation).encode(), ours, proof))
         kind, said = self._receive(2)
         if kind != b"ok":
             raise dist.DistNetworkError(f"the rendezvous store refuses: {said.decode(errors='replace')}")

@@ -1,4 +1,4 @@
-"""A worker's seat among a job's members: taking it, moving to the next epoch with the state, and giving it up."""
+"""A worker's seat among a job's members: taking it, moving to the next generation with the state, and giving it up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from offcut.torch.checksum import arithmetic, number
 from offcut.torch.differences import difference
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Forming, Group
-from offcut.torch.link import AgentLink, MembershipEpoch
+from offcut.torch.link import AgentLink, Generation
 from offcut.torch.pace import Pace
 from offcut.torch.state import TrainingState
 from offcut.torch.transfer import give, receive, rounds
@@ -53,7 +53,7 @@ class Alone:
     """The seat of a script that runs without offcut: a group of one that nobody joins."""
 
     def __init__(self) -> None:
-        nobody = MembershipEpoch(0, ("alone",), "", "")
+        nobody = Generation(0, ("alone",), "", "")
         self.group: Group | None = Group(nobody, 0, threading.Condition(), lambda: False)
         self.taken = True
         self.newer = False
@@ -61,10 +61,10 @@ class Alone:
         self.rank, self.world, self.furthest, self.resumed = 0, 1, -1, False
 
     def enter_next(self, gone: Sequence[int] = ()) -> None:
-        raise AssertionError("a script that runs alone has no next epoch")
+        raise AssertionError("a script that runs alone has no next generation")
 
     def switch(self, leaving: Sequence[int]) -> None:
-        raise AssertionError("a script that runs alone has no next epoch")
+        raise AssertionError("a script that runs alone has no next generation")
 
 
 class Seat:
@@ -80,9 +80,9 @@ class Seat:
         pace: Pace,
     ) -> None:
         self.group: Group | None = None
-        #: In the current epoch, or the last one.
+        #: In the current generation, or the last one.
         self.rank, self.world = 0, 1
-        #: The furthest position of a member's script when the current epoch formed; see `TrainingState.position`.
+        #: The furthest position of a member's script when the current generation formed; see `TrainingState.position`.
         self.furthest = -1
         #: This worker began with the state of members whose scripts had come to their first batch.
         self.resumed = False
@@ -96,12 +96,12 @@ class Seat:
         self._has_state = False
         #: The values that the script began with are gone.
         self._overwritten = False
-        #: The last epoch that held: its members have the state.
-        self._formed: MembershipEpoch | None = None
-        #: The members of the newest epoch find each other while the one before is still trained under.
+        #: The last generation that held: its members have the state.
+        self._formed: Generation | None = None
+        #: The members of the newest generation find each other while the one before is still trained under.
         self._forming: Forming | None = None
         link.on_leave = self._leave_in_time
-        link.on_epoch = self._begin_forming
+        link.on_generation = self._begin_forming
 
     @property
     def taken(self) -> bool:
@@ -110,8 +110,8 @@ class Seat:
 
     @property
     def newer(self) -> bool:
-        """Whether a newer epoch than the current one is known."""
-        return self.group is not None and self._link.newer_than(self.group.membership.epoch)
+        """Whether a newer generation than the current one is known."""
+        return self.group is not None and self._link.newer_than(self.group.membership.generation)
 
     @property
     def leaving(self) -> bool:
@@ -123,11 +123,11 @@ class Seat:
         return self._link.leaving and not self._has_state
 
     def abandon(self, reason: str) -> None:
-        """The current epoch cannot go on."""
+        """The current generation cannot go on."""
         group, self.group = self.group, None
         if group is not None:
             group.leave()
-            self._link.send("broken", epoch=group.membership.epoch, detail=reason)
+            self._link.send("broken", generation=group.membership.generation, detail=reason)
 
     def switch(self, leaving: Sequence[int]) -> None:
         """At a boundary after which all members go their ways, the ranks `leaving` for good. Raises Left."""
@@ -137,9 +137,9 @@ class Seat:
         self.enter_next(leaving)
 
     def enter_next(self, gone: Sequence[int] = ()) -> None:
-        """Take part in the newest epoch, again and again until one holds; leave where this worker is in none.
+        """Take part in the newest generation, again and again until one holds; leave where this worker is in none.
 
-        `gone` are the ranks of the last epoch that are known to have left at this boundary. Raises Left.
+        `gone` are the ranks of the last generation that are known to have left at this boundary. Raises Left.
         """
         link, old = self._link, self.group
         self.group = None
@@ -149,20 +149,20 @@ class Seat:
         while True:
             newest = link.await_newer(self._tried)
             if newest is not None and not self.taken and link.worker not in newest.workers:
-                self._tried = newest.epoch  # an epoch of the others; this worker's is still to come
+                self._tried = newest.generation  # a generation of the others; this worker's is still to come
                 continue
             if newest is None or link.worker not in newest.workers:
                 if old is not None:
                     old.leave()
                 self.leave(save=self._must_save(newest, gone, known=old is not None))
                 return
-            self._tried = newest.epoch
+            self._tried = newest.generation
             try:
                 group = self._form(newest)
             except Abandoned as reason:
                 if self._nothing_to_keep:
                     self.leave(save=False)
-                link.send("broken", epoch=newest.epoch, detail=str(reason))
+                link.send("broken", generation=newest.generation, detail=str(reason))
                 continue
             if old is not None:
                 old.leave()
@@ -171,21 +171,21 @@ class Seat:
             self._checkpoints.members_are(newest.workers)
             return
 
-    def _begin_forming(self, newest: MembershipEpoch) -> None:
+    def _begin_forming(self, newest: Generation) -> None:
         workers = newest.workers
         if len(workers) > 1 and self._link.worker in workers:
             self._forming = Forming(newest, workers.index(self._link.worker), self._link.changed)
 
-    def _form(self, newest: MembershipEpoch) -> Group:
+    def _form(self, newest: Generation) -> Group:
         link, rank = self._link, newest.workers.index(self._link.worker)
-        here = {"step": self._state.step, "rank": rank, "epoch": newest.epoch}
+        here = {"step": self._state.step, "rank": rank, "generation": newest.generation}
         if self._faults.at("forming", **here):
             raise Abandoned("injected while forming")
         forming = self._forming
         if newest.world > 1 and (forming is None or forming.membership is not newest):
-            raise Abandoned("a newer epoch came before this one was formed")
+            raise Abandoned("a newer generation came before this one was formed")
         group = Group(
-            newest, rank, link.changed, lambda: link.newer_than(newest.epoch) or self._nothing_to_keep, forming
+            newest, rank, link.changed, lambda: link.newer_than(newest.generation) or self._nothing_to_keep, forming
         )
         try:
             self._synchronise(group)
@@ -195,7 +195,7 @@ class Seat:
             group.leave()
             raise
         # Once formed, only a death ends a wait before its time: at a change without one all switch at a boundary.
-        group.stale = lambda: link.aborted(newest.epoch)
+        group.stale = lambda: link.aborted(newest.generation)
         return group
 
     def _synchronise(self, group: Group) -> None:
@@ -215,7 +215,7 @@ class Seat:
                     raise no_first_values()
             steps[0] = 0
         for giver, receiver in (pair for turn in rounds(steps) for pair in turn):
-            here = {"step": max(steps), "rank": group.rank, "epoch": group.membership.epoch}
+            here = {"step": max(steps), "rank": group.rank, "generation": group.membership.generation}
             if group.rank == giver:
                 tree = state.tree_for(rows[receiver][1])
                 give(group, tree, receiver, lambda here=here: self._faults.at("giving", **here))
@@ -225,7 +225,7 @@ class Seat:
                 self._overwritten = True
                 state.load(receive(group, giver, lambda here=here: self._faults.at("receiving", **here), room))
                 self.resumed |= not self._has_state and any(row[2] for row in rows)
-                # At once: the givers may be gone before this epoch holds.
+                # At once: the givers may be gone before this generation holds.
                 self._has_state = True
         self._has_state = True
 
@@ -249,7 +249,7 @@ class Seat:
                 "note", text="the nodes do not compute alike to the last bit: floating tensors are not compared"
             )
 
-    def _must_save(self, newest: MembershipEpoch | None, gone: Sequence[int], *, known: bool) -> bool:
+    def _must_save(self, newest: Generation | None, gone: Sequence[int], *, known: bool) -> bool:
         """Whether nobody else may be left with this state. Where it is not `known` who is, each one saves."""
         formed = self._formed
         if formed is None:
@@ -278,9 +278,9 @@ class Seat:
             return
         mine = group.membership
         with link.changed:
-            link.changed.wait_for(lambda: link.newer_than(mine.epoch), leave_by - _SAVING_S - time.monotonic())
+            link.changed.wait_for(lambda: link.newer_than(mine.generation), leave_by - _SAVING_S - time.monotonic())
         newest = link.newest()
-        if newest is None or newest.epoch == mine.epoch or link.worker in newest.workers:
+        if newest is None or newest.generation == mine.generation or link.worker in newest.workers:
             return
         if set(mine.workers) & set(newest.workers):
             link.send("left", step=self._state.step)

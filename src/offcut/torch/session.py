@@ -213,8 +213,8 @@ class Session(Loop):
         if self._records is not None:
             self._records.contribute(
                 step=state.step + 1,
-                epoch=group.membership.epoch,
-                data_epoch=state.cursor.epoch,
+                generation=group.membership.generation,
+                epoch=state.cursor.epoch,
                 samples=mine.tolist(),
             )
 
@@ -227,7 +227,7 @@ class Session(Loop):
         if group.world == 1:
             self._note_stable()
         if self._records is not None:
-            self._records.applied(step=state.step, epoch=group.membership.epoch, loss=tally.loss)
+            self._records.applied(step=state.step, generation=group.membership.generation, loss=tally.loss)
         self._report(group)
         self._at("after-update")
 
@@ -241,7 +241,11 @@ class Session(Loop):
         if self._checkpoints is not None:
             membership = group.membership
             self._checkpoints.begin(
-                self._state.step, membership.epoch, membership.workers, group.rank, lambda: self._state.tree_for(-1)
+                self._state.step,
+                membership.generation,
+                membership.workers,
+                group.rank,
+                lambda: self._state.tree_for(-1),
             )
 
     def _keep(self) -> None:

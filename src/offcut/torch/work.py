@@ -1,4 +1,7 @@
-"""The step under way: its parts, their gradients, the reduce and the update. It knows nothing of epochs and agents."""
+"""The step under way: its parts, their gradients, the reduce and the update.
+
+It knows nothing of generations and agents.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ from offcut.torch.trained import Trained, names_in, parameters_in, parameters_of
 
 
 class Work:
-    """`visit` is called at the points where tests let something go wrong; where it is true, the epoch is broken."""
+    """`visit` is called at the points where tests let something go wrong; where it is true, the generation is
+    broken.
+    """
 
     def __init__(
         self,
@@ -67,7 +72,7 @@ class Work:
         self._loss_sum = 0.0
         #: Optimizers that have had their update() already.
         self._updated: list[torch.optim.Optimizer] = []
-        #: The epoch broke: the step will come again.
+        #: The generation broke: the step will come again.
         self.failed = False
 
     # -- parts ------------------------------------------------------------------------------------------------------
@@ -229,13 +234,13 @@ class Work:
         check: bool = False,
         leaving: bool = False,
     ) -> Tally:
-        """Sum gradients and what rides along over the members. Raises Abandoned when the epoch cannot go on.
+        """Sum gradients and what rides along over the members. Raises Abandoned when the generation cannot go on.
 
         An OffcutError of another kind is raised on all members: they are not the same.
         """
         if group.stale():
             self._fail()
-            raise Abandoned("a newer epoch came")
+            raise Abandoned("a newer generation came")
         try:
             if self._visit("before-reduce"):
                 raise Abandoned("injected before the reduce")

@@ -1,10 +1,10 @@
 """What an agent, its launcher and its workers tell each other: one JSON object per line over a UNIX socket.
 
-Worker to agent: `hello` (worker), `ready`, `beat` (epoch, step, samples, loss, first; clock_s: the worker's
+Worker to agent: `hello` (worker), `ready`, `beat` (generation, step, samples, loss, first; clock_s: the worker's
 clock at the end of that step; own_s: for how long it has worked, waiting for others left out; script_s: for how long
-the script has not come back to its session), `formed` (epoch, step, fingerprint),
-`broken` (epoch, detail), `left` (step), `finished` (step), `note` (text).
-Agent to worker: `epoch` (epoch, members, departing, store, secret, abort), `leave` (limit_s).
+the script has not come back to its session), `formed` (generation, step, fingerprint),
+`broken` (generation, detail), `left` (step), `finished` (step), `note` (text).
+Agent to worker: `generation` (generation, members, departing, store, secret, abort), `leave` (limit_s).
 Agent to launcher: one `run` per connection. Launcher to agent: `started` (pid), then `exited` (code); the worker is
 killed when the agent's end of the connection closes, so that no worker outlives its agent.
 
@@ -28,7 +28,7 @@ from offcut.errors import InputError
 #: The kernel's limit on a UNIX socket's path, less its terminating zero and the dot under which `listen` makes it.
 PATH_LIMIT = 106
 
-#: The longest text that a worker tells its agent: of a note, or of why an epoch broke.
+#: The longest text that a worker tells its agent: of a note, or of why a generation broke.
 TEXT_LIMIT = 4096
 #: A line of the local cluster's daemon may name every node, or tell of every reclaim that there was.
 LINE_BYTES = 64 << 20

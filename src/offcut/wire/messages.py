@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from offcut.errors import ProtocolError
 
 #: Raised with every change that an older peer could misread.
-VERSION = 3
+VERSION = 4
 
 
 #: Of a text for people. A longer one is cut: what it is about must not be lost because of it.
@@ -58,8 +58,8 @@ class WorkerReport(Message):
     ready: bool
     #: See `Ready`.
     address: Name = ""
-    #: The newest epoch of the job that they have been told; 0: none.
-    epoch: Count = 0
+    #: The newest generation of the job that they have been told; 0: none.
+    generation: Count = 0
 
 
 class Hello(Message):
@@ -74,7 +74,7 @@ class Hello(Message):
 
 
 class Ready(Message):
-    """All ranks of the incarnation have booted and wait for an epoch."""
+    """All ranks of the incarnation have booted and wait for a generation."""
 
     kind: Literal["ready"] = "ready"
     job: Name
@@ -93,18 +93,20 @@ class Exited(Message):
     detail: Text = ""
     #: How the disk of its files made it fail; empty where it did not.
     disk: Text = ""
-    epoch: Count = 0
+    generation: Count = 0
     #: What was stable when it was last heard of: steps, and samples since the training began.
     stable_step: Count = 0
     samples: Count = 0
 
 
 class Formed(Message):
-    """The first rank's first step in a new epoch is done; in mode `restart`, its script has been launched (step 0)."""
+    """The first rank's first step in a new generation is done; in mode `restart`, its script has been launched (step
+    0).
+    """
 
     kind: Literal["formed"] = "formed"
     job: Name
-    epoch: Count
+    generation: Count
     step: Count
     #: What the script trains; see `offcut.torch`.
     fingerprint: Name = ""
@@ -115,7 +117,7 @@ class Trained(Message):
 
     kind: Literal["trained"] = "trained"
     job: Name
-    epoch: Count
+    generation: Count
     step: Count
     samples: Count = 0
 
@@ -124,7 +126,7 @@ class Broken(Message):
     kind: Literal["broken"] = "broken"
     job: Name
     incarnation: Count
-    epoch: Count
+    generation: Count
     detail: Text = ""
 
 
@@ -133,7 +135,7 @@ class Progress(Message):
 
     kind: Literal["progress"] = "progress"
     job: Name
-    epoch: Count
+    generation: Count
     step: Count
     samples: Count
     loss: Annotated[float | None, BeforeValidator(_finite_or_none)] = None
@@ -147,7 +149,7 @@ class Pace(Message):
     kind: Literal["pace"] = "pace"
     job: Name
     incarnation: Count
-    epoch: Count
+    generation: Count
     own_step_s: Seconds
 
 
@@ -191,7 +193,7 @@ class Start(Message):
 
 
 class Stop(Message):
-    """End the incarnation: at its step boundary if it is in an epoch, and by force after `limit_s`."""
+    """End the incarnation: at its step boundary if it is in a generation, and by force after `limit_s`."""
 
     kind: Literal["stop"] = "stop"
     job: str
@@ -205,13 +207,13 @@ class HandBack(Message):
     kind: Literal["hand_back"] = "hand_back"
 
 
-class EpochMember(Message):
+class GenerationMember(Message):
     node: str
     incarnation: int
     ranks: int = 1
 
 
-class Epoch(Message):
+class NewGeneration(Message):
     """The job's newest membership. Ranks count through `members` in order.
 
     They find each other at `store`: the rendezvous store, to which they show `secret`, or in mode `restart` what the
@@ -219,11 +221,11 @@ class Epoch(Message):
     `departing` live and are left out: what only they have they write down before they leave.
     """
 
-    kind: Literal["epoch"] = "epoch"
+    kind: Literal["generation"] = "generation"
     job: str
-    epoch: int
-    members: tuple[EpochMember, ...]
-    departing: tuple[EpochMember, ...] = ()
+    generation: int
+    members: tuple[GenerationMember, ...]
+    departing: tuple[GenerationMember, ...] = ()
     store: str
     secret: str = Field(default="", repr=False)
     abort: bool
@@ -240,7 +242,7 @@ class Refused(Message):
 FromAgent = Annotated[
     Hello | Ready | Exited | Formed | Trained | Broken | Progress | Pace | Note | Heartbeat, Field(discriminator="kind")
 ]
-ToAgent = Annotated[Start | Stop | Epoch | HandBack | Refused, Field(discriminator="kind")]
+ToAgent = Annotated[Start | Stop | NewGeneration | HandBack | Refused, Field(discriminator="kind")]
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(FromAgent)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)

@@ -2,8 +2,8 @@
 
 A rank writes down what it contributes to a step *before* it enters the step's reduce, and the loss after the step was
 applied. So whatever dies, every step that anybody applied has the records of all that contributed to it. Where a step
-was contributed to under several epochs, the highest counts: a step is done again only if no survivor had applied it.
-The lines survive a kill -9, for they are handed to the kernel one by one.
+was contributed to under several generations, the highest counts: a step is done again only if no survivor had applied
+it. The lines survive a kill -9, for they are handed to the kernel one by one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class StepRecords:
         self._path = directory / f"{worker}.jsonl"
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def contribute(self, *, step: int, epoch: int, data_epoch: int, samples: list[int]) -> None:
-        self._write({"step": step, "epoch": epoch, "data_epoch": data_epoch, "samples": samples})
+    def contribute(self, *, step: int, generation: int, epoch: int, samples: list[int]) -> None:
+        self._write({"step": step, "generation": generation, "epoch": epoch, "samples": samples})
 
-    def applied(self, *, step: int, epoch: int, loss: float) -> None:
-        self._write({"step": step, "epoch": epoch, "loss": loss})
+    def applied(self, *, step: int, generation: int, loss: float) -> None:
+        self._write({"step": step, "generation": generation, "loss": loss})
 
     def _write(self, record: dict[str, Any]) -> None:
         data = json.dumps(record).encode() + b"\n"
@@ -41,13 +41,13 @@ class StepRecords:
 
 @dataclass(slots=True)
 class StepHistory:
-    """One step as it counts: under its highest epoch."""
+    """One step as it counts: under its highest generation."""
 
-    epoch: int
-    data_epoch: int = 0
+    generation: int
+    epoch: int = 0
     samples: list[int] = field(default_factory=list)
     loss: float | None = None
-    #: Epochs in which some member applied it; more than one means that it was done again.
+    #: Generations in which some member applied it; more than one means that it was done again.
     applied_in: set[int] = field(default_factory=set)
 
 
@@ -55,17 +55,17 @@ def history(directory: Path) -> dict[int, StepHistory]:
     """What counts of all records in `directory`, by step."""
     steps: dict[int, StepHistory] = {}
     for record in _lines(directory):
-        step = steps.setdefault(record["step"], StepHistory(record["epoch"]))
-        if record["epoch"] > step.epoch:
-            steps[record["step"]] = step = StepHistory(record["epoch"], applied_in=step.applied_in)
+        step = steps.setdefault(record["step"], StepHistory(record["generation"]))
+        if record["generation"] > step.generation:
+            steps[record["step"]] = step = StepHistory(record["generation"], applied_in=step.applied_in)
         if "loss" in record:
-            step.applied_in.add(record["epoch"])
-        if record["epoch"] < step.epoch:
+            step.applied_in.add(record["generation"])
+        if record["generation"] < step.generation:
             continue
         if "loss" in record:
             step.loss = record["loss"]
         else:
-            step.data_epoch = record["data_epoch"]
+            step.epoch = record["epoch"]
             step.samples += record["samples"]
     return dict(sorted(steps.items()))
 

@@ -5,7 +5,7 @@ the store's master secret and tells the generation's members; the store derives 
 Both sides prove that they know it, over a random number of the other's and the store's address, and never send it:
 
     server: version, number
-    client: kind, job, epoch, number, proof
+    client: kind, job, generation, number, proof
     server: ok, proof
 
 A connection of the kind CONTROL is the controller's own, with a secret that no generation has.
@@ -68,9 +68,9 @@ def nonce() -> bytes:
     return secrets.token_bytes(32)
 
 
-def generation_secret(master: str, job: str, epoch: int) -> str:
+def generation_secret(master: str, job: str, generation: int) -> str:
     """What the members of one generation of a job prove that they know."""
-    return _derive(master, GENERATION, job.encode(), str(epoch).encode())
+    return _derive(master, GENERATION, job.encode(), str(generation).encode())
 
 
 def control_secret(master: str) -> str:

@@ -1,9 +1,9 @@
 """Real sessions over real gloo in processes of their own, while the test plays their agents and their controller.
 
-A `Cluster` starts workers, forms epochs of them, has them leave or be killed, and waits: everything on the test's side
-happens in the test's own thread. A worker runs a *script*: a function of a module on pytest's `pythonpath`, called as
-`script(stage, **options)`. At `stage.at(point, session)` a worker can be stopped from the test, so that events strike
-at a chosen place in the script; inside a session they strike through `faults` (see `offcut.torch.faults`).
+A `Cluster` starts workers, forms generations of them, has them leave or be killed, and waits: everything on the test's
+side happens in the test's own thread. A worker runs a *script*: a function of a module on pytest's `pythonpath`, called
+as `script(stage, **options)`. At `stage.at(point, session)` a worker can be stopped from the test, so that events
+strike at a chosen place in the script; inside a session they strike through `faults` (see `offcut.torch.faults`).
 
 Workers are forked from a server that has imported torch and has no threads, and so is the rendezvous store. All of
 them end with the server, and the server ends with the test process, however that ends.
@@ -35,7 +35,7 @@ from offcut.wire import local
 from offcut.wire.forkserver import die_with_parent
 from rendezvous import LIMIT_S, fork_server, shared_store
 
-#: How long the controller waits before it renews an epoch that one member has found broken: the others may get on.
+#: How long the controller waits before it renews a generation that one member has found broken: the others may get on.
 RENEW_S = 0.2
 
 
@@ -52,11 +52,11 @@ class Stage:
     def at(self, point: str, session: Any) -> None:
         """Stand here if the test wants it, until what it has told this worker meanwhile has arrived."""
         self._pipe.send(("at", point, session.steps))
-        epoch, leaving = self._pipe.recv()
+        generation, leaving = self._pipe.recv()
         link = session._link
         if link is not None:
             with link.changed:
-                link.changed.wait_for(lambda: link.newer_than(epoch - 1) and (link.leaving or not leaving))
+                link.changed.wait_for(lambda: link.newer_than(generation - 1) and (link.leaving or not leaving))
 
     def note(self, *what: Any) -> None:
         """Tell the test."""
@@ -141,7 +141,7 @@ class Cluster:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._workers: dict[str, _Worker] = {}
         self._stops: list[tuple[str, str, int | None]] = []
-        self.epoch = 0
+        self.generation = 0
         self.members: tuple[str, ...] = ()
         self._renew_at_s: float | None = None
         #: Every message but heartbeats, with its worker's name.
@@ -183,19 +183,19 @@ class Cluster:
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear(worker))
 
     def form(self, names: Sequence[str], *, abort: bool = False) -> None:
-        """The next epoch: of `names`, in rank order."""
+        """The next generation: of `names`, in rank order."""
         before, self.members = self.members, tuple(names)
-        self.epoch += 1
+        self.generation += 1
         self._renew_at_s = None
         members = [{"node": name.partition("#")[0], "incarnation": 1, "ranks": 1} for name in names]
         for name in dict.fromkeys([*before, *names]):
             self._tell(
                 name,
-                kind="epoch",
+                kind="generation",
                 job=self._job,
-                epoch=self.epoch,
+                generation=self.generation,
                 members=members,
-                **shared_store().meeting_point(self._job, self.epoch),
+                **shared_store().meeting_point(self._job, self.generation),
                 abort=abort,
                 departing=False,
             )
@@ -285,7 +285,7 @@ class Cluster:
             if message["kind"] != "beat":
                 self.heard.append((worker.name, message))
             worker.said.add(message["kind"])
-            if message["kind"] == "broken" and message["epoch"] == self.epoch and self._renew_at_s is None:
+            if message["kind"] == "broken" and message["generation"] == self.generation and self._renew_at_s is None:
                 self._renew_at_s = time.monotonic() + RENEW_S
             elif message["kind"] == "left" and worker.name in self.members:
                 self._form_without(worker, abort=False)
@@ -316,7 +316,7 @@ class Cluster:
     def _go_on(self, worker: _Worker) -> None:
         worker.stands = None
         with suppress(OSError):
-            worker.pipe.send((self.epoch if worker.name in self.members else 0, worker.leaving))
+            worker.pipe.send((self.generation if worker.name in self.members else 0, worker.leaving))
 
     def _ended(self, worker: _Worker, outcome: Outcome) -> None:
         if worker.outcome is None:
@@ -344,7 +344,9 @@ class Cluster:
             f"{worker.name}: {worker.outcome or 'runs'}, stands at {worker.stands}, noted {worker.notes[-3:]}"
             for worker in self._workers.values()
         ]
-        return "\n".join([f"nothing came of it: epoch {self.epoch} of {self.members}", *workers, *map(str, self.heard)])
+        return "\n".join(
+            [f"nothing came of it: generation {self.generation} of {self.members}", *workers, *map(str, self.heard)]
+        )
 
 
 def alone(script: Callable[..., Any], **options: Any) -> Any:

@@ -76,7 +76,7 @@ def _repeated(steps: dict[int, StepHistory], stable: int) -> int:
     seen: dict[int, Counter[int]] = {}
     for step, record in steps.items():
         if step <= stable:
-            seen.setdefault(record.data_epoch, Counter()).update(record.samples)
+            seen.setdefault(record.epoch, Counter()).update(record.samples)
     return sum(times - 1 for counter in seen.values() for times in counter.values())
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from offcut.store.migrations import to_2
+from offcut.store.migrations import to_2, to_3
 
-VERSION = 2
+VERSION = 3
 
 #: By the version that it makes.
-_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {2: to_2.migrate}
+_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {2: to_2.migrate, 3: to_3.migrate}
 
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);

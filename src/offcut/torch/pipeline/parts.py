@@ -69,7 +69,7 @@ class Parts:
         self._writer.start()
 
     def members_are(self, workers: tuple[str, ...]) -> None:
-        """A new epoch: what members that are gone had to write may never come, so a new one is due."""
+        """A new generation: what members that are gone had to write may never come, so a new one is due."""
         if self._begun > self.newest():
             self._next_s = 0.0
 

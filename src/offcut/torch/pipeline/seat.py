@@ -13,7 +13,7 @@ from offcut.pipeline import moves
 from offcut.pipeline.plan_set import PlanSet
 from offcut.torch.faults import Faults
 from offcut.torch.group import Abandoned, Group
-from offcut.torch.link import AgentLink, MembershipEpoch
+from offcut.torch.link import AgentLink, Generation
 from offcut.torch.pace import Pace
 from offcut.torch.pipeline.parts import Parts
 from offcut.torch.pipeline.placed import PlacedState, flags, layers_of
@@ -25,7 +25,7 @@ from offcut.torch.transfer import give, receive, rounds
 _SAVING_S = 0.6
 #: How long members wait for what departing ones write down, and how often they look.
 _RESCUE_S, _LOOK_S = 10.0, 0.02
-#: What a member says of itself when an epoch forms, before the flags of its layers.
+#: What a member says of itself when a generation forms, before the flags of its layers.
 _STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _POSITION, _BEGUN, _TOLD, _, _LAYERS = range(9)
 
 
@@ -49,7 +49,8 @@ class PipelineSeat(Seat):
         self._plans = plans
         self._parts = parts
 
-    # -- an epoch forms -----------------------------------------------------------------------------------------------
+    # -- a generation forms
+    # -----------------------------------------------------------------------------------------------
 
     def _synchronise(self, group: Group) -> None:
         """All at one step, every layer where the plan for this size wants it, and nothing moved that was there."""
@@ -154,7 +155,7 @@ class PipelineSeat(Seat):
         return [layers_of(row[_LAYERS:]) if useful(row) else frozenset() for row in rows]
 
     def _visit(self, point: str, group: Group, step: int) -> Any:
-        here = {"step": step, "rank": group.rank, "epoch": group.membership.epoch}
+        here = {"step": step, "rank": group.rank, "generation": group.membership.generation}
         return lambda: self._faults.at(point, **here)
 
     def _move(self, group: Group, have: Sequence[moves.Layers], need: Sequence[moves.Layers]) -> None:
@@ -171,11 +172,11 @@ class PipelineSeat(Seat):
 
     def _rescued(self, group: Group, step: int, missing: moves.Layers) -> bool:
         """Whether those who left without handing `missing` on have written it down, and all members can read it."""
-        epoch = group.membership
-        give_up_s = time.monotonic() + (_RESCUE_S if epoch.departing else 0.0)
+        generation = group.membership
+        give_up_s = time.monotonic() + (_RESCUE_S if generation.departing else 0.0)
         while not self._parts.has(step, missing) and time.monotonic() < give_up_s:
-            if self._link.newer_than(epoch.epoch):
-                raise Abandoned("a newer epoch came while layers were being written")
+            if self._link.newer_than(generation.generation):
+                raise Abandoned("a newer generation came while layers were being written")
             time.sleep(_LOOK_S)
         return all(row[0] for row in group.gather([int(self._parts.has(step, missing))]))
 
@@ -192,12 +193,12 @@ class PipelineSeat(Seat):
     # -- leaving ------------------------------------------------------------------------------------------------------
 
     def switch(self, leaving: Sequence[int]) -> None:
-        """Whoever leaves at this boundary hands on what nobody else has; the others go to the next epoch."""
+        """Whoever leaves at this boundary hands on what nobody else has; the others go to the next generation."""
         group = self.group
         assert group is not None
         newest = None
         if group.rank not in leaving:
-            newest = self._link.await_newer(group.membership.epoch) if not leaving else self._link.newest()
+            newest = self._link.await_newer(group.membership.generation) if not leaving else self._link.newest()
         out = self._link.leaving or (newest is not None and self._is_out(newest, group))
         try:
             going = [rank for rank, row in enumerate(group.gather([int(out)])) if row[0]]
@@ -212,8 +213,8 @@ class PipelineSeat(Seat):
             self.leave(save=not stay)
         self.enter_next(going)
 
-    def _is_out(self, newest: MembershipEpoch, group: Group) -> bool:
-        return newest.epoch > group.membership.epoch and self._link.worker not in newest.workers
+    def _is_out(self, newest: Generation, group: Group) -> bool:
+        return newest.generation > group.membership.generation and self._link.worker not in newest.workers
 
     def _hand_over(self, group: Group, stay: list[int]) -> None:
         """Those who stay take what only the others have: what the next plan is likely to put on them, at once.
@@ -231,7 +232,7 @@ class PipelineSeat(Seat):
         takes = moves.layers_to_take_over(have, going, wish, self._placed.layer_bytes)
         self._move(group, have, [held | takes[rank] for rank, held in enumerate(have)])
 
-    def _must_save(self, newest: MembershipEpoch | None, gone: Sequence[int], *, known: bool) -> bool:
+    def _must_save(self, newest: Generation | None, gone: Sequence[int], *, known: bool) -> bool:
         """Whoever leaves without having handed its layers on writes them down."""
         return self._formed is not None
 

@@ -149,7 +149,7 @@ class PipelineSession(Loop):
         if group.world == 1:
             self._note_stable()
         if self._records is not None:
-            self._records.applied(step=self._placed.step, epoch=group.membership.epoch, loss=tally.loss)
+            self._records.applied(step=self._placed.step, generation=group.membership.generation, loss=tally.loss)
         self._report(group)
         self._at("after-update")
         return True
@@ -174,8 +174,8 @@ class PipelineSession(Loop):
         if self._records is not None:
             self._records.contribute(
                 step=state.step + 1,
-                epoch=group.membership.epoch,
-                data_epoch=state.cursor.epoch,
+                generation=group.membership.generation,
+                epoch=state.cursor.epoch,
                 samples=mine.tolist(),
             )
 

@@ -1,7 +1,7 @@
 """The step under way in a pipeline job: forward and backward over all stages, the vote, the update.
 
 A member's gradients are final before it enters the vote, so once the vote has ended anywhere, every member is able to
-apply the step. Where the vote broke for some, they keep their gradients until the next epoch says whether anybody
+apply the step. Where the vote broke for some, they keep their gradients until the next generation says whether anybody
 applied it: if one did, all do.
 """
 
@@ -25,7 +25,9 @@ from offcut.torch.sampler import Sampler
 
 
 class StageWork:
-    """`visit` is called at the points where tests let something go wrong; where it is true, the epoch is broken."""
+    """`visit` is called at the points where tests let something go wrong; where it is true, the generation is
+    broken.
+    """
 
     #: A step has one part: the whole of it.
     more_parts = False
@@ -126,7 +128,7 @@ class StageWork:
         plan, engine, state = self._plan, self._engine, self._state
         assert plan is not None
         assert engine is not None
-        # Micro-batches of the last batch of an epoch may be smaller, or without samples: those count nothing.
+        # Micro-batches of the last batch of a generation may be smaller, or without samples: those count nothing.
         pieces = self.batch.tensor_split(plan.micro_batches)
         shares = [len(piece) / len(self.batch) for piece in pieces]
         pieces = tuple(piece if len(piece) else self.batch[:1] for piece in pieces)

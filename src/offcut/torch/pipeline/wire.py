@@ -43,7 +43,7 @@ class DefaultWire:
 
 
 class GroupWire:
-    """One membership epoch's group: whoever waits can walk away (`Abandoned`) when the epoch cannot go on."""
+    """One generation's group: whoever waits can walk away (`Abandoned`) when the generation cannot go on."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -1,0 +1,47 @@
+"""Version 3: the numbered membership of a job is called generation; version 2 called it epoch."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from offcut.store.records import checksum
+
+_KINDS = {"epoch_formed": "generation_formed", "epoch_broken": "generation_broken"}
+_FIELDS = {
+    "epoch": "generation",
+    "epochs": "generations",
+    "formed_epoch": "formed_generation",
+    "failure_epoch": "failure_generation",
+}
+#: Their keys are names that users and sites chose.
+_BY_NAME = {"jobs", "nodes"}
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Rename kinds and fields in events and snapshots. A row whose checksum is wrong stays as it is, damaged."""
+    for number, kind, data, check in db.execute("SELECT id, kind, data, checksum FROM events").fetchall():
+        if check == checksum(number, data):
+            event = _renamed(json.loads(data))
+            event["kind"] = _KINDS.get(kind, kind)
+            text = json.dumps(event)
+            row = (event["kind"], text, checksum(number, text), number)
+            db.execute("UPDATE events SET kind = ?, data = ?, checksum = ? WHERE id = ?", row)
+    for number, data, check in db.execute("SELECT event_id, data, checksum FROM snapshots").fetchall():
+        if check == checksum(number, data):
+            text = json.dumps(_renamed(json.loads(data)))
+            row = (text, checksum(number, text), number)
+            db.execute("UPDATE snapshots SET data = ?, checksum = ? WHERE event_id = ?", row)
+
+
+def _renamed(item: Any, *, by_name: bool = False) -> Any:
+    """The item with the fields of all objects in it renamed; `by_name`: its own keys are names, not fields."""
+    if isinstance(item, list):
+        return [_renamed(each) for each in item]
+    if not isinstance(item, dict):
+        return item
+    return {
+        key if by_name else _FIELDS.get(key, key): _renamed(value, by_name=key in _BY_NAME and not by_name)
+        for key, value in item.items()
+    }
