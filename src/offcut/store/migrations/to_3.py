@@ -26,8 +26,8 @@ def migrate(db: sqlite3.Connection) -> None:
             event = _renamed(json.loads(data))
             event["kind"] = _KINDS.get(kind, kind)
             text = json.dumps(event)
-            row = (event["kind"], text, checksum(number, text), number)
-            db.execute("UPDATE events SET kind = ?, data = ?, checksum = ? WHERE id = ?", row)
+            renamed = (event["kind"], text, checksum(number, text), number)
+            db.execute("UPDATE events SET kind = ?, data = ?, checksum = ? WHERE id = ?", renamed)
     for number, data, check in db.execute("SELECT event_id, data, checksum FROM snapshots").fetchall():
         if check == checksum(number, data):
             text = json.dumps(_renamed(json.loads(data)))
