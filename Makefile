@@ -11,8 +11,8 @@ demo: .venv/.ready
 	$(if $(filter slurm,$(CLUSTER)),CI=true scripts/install-slurm)
 	$(BIN)/offcut demo --cluster $(CLUSTER)
 
-# Three workers: what starts real agents and trainings runs in one of them, one test after another; what starts a real
-# Slurm in another.
+# Three workers: what starts real agents and trainings is in two groups (xdist_group live-1 and live-2), so that at most
+# two such tests run at a time; what starts a real Slurm is in another.
 PYTEST = $(BIN)/pytest -n 3 --dist loadgroup
 MORE := ci or frameworks or browser
 

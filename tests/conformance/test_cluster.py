@@ -25,7 +25,7 @@ from offcut.wire import tokens
 from offcut.wire.credentials import Credentials, Identity
 from slurmed import QUICK, private_slurm  # noqa: F401
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 NODES = ("n01", "n02", "n03")
 

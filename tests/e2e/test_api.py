@@ -18,7 +18,7 @@ from offcut.errors import InputError
 from offcut.wire import messages
 from offcut.wire.credentials import Credentials, Identity
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 
 def offcut(running, *arguments: str) -> Any:

@@ -14,10 +14,10 @@ from golden import SCRIPT, assert_same_training, undisturbed
 from live import wait_for
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 AWKWARD = Path(__file__).with_name("awkward.py")
-EPOCHS = 90
+EPOCHS = 45
 
 
 @pytest.fixture

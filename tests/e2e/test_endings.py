@@ -17,7 +17,7 @@ from live import Running, command_of, wait_for
 from offcut.service.paths import StatePaths
 from offcut.wire.client import Client
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 POLICIES = Path(__file__).resolve().parents[1] / "service" / "policies_that_hang.py"
 

@@ -19,7 +19,7 @@ from offcut.errors import OffcutError
 from offcut.service.paths import StatePaths
 from offcut.wire.client import Client
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 
 @pytest.fixture

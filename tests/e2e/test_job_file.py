@@ -16,7 +16,7 @@ import pytest
 from offcut.wire import local
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 #: Of the example's 1500 training samples, in batches of 128: seven data epochs.

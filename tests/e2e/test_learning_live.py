@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1"), pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "profiling_live_job.py"
 UNEVEN = Path(__file__).with_name("uneven_train.py")

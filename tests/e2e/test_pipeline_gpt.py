@@ -15,7 +15,7 @@ from offcut.wire import local
 from offcut.wire.jobspec import read_job_file
 from offcut.wire.records import StepHistory, history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -14,7 +14,7 @@ from pipeline_job import SCRIPT, STEPS_PER_EPOCH, undisturbed, write_plans
 from live import wait_for
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(300)]
 
 BACK = "go back to the checkpoint"
 

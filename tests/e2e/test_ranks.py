@@ -12,7 +12,7 @@ from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 
 def members_by_generation(running, job: str) -> dict[int, dict[str, int]]:

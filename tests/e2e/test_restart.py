@@ -16,7 +16,7 @@ import pytest
 
 from live import wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 HERE = Path(__file__).parent
 DDP = HERE / "ddp_train.py"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.frameworks]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1"), pytest.mark.frameworks]
 
 SCRIPT = Path(__file__).with_name("hf_train.py")
 STEPS = 120

@@ -13,7 +13,7 @@ from golden import SCRIPT, STEPS_PER_EPOCH
 from live import Running, wait_for
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 
 def steps_of(running: Running, job: str) -> int:

@@ -17,7 +17,7 @@ from golden import SCRIPT, assert_same_training, undisturbed
 from live import wait_for
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 EPOCHS = 40
 

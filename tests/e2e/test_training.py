@@ -11,7 +11,7 @@ from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 
 def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from live import Running
 from offcut.wire import local
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 SCRIPT = Path(__file__).with_name("two_optimizers.py")
 EPOCHS, STEPS_PER_EPOCH = 8, 11

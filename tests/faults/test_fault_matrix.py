@@ -21,7 +21,7 @@ from live import Running, wait_for
 from offcut.torch import shards
 from offcut.wire.records import StepHistory, history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(300)]
 
 EPOCHS = 20
 STEPS = EPOCHS * STEPS_PER_EPOCH

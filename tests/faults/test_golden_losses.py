@@ -17,7 +17,7 @@ from live import Running
 from offcut.wire import local
 from offcut.wire.records import StepHistory, history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(600)]
 
 SCRIPT = Path(__file__).with_name("golden_training.py")
 SAMPLES = 1797

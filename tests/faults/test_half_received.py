@@ -12,7 +12,7 @@ from live import Running
 from offcut.torch.transfer import CHUNK_BYTES
 from offcut.wire.records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 EPOCHS = 4
 #: The first chunk, with all parameters in it, has arrived; the second is not sent.
