@@ -18,7 +18,7 @@ from slurmed import MARKS
 
 pytestmark = MARKS
 
-SITES = sorted((Path(__file__).parents[2] / "sites").glob("*.toml"))
+SITES = sorted((Path(__file__).parents[3] / "sites").glob("*.toml"))
 
 
 @pytest.mark.parametrize("file", SITES, ids=lambda file: file.stem)

@@ -13,7 +13,7 @@ from slurmed import MARKS
 
 pytestmark = [*MARKS, pytest.mark.ci]
 
-SCRIPT = Path(__file__).parents[1] / "e2e" / "ddp_train.py"
+SCRIPT = Path(__file__).parents[2] / "e2e" / "ddp_train.py"
 STEPS = 600
 
 
