@@ -13,9 +13,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from offcut.allocate import exact
-from offcut.control import learnt
 from offcut.model import ScalingCurve
 from offcut.report.scaling import draw_curve
+from offcut.service import curve_report
 from offcut.simulate.options import ReplayOptions, parse_cost
 from offcut.simulate.supply import Supply
 from offcut.simulate.world import World
@@ -51,7 +51,7 @@ def main() -> None:
                 job = world.state.jobs[name]
                 if job.phase != "running":
                     continue
-                late[name] = told = learnt.describe(world.state, job)
+                late[name] = told = curve_report.describe(world.state, job)
                 if len(told["own"]) >= 2:
                     early.setdefault(name, told)
         block = [f"n{i}" for i in range(88 - 8 * (minute % 5), 96 - 8 * (minute % 5))]

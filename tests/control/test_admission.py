@@ -7,7 +7,7 @@ from dataclasses import replace
 from world import World, job
 
 from offcut.control import Settings, State, step
-from offcut.control.admit import admitted
+from offcut.control.admission import admitted
 from offcut.model import Allocation, ScalingCurve
 from offcut.model import events as ev
 

@@ -114,7 +114,7 @@ def test_workers_below_the_smallest_size_wait(world):
 def assert_older_is_abandoned(effects):
     """The newest generation stands; nobody waits for what is in flight under the one before."""
     assert not only(effects, ef.SetGeneration)
-    (older,) = only(effects, ef.AbandonOlder)
+    (older,) = only(effects, ef.AbandonOlderGenerations)
     assert {member.node for member in older.members} >= {"n1", "n3"}
 
 
@@ -159,7 +159,7 @@ def test_a_survivor_whose_old_generation_broke_frees_those_who_hang_in_it(world)
     survivor = world.member("a", "n1")
     broken = ev.GenerationBroken(time_s=world.now_s, job="a", generation=old, member=survivor, detail="a peer is gone")
     assert_older_is_abandoned(world.send(broken))
-    assert not only(world.send(broken), ef.AbandonOlder), "once is enough"
+    assert not only(world.send(broken), ef.AbandonOlderGenerations), "once is enough"
 
 
 def test_a_step_that_takes_long_is_not_broken_by_old_news(world):
@@ -173,7 +173,7 @@ def test_a_step_that_takes_long_is_not_broken_by_old_news(world):
         world.send(ev.GenerationBroken(time_s=world.now_s, job="a", generation=old, member=world.member("a", node)))
     world.run(world.state.settings.broken_wait_s + 0.01)
     assert len(world.generations("a")) == generations
-    assert not world.effects(ef.AbandonOlder)
+    assert not world.effects(ef.AbandonOlderGenerations)
 
 
 def test_a_wanted_node_that_vanishes_after_the_others_went_on_disturbs_nobody(world):
@@ -703,7 +703,7 @@ def test_what_a_job_says_of_its_end_is_text(world):
     effects = world.exit(
         world.state.jobs["a"].members[0], "failed", "\x1b]0;t\x07[/x] OSError: \u202e\ud800 \x9b2J é 漢"
     )
-    said = [effect.text for effect in effects if isinstance(effect, ef.Tell)] + [world.state.jobs["a"].reason]
+    said = [effect.text for effect in effects if isinstance(effect, ef.WriteLog)] + [world.state.jobs["a"].reason]
     assert any("[/x] OSError: " in text and "é 漢" in text for text in said)
     assert all(text.isprintable() for text in said)
 

@@ -302,7 +302,7 @@ class World:
         return next(member for member in self.state.jobs[job_id].members if member.node == node)
 
     def story(self, subject: str) -> list[str]:
-        return [tell.text for tell in self.effects(ef.Tell) if tell.subject == subject]
+        return [tell.text for tell in self.effects(ef.WriteLog) if tell.subject == subject]
 
 
 def only(effects: list[ef.Effect], kind: type[E]) -> list[E]:

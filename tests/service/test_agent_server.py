@@ -37,7 +37,7 @@ class Echo:
         self.agent = agent
         self.served = served
 
-    def take(self, data: bytes) -> int:
+    def receive(self, data: bytes) -> int:
         self.served.heard.append(data)
         if data == b"bad":
             raise ProtocolError("That is no message.")

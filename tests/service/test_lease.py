@@ -61,13 +61,13 @@ def test_whose_lease_may_be_taken(found: Holder | None, verdict: str) -> None:
 
 def test_a_free_directory_is_taken_and_left(path: Path) -> None:
     lease = Lease(path)
-    lease.take()
+    lease.acquire()
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(StoreError, match=f"is used by the controller on .* .process {os.getpid()}."):
-        Lease(path).take()
+        Lease(path).acquire()
     lease.drop()
     assert not path.exists()
-    Lease(path).take()
+    Lease(path).acquire()
 
 
 def test_a_lease_of_a_process_of_this_host_that_is_gone_is_taken_at_once(
@@ -75,14 +75,14 @@ def test_a_lease_of_a_process_of_this_host_that_is_gone_is_taken_at_once(
 ) -> None:
     monkeypatch.setattr(leases, "STALE_S", 1e6)
     leave(path, replace(US, id="another", started=US.started + 1))
-    Lease(path).take()
+    Lease(path).acquire()
 
 
 def test_a_lease_of_another_host_is_taken_once_it_is_stale(path: Path) -> None:
     # Its clock is a day ahead: that proves nothing.
     leave(path, replace(ELSEWHERE, renewed_s=time.time() + 86_400))
     began_s = time.monotonic()
-    Lease(path).take()
+    Lease(path).acquire()
     assert time.monotonic() - began_s >= leases.STALE_S
 
 
@@ -102,7 +102,7 @@ def test_a_lease_that_is_renewed_elsewhere_is_not_taken(path: Path) -> None:
     other.start()
     try:
         with pytest.raises(StoreError, match="is used by the controller on login2") as refusal:
-            Lease(path).take()
+            Lease(path).acquire()
         assert "--share" in refusal.value.next_step
     finally:
         ended.set()
@@ -116,7 +116,7 @@ def test_of_two_who_take_a_stale_lease_at_once_one_has_it(path: Path, monkeypatc
 
     def take() -> None:
         try:
-            Lease(path).take()
+            Lease(path).acquire()
             outcomes.append("has it")
         except StoreError:
             outcomes.append("refused")
@@ -132,13 +132,13 @@ def test_of_two_who_take_a_stale_lease_at_once_one_has_it(path: Path, monkeypatc
 def test_a_damaged_lease_is_watched_and_taken(path: Path) -> None:
     path.write_text("{")
     path.chmod(0o600)
-    Lease(path).take()
+    Lease(path).acquire()
 
 
 def test_who_is_taken_over_is_told(path: Path) -> None:
     async def scenario() -> None:
         lease = Lease(path)
-        lease.take()
+        lease.acquire()
         keeping = asyncio.create_task(lease.keep())
         first = json.loads(path.read_text())["count"]
         async with asyncio.timeout(60):
@@ -161,7 +161,7 @@ def test_a_file_system_that_hangs_holds_up_nobody(path: Path, monkeypatch: pytes
 
     async def scenario() -> None:
         lease = Lease(path)
-        lease.take()
+        lease.acquire()
         monkeypatch.setattr(lease, "_read", lambda: hanging.wait() and None)
         keeping = asyncio.create_task(lease.keep())
         for _ in range(20):

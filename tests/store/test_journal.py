@@ -17,7 +17,7 @@ from offcut.control import Settings, State, step
 from offcut.errors import StoreError
 from offcut.model import Allocation, Job, ScalingCurve, Sizes
 from offcut.model import events as ev
-from offcut.model.effects import Tell
+from offcut.model.effects import WriteLog
 from offcut.model.events import Member
 from offcut.store import Journal, records
 from offcut.store.migrations import VERSION
@@ -180,7 +180,7 @@ def test_a_journal_remembers_the_settings_under_which_it_began(path):
 def test_the_story_of_a_job_is_told_in_order_and_once(path):
     book = Journal(path)
     lines = [
-        Tell(cause=cause, index=i, subject=subject, text=f"{cause}.{i}")
+        WriteLog(cause=cause, index=i, subject=subject, text=f"{cause}.{i}")
         for cause in (1, 2)
         for i, subject in enumerate("ab")
     ]

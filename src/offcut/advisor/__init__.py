@@ -1,13 +1,14 @@
-"""The job profiling advisor: how fast is a job at sizes where nobody has seen it? Pure.
+"""Estimates scaling curves from measurements: how fast a job is at sizes at which it has not run yet. Pure.
 
-- `meter`: the reports of one generation to a clean throughput; `drift`: when did it change?
-- `posterior`: a scaling curve with its uncertainty, out of measured points
-- `knowledge`: what is known of all jobs: their observations, families, what resizes cost them
-- `profiler`: which size to try next and which curve to believe, by a budget; `baselines`: other ways, to compare with
-- `stragglers`: a slow node told from a slow job
+- `throughput_meter`: from the reports of one generation to its throughput; `drift`: detects when it changes
+- `posterior`: fits a scaling curve with its uncertainty to measured points
+- `job_history`: observations of all jobs, their families, and what resizes cost them
+- `curve_models`: which curve to use and which size to try next, within a budget; `baselines`: other curve models, for
+  comparison
+- `stragglers`: tells a slow node from a slow job
 """
 
-from offcut.advisor.knowledge import JobKnowledge, Knowledge
-from offcut.advisor.profiler import Circumstances, Known, Profiler, load
+from offcut.advisor.curve_models import Circumstances, CurveModel, Evidence, load
+from offcut.advisor.job_history import JobHistories, JobHistory
 
-__all__ = ["Circumstances", "JobKnowledge", "Knowledge", "Known", "Profiler", "load"]
+__all__ = ["Circumstances", "CurveModel", "Evidence", "JobHistories", "JobHistory", "load"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from offcut.advisor.curve_models import Circumstances, Evidence, assumed, certain
 from offcut.advisor.posterior import Point, Posterior
-from offcut.advisor.profiler import Circumstances, Known, assumed, certain
 from offcut.model import ScalingCurve, Sizes
 
 
@@ -14,29 +14,29 @@ class _Tries:
 
     learns = False
 
-    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+    def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
         return None
 
 
 class Oracle(_Tries):
     """The curve that the job came with is the truth; without one, Amdahl's law."""
 
-    def posterior(self, known: Known) -> Posterior:
-        return certain(known.given or assumed(known.sizes))
+    def posterior(self, evidence: Evidence) -> Posterior:
+        return certain(evidence.given or assumed(evidence.sizes))
 
 
 class Linear(_Tries):
     """Twice the nodes, twice the throughput."""
 
-    def posterior(self, known: Known) -> Posterior:
-        return certain(ScalingCurve((known.sizes.largest,), (float(known.sizes.largest),)))
+    def posterior(self, evidence: Evidence) -> Posterior:
+        return certain(ScalingCurve((evidence.sizes.largest,), (float(evidence.sizes.largest),)))
 
 
 class Amdahl(_Tries):
     """2 % serial work, whatever the job."""
 
-    def posterior(self, known: Known) -> Posterior:
-        return certain(assumed(known.sizes))
+    def posterior(self, evidence: Evidence) -> Posterior:
+        return certain(assumed(evidence.sizes))
 
 
 class Passive(_Tries):
@@ -44,17 +44,17 @@ class Passive(_Tries):
 
     learns = True
 
-    def posterior(self, known: Known) -> Posterior:
-        return certain(_through(known.own, known.sizes))
+    def posterior(self, evidence: Evidence) -> Posterior:
+        return certain(_through(evidence.measured, evidence.sizes))
 
 
 class Inverse(Passive):
     """The published order: from the largest size downwards, three sizes, for every job anew (arXiv 2404.15668)."""
 
-    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+    def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
         top = min(64, max(circumstances.size, circumstances.fair_size))
-        wanted = [known.sizes.fit(n) for n in (top, math.isqrt(top), known.sizes.smallest)]
-        seen = {point.size for point in known.own}
+        wanted = [evidence.sizes.fit(n) for n in (top, math.isqrt(top), evidence.sizes.smallest)]
+        seen = {point.size for point in evidence.measured}
         if circumstances.probes >= len(wanted):
             return None
         return next((n for n in wanted if n and n not in seen), None)

@@ -17,8 +17,8 @@ _THRESHOLD = 8.0
 _LEAST_DEVIATION = 0.01
 
 
-class Drift:
-    """`take` every rate of one generation; it says when the level is another than that of the first blocks."""
+class DriftDetector:
+    """Detects when the rates of one generation have left the level of its first blocks."""
 
     __slots__ = ("_alarmed", "_block", "_deviation", "_down", "_level", "_medians", "_up")
 
@@ -30,7 +30,7 @@ class Drift:
         self._up = self._down = 0.0
         self._alarmed = False
 
-    def take(self, rate: float) -> float | None:
+    def add_rate(self, rate: float) -> float | None:
         """The new level, samples/s, once the rate has moved away from the old one; else None. Then begin anew."""
         self._block.append(rate)
         if len(self._block) < BLOCK:

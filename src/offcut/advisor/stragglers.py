@@ -17,7 +17,7 @@ _REPORTS = 3
 
 
 class Stragglers:
-    """Of one job's generation: `take` what the nodes report; `slow` are those that are, and by what factor."""
+    """Finds slow nodes of one generation. `slow` maps each slow node to the factor by which it is slower."""
 
     __slots__ = ("_own_s", "slow")
 
@@ -25,7 +25,7 @@ class Stragglers:
         self._own_s: dict[str, deque[float]] = {}
         self.slow: dict[str, float] = {}
 
-    def take(self, node: str, own_step_s: float) -> str | None:
+    def add_report(self, node: str, own_step_s: float) -> str | None:
         """`node` worked `own_step_s` for each step of late. The name of a node that turns out to be slow."""
         self._own_s.setdefault(node, deque(maxlen=_REPORTS)).append(own_step_s)
         full = {name: seen for name, seen in self._own_s.items() if len(seen) == _REPORTS}

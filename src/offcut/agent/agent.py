@@ -61,7 +61,7 @@ class Agent:
         self._config = config
         self._launcher = Launcher(config.template)
         self._crews: dict[tuple[str, int], Crew] = {}
-        #: Crews start one after another: a node that passes from one job to the next is empty in between.
+        #: StartedWorkers start one after another: a node that passes from one job to the next is empty in between.
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._line = ControllerLine(config.address_file, config.token_file, self._hello, self._take)

@@ -60,7 +60,7 @@ How = Annotated[
     Accounting, typer.Option(help="stall: a resizing job stands still. published: BFTrainer's own accounting.")
 ]
 Where = Annotated[Placement, typer.Option(help="Nodes idle since the same instant go to one job, or random ones.")]
-Profiler = Annotated[
+CurveModel = Annotated[
     list[str] | None,
     typer.Option(
         help="Who learns the curves, which are hidden then: oracle (they are known; default), gp, inverse, passive, "
@@ -91,7 +91,7 @@ def replay(
     accounting: How = Accounting.stall,
     placement: Where = Placement.together,
     commit: Commit = 0.0,
-    profiler: Profiler = None,
+    profiler: CurveModel = None,
     families: Families = True,
     start: Start = None,
     end: End = None,

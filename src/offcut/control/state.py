@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from offcut.advisor import Knowledge
+from offcut.advisor import JobHistories
 from offcut.model import Allocation, AllocationProblem, CostModel, Job
 from offcut.model.events import Member, WorkerExited
 
@@ -258,7 +258,7 @@ class State:
     #: How many answers in a row were quick ones, because the solver did not come back.
     standins: int = 0
     #: What has been learnt of the jobs' scaling and resizes.
-    knowledge: Knowledge = field(default_factory=Knowledge)
+    histories: JobHistories = field(default_factory=JobHistories)
     incarnations: int = 0
     #: Incarnations that were started and that the journal has forgotten: (before the first, the last).
     forgotten: list[tuple[int, int]] = field(default_factory=list)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from offcut.control import decide, jobs, life, nodes, profiling, relaunch, resize, timers, workers
+from offcut.control import allocation, curve_learning, jobs, lifecycle, membership, nodes, relaunch, timers, workers
+from offcut.control.event_context import EventContext
 from offcut.control.state import Skipped, State
-from offcut.control.turn import Turn
 from offcut.model import events as ev
 from offcut.model.effects import Effect
 
 #: How many events that could not be answered are remembered.
 _SKIPPED = 20
 
-_HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
-    ev.ControllerStarted: life.on_controller_started,
-    ev.ControllerStopping: life.on_controller_stopping,
+_HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
+    ev.ControllerStarted: lifecycle.on_controller_started,
+    ev.ControllerStopping: lifecycle.on_controller_stopping,
     ev.NodesChanged: nodes.on_nodes_changed,
     ev.ClaimRefused: nodes.on_claim_refused,
     ev.NodesBooted: nodes.on_nodes_booted,
@@ -30,14 +30,14 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     ev.JobNearsEnd: jobs.on_job_nears_end,
     ev.JobTrained: jobs.on_job_trained,
     ev.JobSubmitted: jobs.on_job_submitted,
-    ev.JobMeasured: profiling.on_job_measured,
+    ev.JobMeasured: curve_learning.on_job_measured,
     ev.JobNoted: jobs.on_job_noted,
     ev.JobCancelled: jobs.on_job_cancelled,
     ev.JobPaused: jobs.on_job_paused,
     ev.JobResumed: jobs.on_job_resumed,
     ev.JobChanged: jobs.on_job_changed,
-    ev.Solved: decide.on_solved,
-    ev.SolveFailed: decide.on_solve_failed,
+    ev.Solved: allocation.on_solved,
+    ev.SolveFailed: allocation.on_solve_failed,
     ev.TimerFired: timers.on_timer_fired,
 }
 
@@ -54,18 +54,18 @@ def step(state: State, event: ev.Event) -> list[Effect]:
         return []
     before_s, state.now_s = state.now_s, max(state.now_s, event.time_s)
     state.event_id += 1
-    turn = Turn(state, state.now_s, state.now_s - before_s)
-    _HANDLERS[type(event)](turn, event)
-    for job_id, gone in list(turn.resized.items()):
+    context = EventContext(state, state.now_s, state.now_s - before_s)
+    _HANDLERS[type(event)](context, event)
+    for job_id, gone in list(context.changed_memberships.items()):
         job = state.jobs[job_id]
         if job.restarts:
-            relaunch.settle(turn, job)
+            relaunch.settle(context, job)
         else:
-            resize.settle(turn, job, gone=gone)
-    turn.emit_stops()
-    if turn.dirty:
-        decide.ask(turn)
-    return turn.effects
+            membership.settle(context, job, gone=gone)
+    context.emit_stops()
+    if context.problem_changed:
+        allocation.ask(context)
+    return context.effects
 
 
 def skip(state: State, event: ev.Event, reason: str) -> list[Effect]:
@@ -78,7 +78,9 @@ def skip(state: State, event: ev.Event, reason: str) -> list[Effect]:
     job_id = job if isinstance(job, str) else str(job.id)
     state.skipped.append(Skipped(state.event_id, event.time_s, event.kind, job_id, reason))
     del state.skipped[:-_SKIPPED]
-    turn = Turn(state, state.now_s)
+    context = EventContext(state, state.now_s)
     for subject in ("controller", job_id) if job_id else ("controller",):
-        turn.tell(subject, f"event {state.event_id} ({event.kind}) could not be answered and changed nothing: {reason}")
-    return turn.effects
+        context.log(
+            subject, f"event {state.event_id} ({event.kind}) could not be answered and changed nothing: {reason}"
+        )
+    return context.effects

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from offcut.control import jobs, nodes, profiling, resize, workers
-from offcut.control.turn import Turn
+from offcut.control import curve_learning, jobs, membership, nodes, workers
+from offcut.control.event_context import EventContext
 from offcut.model import events as ev
 
 
-def on_timer_fired(turn: Turn, event: ev.TimerFired) -> None:
-    at_s = turn.state.timers.get(event.key)
-    if at_s is None or turn.now_s < at_s:
+def on_timer_fired(context: EventContext, event: ev.TimerFired) -> None:
+    at_s = context.state.timers.get(event.key)
+    if at_s is None or context.now_s < at_s:
         return  # answered in the meantime, or set anew for later
-    del turn.state.timers[event.key]
+    del context.state.timers[event.key]
     purpose, _, subject = event.key.partition(":")
     match purpose:
         case "boot":
-            nodes.give_up_booting(turn, subject)
+            nodes.give_up_booting(context, subject)
         case "hold":
-            nodes.release_unused(turn, subject)
+            nodes.release_unused(context, subject)
         case "leaving":
-            resize.stay_after_all(turn, subject)
+            membership.stay_after_all(context, subject)
         case "rest":
-            nodes.end_rest(turn, subject)
+            nodes.end_rest(context, subject)
         case "solve":
-            turn.dirty = True
+            context.problem_changed = True
         case "ready" | "retry":
             name, _, incarnation = subject.rpartition(":")
-            (workers.give_up_starting if purpose == "ready" else workers.retry)(turn, name, int(incarnation))
+            (workers.give_up_starting if purpose == "ready" else workers.retry)(context, name, int(incarnation))
         case "join" | "relaunch":
-            if subject in turn.state.jobs:
-                turn.resize(subject, gone=False)
+            if subject in context.state.jobs:
+                context.change_membership(subject, gone=False)
         case "broken":
-            workers.renew(turn, subject)
+            workers.renew(context, subject)
         case "depart":
-            if subject in turn.state.jobs:
-                resize.give_up_departing(turn, turn.state.jobs[subject])
+            if subject in context.state.jobs:
+                membership.give_up_departing(context, context.state.jobs[subject])
         case "probe":
-            profiling.give_up(turn, subject)
+            curve_learning.give_up(context, subject)
         case "finish":
-            jobs.give_up_finishing(turn, subject)
+            jobs.give_up_finishing(context, subject)
         case _:
-            turn.tell(event.key, "an unknown timer fired")
+            context.log(event.key, "an unknown timer fired")

@@ -63,7 +63,7 @@ class SetGeneration(_Caused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbandonOlder(_Caused):
+class AbandonOlderGenerations(_Caused):
     """What is in flight under the generations before the job's newest may never end: these members walk away from
     it.
     """
@@ -87,11 +87,13 @@ class SetTimer(_Caused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tell(_Caused):
+class WriteLog(_Caused):
     """A line for the story of a job or a node."""
 
     subject: str
     text: str
 
 
-Effect = Claim | Release | StartWorkers | StopWorkers | SetGeneration | AbandonOlder | Solve | SetTimer | Tell
+Effect = (
+    Claim | Release | StartWorkers | StopWorkers | SetGeneration | AbandonOlderGenerations | Solve | SetTimer | WriteLog
+)

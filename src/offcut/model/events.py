@@ -215,7 +215,7 @@ class JobProgressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMeasured:
-    """A segment of training in one generation of `size` nodes: see `advisor.meter.Segment`."""
+    """A segment of training in one generation of `size` nodes: see `advisor.throughput_meter.Segment`."""
 
     time_s: float
     job: str

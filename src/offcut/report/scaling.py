@@ -17,7 +17,7 @@ _BAND = 2.0
 
 
 def scaling_curve(told: Mapping[str, Any], title: str, truth: Mapping[str, Any] | None = None) -> Figure:
-    """`told` is what `offcut.control.learnt.describe` says; `truth` the true curve (nodes, rate), where it is known."""
+    """`told` is what `offcut.service.curve_report.describe` returns; `truth` the true curve (nodes, rate), if known."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     draw_curve(axes, told, truth)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from offcut.service.agent_socket import AgentSocket, Dialogue
+from offcut.service.agent_socket import AgentSocket, PeerProtocol
 from offcut.service.limits import NetworkLimits
 
 _log = structlog.get_logger()
@@ -54,7 +54,7 @@ class AgentServer:
         self,
         listener: socket.socket,
         limits: NetworkLimits,
-        admit: Callable[[AgentSocket, str], Dialogue | None],
+        admit: Callable[[AgentSocket, str], PeerProtocol | None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._listener = listener

@@ -43,10 +43,10 @@ _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
 
 
-class Dialogue(Protocol):
+class PeerProtocol(Protocol):
     """What is behind an accepted connection."""
 
-    def take(self, data: bytes) -> int:
+    def receive(self, data: bytes) -> int:
         """One text message; how many it counts as in what a peer may send.
 
         ProtocolError ends the connection, and its sentence is told to the peer.
@@ -72,7 +72,7 @@ class AgentSocket(asyncio.Protocol):
     def __init__(
         self,
         limits: NetworkLimits,
-        admit: Callable[[AgentSocket, str], Dialogue | None],
+        admit: Callable[[AgentSocket, str], PeerProtocol | None],
         lost: Callable[[AgentSocket], None],
     ) -> None:
         self._limits = limits
@@ -85,7 +85,7 @@ class AgentSocket(asyncio.Protocol):
         )
         self._ws = ServerProtocol(extensions=[deflate], max_size=limits.message_bytes, logger=_quiet)
         self._transport: asyncio.Transport | None = None
-        self._dialogue: Dialogue | None = None
+        self._protocol: PeerProtocol | None = None
         self._header_bytes = 0
         self._fragments: list[bytes] = []
         self._aborting: asyncio.TimerHandle | None = None
@@ -124,7 +124,7 @@ class AgentSocket(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        if self._dialogue is None:
+        if self._protocol is None:
             self._header_bytes += len(data)
             if self._header_bytes > self._limits.header_bytes:
                 self.abort()
@@ -139,10 +139,10 @@ class AgentSocket(asyncio.Protocol):
         for timer in (self._aborting, self._resuming):
             if timer is not None:
                 timer.cancel()
-        dialogue, self._dialogue = self._dialogue, None
+        protocol, self._protocol = self._protocol, None
         self._lost(self)
-        if dialogue is not None:
-            dialogue.ended()
+        if protocol is not None:
+            protocol.ended()
 
     # -- in between -------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class AgentSocket(asyncio.Protocol):
         self._ws.receive_data(data)
         counted = 0
         events = self._ws.events_received()
-        unread = not events and self._dialogue is None and self._ws.handshake_exc is not None
+        unread = not events and self._protocol is None and self._ws.handshake_exc is not None
         if unread and self._transport is not None and not self._transport.is_closing():
             self._transport.write(_RAW_REFUSAL)
         for event in events:
@@ -166,17 +166,17 @@ class AgentSocket(asyncio.Protocol):
 
     def _open(self, request: Request) -> None:
         header = request.headers.get_all("Authorization")
-        dialogue = self._admit(self, header[0]) if len(header) == 1 and request.path == PATH else None
-        if dialogue is None:
+        protocol = self._admit(self, header[0]) if len(header) == 1 and request.path == PATH else None
+        if protocol is None:
             self._ws.send_response(self._ws.reject(HTTPStatus.UNAUTHORIZED, _REFUSAL))
             return
         response = self._ws.accept(request)
         self._ws.send_response(response)
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
-            self._dialogue = dialogue
+            self._protocol = protocol
 
     def _take(self, frame: Frame) -> int:
-        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) or self._dialogue is None:
+        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT) or self._protocol is None:
             return 0
         if frame.opcode is Opcode.BINARY:
             self._end("An agent's messages are text; this one is binary.")
@@ -187,7 +187,7 @@ class AgentSocket(asyncio.Protocol):
         whole = b"".join(self._fragments)
         self._fragments.clear()
         try:
-            return self._dialogue.take(whole)
+            return self._protocol.receive(whole)
         except ProtocolError as error:
             self._end(str(error))
         except OffcutError as error:
@@ -196,8 +196,8 @@ class AgentSocket(asyncio.Protocol):
         return 0
 
     def _end(self, reason: str) -> None:
-        if self._dialogue is not None and self._ws.state is State.OPEN:
-            self._dialogue.refuse(reason)
+        if self._protocol is not None and self._ws.state is State.OPEN:
+            self._protocol.refuse(reason)
             self.close()
 
     def _flush(self) -> None:

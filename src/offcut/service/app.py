@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from offcut import __version__
 from offcut.cluster.base import Cluster
-from offcut.service import refusals
+from offcut.service import error_responses
 from offcut.service.body_limit import BodyLimit
 from offcut.service.controller import Controller
 from offcut.service.job_routes import job_routes
@@ -23,7 +23,7 @@ def build(controller: Controller, journal: Journal, cluster: Cluster, paths: Sta
     """The API of one controller. Whoever can connect to it is its owner."""
     app = FastAPI(title="offcut", version=__version__)
     app.add_middleware(BodyLimit, most_bytes=BODY_BYTES)
-    refusals.install(app)
+    error_responses.install_handlers(app)
     app.include_router(job_routes(controller, journal, paths))
     app.include_router(node_routes(controller, cluster))
     return app

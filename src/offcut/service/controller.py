@@ -18,15 +18,15 @@ from offcut.model.events import Member
 from offcut.service.agent_messages import event_of, launch_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
-from offcut.service.crews import Crews
 from offcut.service.generation_sender import GenerationSender
-from offcut.service.meters import Meters
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import Rendezvous
 from offcut.service.solver import Solver
+from offcut.service.started_workers import StartedWorkers
 from offcut.service.supervise import Tasks
 from offcut.service.telemetry import Telemetry
+from offcut.service.throughput_reports import ThroughputReports
 from offcut.store.journal import SNAPSHOT_EVERY, Journal, reason_of
 from offcut.store.numbers import GivenNumbers
 from offcut.wire import messages
@@ -67,7 +67,7 @@ class Controller:
         self.state = state
         self.clock = Clock(state.now_s)
         self.metrics = Metrics()
-        self.meters = Meters(state)
+        self.throughput = ThroughputReports(state)
         self._journal = journal
         self._given = GivenNumbers(paths.numbers)
         self._telemetry = Telemetry(paths.telemetry)
@@ -76,7 +76,7 @@ class Controller:
         self.tasks = Tasks()
         self.solver = Solver(self._solved, policy, state.settings.solve_limit_s)
         self.agents = Agents(self._agent_gone)
-        self._crews = Crews(state)
+        self._started_workers = StartedWorkers(state)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
         self.generations = GenerationSender(state, self.agents, self.metrics, self.rendezvous, self.clock.now)
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
@@ -150,7 +150,7 @@ class Controller:
     async def _watch_silent(self) -> None:
         while True:
             await asyncio.sleep(_NOTE_S)
-            self._handle_all(self.meters.silent(self.clock.now()))
+            self._handle_all(self.throughput.silent(self.clock.now()))
 
     async def _note_samples(self) -> None:
         while True:
@@ -192,7 +192,7 @@ class Controller:
         for effect in caused:
             if not isinstance(effect, effects.Release):
                 self._carry_out(effect)
-        told = [effect for effect in caused if isinstance(effect, effects.Tell)]
+        told = [effect for effect in caused if isinstance(effect, effects.WriteLog)]
         if told:
             self._journal.tell(self.state.now_s, told)
         if self.state.event_id % SNAPSHOT_EVERY == 0:
@@ -285,18 +285,18 @@ class Controller:
                     self.agents.send(node, messages.HandBack())
                 self.tasks.once("cluster call", self._cluster_call(self.cluster.release(effect.nodes)))
             case effects.Claim():
-                self._crews.claim(effect.nodes)
+                self._started_workers.note_claimed(effect.nodes)
                 self.tasks.once("cluster call", self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
             case effects.SetGeneration():
                 self.generations.send(effect)
-            case effects.AbandonOlder():
+            case effects.AbandonOlderGenerations():
                 for member in effect.members:
                     self.generations.send_again(effect.job, member.node)
             case effects.StartWorkers():
                 job = self.state.jobs[effect.job].job
                 launch = launch_of(job, self._paths.job(job.id), self._worker_umask)
                 for member in effect.members:
-                    self._crews.start(effect.job, member)
+                    self._started_workers.note_started(effect.job, member)
                     self.agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
             case effects.StopWorkers():
                 for member in effect.members:
@@ -308,7 +308,7 @@ class Controller:
                 self.solver.ask(effect.version, effect.problem)
             case effects.SetTimer():
                 self._arm(effect.key, effect.at_s)
-            case effects.Tell():
+            case effects.WriteLog():
                 _log.info("story", subject=effect.subject, text=effect.text)
 
     async def _cluster_call(self, call: Coroutine[Any, Any, None]) -> None:
@@ -332,7 +332,7 @@ class Controller:
 
     def agent_connected(self, connection: AgentConnection, hello: messages.Hello) -> None:
         self.agents.connected(connection)
-        hello = self._crews.greet(hello)
+        hello = self._started_workers.accept_hello(hello)
         now_s = self.clock.now()
         node = self.state.nodes.get(hello.node)
         news = hello.incarnation > self.state.incarnations
@@ -341,17 +341,17 @@ class Controller:
             return
         running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready, w.generation) for w in hello.workers)
         for worker in hello.workers:
-            if self._crews.runs(hello.node, worker.job, worker.incarnation):
+            if self._started_workers.runs(hello.node, worker.job, worker.incarnation):
                 self.generations.note_address(hello.node, worker)
         self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running, incarnation=hello.incarnation))
-        self._crews.recognise(hello)
+        self._started_workers.note_adopted(hello)
         # What it missed while it was cut off.
         for job in {worker.job for worker in hello.workers}:
             self.generations.send_again(job, hello.node)
 
     def agent_said(self, node: str, message: messages.FromAgent) -> None:
         """A report; what its agent cannot know is ignored."""
-        if not self._crews.believed(node, message):
+        if not self._started_workers.is_credible(node, message):
             _log.debug("report_ignored", node=node, kind=message.kind)
             return
         now_s = self.clock.now()
@@ -359,17 +359,17 @@ class Controller:
             case messages.Formed():
                 self._formed(now_s, message)
             case messages.Pace():
-                self._handle_all(self.meters.pace(now_s, node, message))
+                self._handle_all(self.throughput.pace(now_s, node, message))
             case messages.Progress():
                 self.handle(event_of(now_s, node, message))
-                self._handle_all(self.meters.progress(now_s, message))
+                self._handle_all(self.throughput.progress(now_s, message))
             case messages.Ready():
                 self.generations.note_address(node, message)
                 self.handle(event_of(now_s, node, message))
             case messages.Exited():
                 member = Member(node, message.incarnation)
                 self.generations.forget_address(member)
-                self._crews.end(message.job, member)
+                self._started_workers.note_ended(message.job, member)
                 self.handle(event_of(now_s, node, message))
             case messages.Trained() | messages.Broken() | messages.Note():
                 self.handle(event_of(now_s, node, message))

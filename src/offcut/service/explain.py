@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from offcut.control import JobState, learnt
+from offcut.control import JobState
 from offcut.control.state import ENDED, LIVE
-from offcut.service import views
+from offcut.service import curve_report, views
 from offcut.service.controller import Controller
 
 
@@ -85,7 +85,7 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
         words.append(f"Its workers could not write their files: {item.disk}. They are started again until they can.")
     if item.failures:
         words.append(f"It has failed {item.failures} times in a row (forgiven: {item.job.max_failures}).")
-    words += learnt.words(controller.state, item)
+    words += curve_report.words(controller.state, item)
     if item.restarts:
         costs_s = item.resize_costs_s(controller.state.settings)
         words.append(

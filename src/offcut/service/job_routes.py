@@ -9,14 +9,13 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from offcut.agent.aside import aside
-from offcut.control import learnt
 from offcut.control.state import ENDED
 from offcut.errors import InputError
 from offcut.model import Sizes, events
-from offcut.service import explain, views
+from offcut.service import curve_report, explain, views
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
-from offcut.service.planned import check_sizes, with_plans
+from offcut.service.pipeline_jobs import check_sizes, with_plans
 from offcut.store.journal import Journal
 from offcut.wire.jobspec import JobSpec, Weight
 
@@ -96,8 +95,8 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     async def _curve(job: str) -> dict[str, Any]:
         job_id = find(job)
         item = controller.state.jobs[job_id]
-        told = learnt.describe(controller.state, item)
-        return {"id": job_id, **told, "words": learnt.words(controller.state, item)}
+        told = curve_report.describe(controller.state, item)
+        return {"id": job_id, **told, "words": curve_report.words(controller.state, item)}
 
     @routes.get("/v1/jobs/{job}/directory")
     async def _directory(job: str) -> dict[str, str]:

@@ -93,7 +93,7 @@ class Lease:
         self._us = ourselves()
         self._held = False
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Have the lease; may wait for STALE_S. StoreError if a living controller has it."""
         try:
             if not self._create():

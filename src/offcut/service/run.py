@@ -24,10 +24,10 @@ from offcut.errors import OffcutError, ServiceError
 from offcut.model import events
 from offcut.service import app as api
 from offcut.service import clusters
+from offcut.service.agent_protocol import AgentProtocol
 from offcut.service.agent_server import AgentServer
 from offcut.service.agent_socket import AgentSocket
 from offcut.service.controller import Controller
-from offcut.service.dialogue import AgentDialogue
 from offcut.service.endings import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
 from offcut.service.lease import Lease, LeaseLost
 from offcut.service.limits import NetworkLimits, network_limits, owner_connections, raise_descriptor_limit
@@ -97,7 +97,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     tcp = agents.bind()
     lock = paths.take_lock()
     lease = Lease(paths.lease)
-    await aside(lease.take)
+    await aside(lease.acquire)
     credentials = Credentials.of(paths.agent_key, paths.credentials)
     endings.listen()
 
@@ -209,10 +209,10 @@ def _network(
 ) -> AgentServer:
     """What agents dial; with a certificate, behind TLS. It knows no command."""
 
-    def admit(agent: AgentSocket, authorization: str) -> AgentDialogue | None:
+    def admit(agent: AgentSocket, authorization: str) -> AgentProtocol | None:
         scheme, _, given = authorization.partition(" ")
         identity = credentials.check(given) if scheme == "Bearer" else None
-        return None if identity is None else AgentDialogue(controller, identity, agent, server.greeted)
+        return None if identity is None else AgentProtocol(controller, identity, agent, server.greeted)
 
     server = AgentServer(listener, limits, admit, certificate.server_context() if certificate else None)
     return server

@@ -139,7 +139,7 @@ def measure(
         last_node_reclaims=sum(training.wipes for training in trainings),
         resizes_per_job=resizes / max(1, len(started)),
         reclaims_per_job=reclaims / max(1, len(started)),
-        probing_share=sum(known.spent_node_s for known in world.state.knowledge.jobs.values()) / idle_s,
+        probing_share=sum(known.spent_node_s for known in world.state.histories.jobs.values()) / idle_s,
         instants=instants,
         events=world.events,
         cpu_s=cpu_s,

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from random import Random
 
-from offcut.advisor.meter import Meter, Segment
+from offcut.advisor.throughput_meter import Segment, ThroughputMeter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Observer:
         takes.
         """
         noise, gauss = self._noise, self._random.gauss
-        meter = Meter()
+        meter = ThroughputMeter()
         pace = noise.step_s * math.exp(noise.generation_spread * gauss(0.0, 1.0))
         # A step's samples are whole; enough of them, so that nothing is lost by that.
         samples = 1_000_000
@@ -44,7 +44,7 @@ class Observer:
         slower = noise.warm_up
         step = 0
         while True:
-            segment = meter.take(clock_s, step, samples * step)
+            segment = meter.add_report(clock_s, step, samples * step)
             if segment is not None:
                 scale = rate * noise.step_s / samples
                 return Segment(segment.rate * scale, segment.spread, segment.stretches, segment.span_s, segment.settled)

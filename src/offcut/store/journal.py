@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from offcut.control import Settings, State, skip, step
 from offcut.errors import OffcutError, StoreError
-from offcut.model.effects import Tell
+from offcut.model.effects import WriteLog
 from offcut.model.events import Event
 from offcut.store import migrations
 from offcut.store.migrations import VERSION
@@ -205,7 +205,7 @@ class Journal:
         except sqlite3.Error as failed:
             raise unusable(self._path, failed) from None
 
-    def tell(self, time_s: float, lines: Iterable[Tell]) -> None:
+    def tell(self, time_s: float, lines: Iterable[WriteLog]) -> None:
         """Keep lines of the story; idempotent, for they are keyed by cause and index."""
         with suppress(sqlite3.Error):
             self._db.executemany(

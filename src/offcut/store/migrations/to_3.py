@@ -1,4 +1,4 @@
-"""Version 3: the numbered membership of a job is called generation; version 2 called it epoch."""
+"""Version 3: the numbered membership of a job is called generation (version 2: epoch), and fields have new names."""
 
 from __future__ import annotations
 
@@ -30,9 +30,24 @@ def migrate(db: sqlite3.Connection) -> None:
             db.execute("UPDATE events SET kind = ?, data = ?, checksum = ? WHERE id = ?", renamed)
     for number, data, check in db.execute("SELECT event_id, data, checksum FROM snapshots").fetchall():
         if check == checksum(number, data):
-            text = json.dumps(_renamed(json.loads(data)))
+            text = json.dumps(_new_state(_renamed(json.loads(data))))
             row = (text, checksum(number, text), number)
             db.execute("UPDATE snapshots SET data = ?, checksum = ? WHERE event_id = ?", row)
+
+
+def _new_state(state: dict[str, Any]) -> dict[str, Any]:
+    """A snapshot of version 2, whose generations are renamed already, as version 3 writes it."""
+    histories = _rename(state, "knowledge", "histories")
+    for history in (histories or {}).get("jobs", {}).values():
+        _rename(history, "own", "observations")
+    return state
+
+
+def _rename(item: dict[str, Any], old: str, new: str) -> Any:
+    """Rename a field, if it is there; return its value."""
+    if old in item:
+        item[new] = item.pop(old)
+    return item.get(new)
 
 
 def _renamed(item: Any, *, by_name: bool = False) -> Any:

@@ -8,7 +8,7 @@ from offcut.control import State, step
 from offcut.model import Allocation, Job, Sizes
 from offcut.model import events as ev
 from offcut.model.events import Member
-from offcut.service.crews import Crews
+from offcut.service.started_workers import StartedWorkers
 from offcut.wire import messages
 
 #: What a node says of job `a`, given the incarnation that it runs.
@@ -47,65 +47,63 @@ def training() -> State:
     return state
 
 
-def started(state: State) -> Crews:
+def started(state: State) -> StartedWorkers:
     """Every agent was told to start what it runs."""
-    crews = Crews(state)
+    started_workers = StartedWorkers(state)
     for node in state.nodes.values():
-        crews.greet(hello(node.name))
+        started_workers.accept_hello(hello(node.name))
         assert node.job is not None
-        crews.start(node.job, node.member)
-    return crews
+        started_workers.note_started(node.job, node.member)
+    return started_workers
 
 
 @pytest.mark.parametrize("kind", REPORTS)
 def test_what_a_node_runs_it_may_report(kind: str) -> None:
     state = training()
     incarnation = state.nodes["n1"].incarnation
-    assert started(state).believed("n1", REPORTS[kind](incarnation))
+    assert started(state).is_credible("n1", REPORTS[kind](incarnation))
 
 
 @pytest.mark.parametrize("kind", REPORTS)
 def test_another_job_s_node_a_free_one_and_a_stranger_may_not(kind: str) -> None:
     state = training()
-    crews = started(state)
-    crews.greet(hello("stranger", ("a", 1)))
+    started_workers = started(state)
+    started_workers.accept_hello(hello("stranger", ("a", 1)))
     for node in ("n3", "stranger", "unheard of"):
         for incarnation in (1, 2, 3, 99):
-            assert not crews.believed(node, REPORTS[kind](incarnation))
+            assert not started_workers.is_credible(node, REPORTS[kind](incarnation))
 
 
 @pytest.mark.parametrize("kind", ["formed", "progress", "trained", "pace", "broken"])
 def test_nobody_reports_of_a_generation_that_is_not_yet(kind: str) -> None:
     state = training()
-    crews = started(state)
+    started_workers = started(state)
     report = REPORTS[kind](state.nodes["n1"].incarnation)
     for generation in (0, 2, 2**53):
-        assert not crews.believed("n1", report.model_copy(update={"generation": generation})) or (kind, generation) == (
-            "broken",
-            0,
-        )
+        credible = started_workers.is_credible("n1", report.model_copy(update={"generation": generation}))
+        assert not credible or (kind, generation) == ("broken", 0)
 
 
 def test_a_worker_is_heard_until_its_end_although_its_node_is_wanted() -> None:
     state = training()
-    crews = started(state)
+    started_workers = started(state)
     member = state.nodes["n1"].member
     step(state, ev.NodesChanged(time_s=3.0, wanted=("n1",)))
-    assert crews.believed("n1", REPORTS["progress"](member.incarnation))
-    assert crews.believed("n1", REPORTS["note"](member.incarnation))
-    assert crews.believed("n1", REPORTS["exited"](member.incarnation))
-    crews.end("a", member)
-    assert not crews.believed("n1", REPORTS["note"](member.incarnation))
+    assert started_workers.is_credible("n1", REPORTS["progress"](member.incarnation))
+    assert started_workers.is_credible("n1", REPORTS["note"](member.incarnation))
+    assert started_workers.is_credible("n1", REPORTS["exited"](member.incarnation))
+    started_workers.note_ended("a", member)
+    assert not started_workers.is_credible("n1", REPORTS["note"](member.incarnation))
 
 
 def test_after_a_restart_the_state_says_who_runs_what() -> None:
     state = training()
     incarnation = state.nodes["n1"].incarnation
-    crews = Crews(state)
-    crews.greet(hello("n1", ("a", incarnation), ("b", incarnation), ("a", 99)))
-    assert crews.believed("n1", REPORTS["progress"](incarnation))
-    assert not crews.believed("n1", messages.Note(job="b", text="mine"))
-    assert not crews.believed("n1", REPORTS["exited"](99))
+    started_workers = StartedWorkers(state)
+    started_workers.accept_hello(hello("n1", ("a", incarnation), ("b", incarnation), ("a", 99)))
+    assert started_workers.is_credible("n1", REPORTS["progress"](incarnation))
+    assert not started_workers.is_credible("n1", messages.Note(job="b", text="mine"))
+    assert not started_workers.is_credible("n1", REPORTS["exited"](99))
 
 
 def test_newer_numbers_than_the_journal_s_are_believed_of_an_agent_that_was_there_before_and_once() -> None:
@@ -117,23 +115,23 @@ def test_newer_numbers_than_the_journal_s_are_believed_of_an_agent_that_was_ther
         incarnation=newest + 7,
         workers=(messages.WorkerReport(job="a", incarnation=newest + 7, ready=True, generation=9),),
     )
-    crews = Crews(state)
-    assert crews.greet(news) == news
-    again = crews.greet(news)
+    started_workers = StartedWorkers(state)
+    assert started_workers.accept_hello(news) == news
+    again = started_workers.accept_hello(news)
     assert (again.incarnation, again.workers) == (0, ())
-    crews.claim(["n2"])
+    started_workers.note_claimed(["n2"])
     known = messages.WorkerReport(job="a", incarnation=state.nodes["n2"].incarnation, ready=True, generation=9)
-    claimed = crews.greet(news.model_copy(update={"node": "n2", "workers": (known,)}))
+    claimed = started_workers.accept_hello(news.model_copy(update={"node": "n2", "workers": (known,)}))
     assert claimed.incarnation == 0
     assert [(worker.incarnation, worker.generation) for worker in claimed.workers] == [(known.incarnation, 0)]
 
 
 def test_what_one_hold_ran_the_next_on_the_node_does_not() -> None:
     state = training()
-    crews = started(state)
+    started_workers = started(state)
     step(state, ev.NodesChanged(time_s=3.0, lost=("n3",)))
     member = Member("n3", 3)
-    crews.greet(hello("n3", ("b", member.incarnation)))
-    assert crews.believed("n3", messages.Note(job="b", text="cut off for a moment"))
-    crews.greet(hello("n3", ("b", member.incarnation), pilot="another"))
-    assert not crews.believed("n3", messages.Note(job="b", text="not mine"))
+    started_workers.accept_hello(hello("n3", ("b", member.incarnation)))
+    assert started_workers.is_credible("n3", messages.Note(job="b", text="cut off for a moment"))
+    started_workers.accept_hello(hello("n3", ("b", member.incarnation), pilot="another"))
+    assert not started_workers.is_credible("n3", messages.Note(job="b", text="not mine"))

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from offcut.advisor.meter import Meter, Segment
 from offcut.advisor.stragglers import Stragglers
-from offcut.control import JobState, State, profiling
+from offcut.advisor.throughput_meter import Segment, ThroughputMeter
+from offcut.control import JobState, State, curve_learning
 from offcut.model import events
 from offcut.wire import messages
 
 #: A job that runs and has not said anything of its steps for so long is mentioned.
 _SILENT_S = 60.0
 #: So long after a job's speed has changed it is known whether one of its nodes is slow: nodes report every 2 s, and one
-#: is named after three reports.
+#: is named after three report_checks.
 _VERDICT_S = 8.0
 
 
@@ -26,14 +26,14 @@ _VERDICT_S = 8.0
 class _Generation:
     number: int
     since_s: float
-    meter: Meter = field(default_factory=Meter)
+    meter: ThroughputMeter = field(default_factory=ThroughputMeter)
     stragglers: Stragglers = field(default_factory=Stragglers)
     reported: bool = False
     #: A change of speed, and since when it waits for the verdict on the nodes.
     change: tuple[float, Segment] | None = None
 
 
-class Meters:
+class ThroughputReports:
     """One meter per job, for its newest generation. Every method yields the events that follow."""
 
     def __init__(self, state: State) -> None:
@@ -47,7 +47,7 @@ class Meters:
             return
         job, generation = found
         generation.reported = True
-        segment = generation.meter.take(message.clock_s, message.step, message.samples)
+        segment = generation.meter.add_report(message.clock_s, message.step, message.samples)
         if segment is not None and segment.changed:
             generation.change, segment = (now_s, segment), None
         elif generation.change is not None and now_s - generation.change[0] >= _VERDICT_S:
@@ -77,7 +77,7 @@ class Meters:
         if found is None:
             return
         stragglers = found[1].stragglers
-        slow = stragglers.take(node, message.own_step_s)
+        slow = stragglers.add_report(node, message.own_step_s)
         if slow is not None:
             text = f"{slow} is slow: it works {stragglers.slow[slow]:.2g} times as long on a step as the other nodes"
             yield events.JobNoted(time_s=now_s, job=message.job, text=text)
@@ -96,7 +96,7 @@ class Meters:
 
     def _find(self, now_s: float, job_id: str, number: int) -> tuple[JobState, _Generation] | None:
         job = self._state.jobs.get(job_id)
-        if job is None or number != job.generation or not job.members or not profiling.measures(self._state):
+        if job is None or number != job.generation or not job.members or not curve_learning.measures(self._state):
             return None
         generation = self._generations.get(job_id)
         if generation is None or generation.number != number:

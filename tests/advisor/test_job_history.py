@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from offcut.advisor import Circumstances, Knowledge, Known, load
+from offcut.advisor import Circumstances, Evidence, JobHistories, load
+from offcut.advisor.curve_models import ladder, shape_of
 from offcut.advisor.posterior import Point, log_efficiency
-from offcut.advisor.profiler import ladder, shape_of
 from offcut.errors import InputError
 from offcut.model import ScalingCurve, Sizes
 
@@ -19,17 +19,17 @@ def curve(n: int) -> float:
     return 300 * n / (1 + 0.02 * (n - 1))
 
 
-def see(knowledge: Knowledge, job: str, *sizes: int, factor: float = 1.0, generation: int = 1) -> bool:
+def see(histories: JobHistories, job: str, *sizes: int, factor: float = 1.0, generation: int = 1) -> bool:
     fits = True
     for i, n in enumerate(sizes):
-        fits &= knowledge.observe(
+        fits &= histories.observe(
             job, generation=generation + i, size=n, rate=factor * curve(n), spread=0.03, stretches=8, settled=True
         )
     return fits
 
 
-def known(knowledge: Knowledge, job: str) -> Known:
-    return knowledge.known(job, SIZES, None)
+def evidence(histories: JobHistories, job: str) -> Evidence:
+    return histories.evidence(job, SIZES, None)
 
 
 def circumstances(**fields) -> Circumstances:
@@ -41,103 +41,103 @@ def circumstances(**fields) -> Circumstances:
 
 class TestFamilies:
     def test_relatives_share_what_they_know(self):
-        knowledge = Knowledge()
-        knowledge.join("a", "sweep")
-        knowledge.join("b", "sweep")
-        see(knowledge, "a", 8, 2)
-        assert [point.size for point in known(knowledge, "b").family] == [2, 8]
-        assert known(knowledge, "a").family == ()
+        histories = JobHistories()
+        histories.join("a", "sweep")
+        histories.join("b", "sweep")
+        see(histories, "a", 8, 2)
+        assert [point.size for point in evidence(histories, "b").family] == [2, 8]
+        assert evidence(histories, "a").family == ()
 
     def test_the_more_telling_key_comes_first(self):
-        knowledge = Knowledge()
+        histories = JobHistories()
         for job, keys in {"a": ("sweep",), "b": ("sweep", "model x"), "c": ("sweep", "model x")}.items():
             for key in keys:
-                knowledge.join(job, key)
-        see(knowledge, "a", 4)
-        assert known(knowledge, "c").family[0].size == 4, "until its model has been seen the sweep must do"
-        see(knowledge, "b", 16)
-        assert [point.size for point in known(knowledge, "c").family] == [16]
+                histories.join(job, key)
+        see(histories, "a", 4)
+        assert evidence(histories, "c").family[0].size == 4, "until its model has been seen the sweep must do"
+        see(histories, "b", 16)
+        assert [point.size for point in evidence(histories, "c").family] == [16]
 
     def test_one_that_joins_late_brings_what_it_knows(self):
-        knowledge = Knowledge()
-        see(knowledge, "a", 8)
-        assert knowledge.join("a", "model x")
-        assert not knowledge.join("a", "model x")
-        knowledge.join("b", "model x")
-        assert [point.size for point in known(knowledge, "b").family] == [8]
+        histories = JobHistories()
+        see(histories, "a", 8)
+        assert histories.join("a", "model x")
+        assert not histories.join("a", "model x")
+        histories.join("b", "model x")
+        assert [point.size for point in evidence(histories, "b").family] == [8]
 
     def test_a_stranger_is_noticed_and_leaves_nothing_behind(self):
-        knowledge = Knowledge()
+        histories = JobHistories()
         for job in ("a", "b", "c"):
-            knowledge.join(job, "sweep")
-        see(knowledge, "a", 8, 2)
-        assert see(knowledge, "b", 32, factor=0.5), "at a size that nobody was at, nobody can tell"
-        assert not see(knowledge, "b", 8, factor=0.5, generation=9)
-        assert known(knowledge, "b").family == ()
-        assert [point.size for point in known(knowledge, "c").family] == [2, 8]
+            histories.join(job, "sweep")
+        see(histories, "a", 8, 2)
+        assert see(histories, "b", 32, factor=0.5), "at a size that nobody was at, nobody can tell"
+        assert not see(histories, "b", 8, factor=0.5, generation=9)
+        assert evidence(histories, "b").family == ()
+        assert [point.size for point in evidence(histories, "c").family] == [2, 8]
 
     def test_relatives_that_differ_by_noise_stay(self):
-        knowledge = Knowledge()
+        histories = JobHistories()
         for i in range(40):
-            knowledge.join(f"j{i}", "sweep")
-            assert see(knowledge, f"j{i}", 8, 3, factor=1 + 0.05 * math.sin(i))
+            histories.join(f"j{i}", "sweep")
+            assert see(histories, f"j{i}", 8, 3, factor=1 + 0.05 * math.sin(i))
 
     def test_only_the_newest_of_a_family_count(self):
-        knowledge = Knowledge()
+        histories = JobHistories()
         for i in range(50):
-            knowledge.join(f"j{i}", "sweep")
-            see(knowledge, f"j{i}", 8)
-        assert len(knowledge.families["sweep"]) == 16
+            histories.join(f"j{i}", "sweep")
+            see(histories, f"j{i}", 8)
+        assert len(histories.families["sweep"]) == 16
 
 
 class TestObservations:
     def test_a_longer_look_replaces_the_first_of_its_generation(self):
-        knowledge = Knowledge()
-        see(knowledge, "a", 8)
-        see(knowledge, "a", 8, factor=1.1)
-        (point,) = known(knowledge, "a").own
+        histories = JobHistories()
+        see(histories, "a", 8)
+        see(histories, "a", 8, factor=1.1)
+        (point,) = evidence(histories, "a").measured
         assert point.log_efficiency == pytest.approx(log_efficiency(8, 1.1 * curve(8)))
 
     def test_another_generation_counts_beside_it(self):
-        knowledge = Knowledge()
-        see(knowledge, "a", 8)
-        see(knowledge, "a", 8, factor=1.1, generation=5)
-        (point,) = known(knowledge, "a").own
+        histories = JobHistories()
+        see(histories, "a", 8)
+        see(histories, "a", 8, factor=1.1, generation=5)
+        (point,) = evidence(histories, "a").measured
         assert curve(8) < 8 * math.exp(point.log_efficiency) < 1.1 * curve(8)
 
     def test_a_change_moves_what_was_seen_before_and_makes_it_less_sure(self):
-        knowledge = Knowledge()
-        see(knowledge, "a", 8, 2)
-        before = {p.size: p for p in known(knowledge, "a").own}
-        assert knowledge.shift("a", size=8, rate=0.8 * curve(8)) == pytest.approx(0.8)
-        after = {p.size: p for p in known(knowledge, "a").own}
+        histories = JobHistories()
+        see(histories, "a", 8, 2)
+        before = {p.size: p for p in evidence(histories, "a").measured}
+        assert histories.shift("a", size=8, rate=0.8 * curve(8)) == pytest.approx(0.8)
+        after = {p.size: p for p in evidence(histories, "a").measured}
         assert after[2].log_efficiency == pytest.approx(before[2].log_efficiency + math.log(0.8))
         assert after[2].variance > before[2].variance
 
     def test_jobs_that_end_say_what_jobs_look_like(self):
-        knowledge = Knowledge()
+        histories = JobHistories()
         flat = {n: 100.0 * min(n, 2) for n in (1, 2, 4, 8, 16, 32, 64)}
-        before = knowledge.shape
+        before = histories.shape
         for i in range(6):
             for generation, (n, rate) in enumerate(flat.items()):
-                knowledge.observe(
+                histories.observe(
                     f"j{i}", generation=generation, size=n, rate=rate, spread=0.0, stretches=8, settled=True
                 )
-            knowledge.of(f"j{i}").posterior = load("gp").posterior(known(knowledge, f"j{i}"))
-            knowledge.end(f"j{i}", 100.0 + i)
-        assert knowledge.shape[6] < 2 * before[6]
-        assert knowledge.typical_run_s == pytest.approx(102.5)
+            histories.find_or_add(f"j{i}").posterior = load("gp").posterior(evidence(histories, f"j{i}"))
+            histories.end(f"j{i}", 100.0 + i)
+        assert histories.shape[6] < 2 * before[6]
+        assert histories.typical_run_s == pytest.approx(102.5)
 
     def test_costs_are_the_jobs_own_then_those_of_all(self):
-        knowledge = Knowledge()
-        assert knowledge.cost_s("a", "grow", 9.0) == 9.0
+        histories = JobHistories()
+        assert histories.cost_s("a", "grow", 9.0) == 9.0
         for took_s in (0.2, 0.3, 7.0):
-            knowledge.note_cost("a", "grow", took_s)
-        assert knowledge.cost_s("a", "grow", 9.0) == 0.3
-        assert knowledge.cost_s("b", "grow", 9.0) == 0.3
-        knowledge.note_cost("b", "grow", 2.0)
-        assert knowledge.cost_s("b", "grow", 9.0) == 2.0
-        assert knowledge.cost_s("b", "shrink", 9.0) == 9.0
+            histories.note_cost("a", "grow", took_s)
+        assert histories.cost_s("a", "grow", 9.0) == 0.3
+        assert histories.cost_s("b", "grow", 9.0) == 0.3
+        histories.note_cost("b", "grow", 2.0)
+        assert histories.cost_s("b", "grow", 9.0) == 2.0
+        assert histories.cost_s("b", "shrink", 9.0) == 9.0
 
 
 class TestNextSize:
@@ -147,7 +147,9 @@ class TestNextSize:
         def made(sizes):
             return tuple(Point(n, log_efficiency(n, curve(n)), 4e-4) for n in sizes)
 
-        return self.gp.next_size(Known(sizes=SIZES, own=made(own), family=made(family)), circumstances(**fields))
+        return self.gp.next_size(
+            Evidence(sizes=SIZES, measured=made(own), family=made(family)), circumstances(**fields)
+        )
 
     def test_the_ladder_goes_down_by_thirds(self):
         assert ladder(SIZES, 200) == [64, 21, 7, 2, 1]
@@ -184,42 +186,44 @@ class TestNextSize:
     def test_the_published_order(self):
         inverse, own = load("inverse"), (Point(8, 1.0, 1e-4),)
         at = circumstances(size=8, fair_size=49)
-        assert inverse.next_size(Known(sizes=SIZES, own=own), at) == 49
+        assert inverse.next_size(Evidence(sizes=SIZES, measured=own), at) == 49
         own = (*own, Point(49, 1.0, 1e-4))
-        assert inverse.next_size(Known(sizes=SIZES, own=own), circumstances(size=49, fair_size=49, probes=1)) == 7
+        assert (
+            inverse.next_size(Evidence(sizes=SIZES, measured=own), circumstances(size=49, fair_size=49, probes=1)) == 7
+        )
 
 
 class TestProfilers:
     def test_a_given_curve_is_believed_until_it_is_measured(self):
         given = ScalingCurve((1, 8, 64), (10.0, 40.0, 60.0))
-        believed = load("gp").posterior(Known(sizes=SIZES, given=given))
+        believed = load("gp").posterior(Evidence(sizes=SIZES, given=given))
         ratio = believed.curve.at(8) / believed.curve.at(1)
         assert ratio == pytest.approx(4.0)
         own = tuple(Point(n, log_efficiency(n, 100.0 * n), 1e-4) for n in (1, 8, 32))
-        measured = load("gp").posterior(Known(sizes=SIZES, own=own, given=given))
+        measured = load("gp").posterior(Evidence(sizes=SIZES, measured=own, given=given))
         assert measured.curve.at(8) / measured.curve.at(1) == pytest.approx(8.0, rel=0.05)
-        assert load("oracle").posterior(Known(sizes=SIZES, given=given)).curve == given
+        assert load("oracle").posterior(Evidence(sizes=SIZES, given=given)).curve == given
 
     def test_a_shape_survives_zero_rates(self):
         assert all(map(math.isfinite, shape_of(ScalingCurve((1, 2, 4), (0.0, 0.0, 3.0)))))
 
     def test_passive_interpolates_and_goes_on_linearly(self):
         own = (Point(4, math.log(10.0), 1e-4), Point(8, math.log(5.0), 1e-4))
-        found = load("passive").posterior(Known(sizes=SIZES, own=own)).curve
+        found = load("passive").posterior(Evidence(sizes=SIZES, measured=own)).curve
         assert [found.at(n) for n in (2, 4, 8, 16)] == pytest.approx([20, 40, 40, 80])
 
     @pytest.mark.parametrize("name", ["linear", "amdahl", "oracle"])
     def test_those_that_measure_nothing(self, name):
         profiler = load(name)
         assert not profiler.learns
-        assert profiler.next_size(Known(sizes=SIZES), circumstances()) is None
-        assert profiler.posterior(Known(sizes=SIZES)).curve.max_nodes == 64
+        assert profiler.next_size(Evidence(sizes=SIZES), circumstances()) is None
+        assert profiler.posterior(Evidence(sizes=SIZES)).curve.max_nodes == 64
 
     def test_a_users_own(self, tmp_path):
         path = tmp_path / "mine.py"
         path.write_text("def curve(known):\n    return {n: 2.0 * n for n in known.sizes.allowed}\n")
         profiler = load(f"{path}:curve")
-        assert profiler.posterior(Known(sizes=SIZES)).curve.at(64) == 128.0
+        assert profiler.posterior(Evidence(sizes=SIZES)).curve.at(64) == 128.0
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -234,7 +238,7 @@ class TestProfilers:
         path = tmp_path / "mine.py"
         path.write_text(text)
         with pytest.raises(InputError, match=words):
-            load(str(path)).posterior(Known(sizes=SIZES))
+            load(str(path)).posterior(Evidence(sizes=SIZES))
 
     def test_names_and_files_that_are_none(self, tmp_path):
         for name, words in {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from offcut.control import Settings, State, step
 from offcut.model import Allocation, Job, Sizes
 from offcut.model import events as ev
-from offcut.service.meters import Meters
+from offcut.service.throughput_reports import ThroughputReports
 from offcut.wire import messages
 
 
@@ -26,7 +26,7 @@ def training(nodes: int = 3, **settings) -> State:
 
 
 def report(
-    meters: Meters, count: int, *, pace_s: float = 0.2, samples: int = 32, generation: int = 1
+    meters: ThroughputReports, count: int, *, pace_s: float = 0.2, samples: int = 32, generation: int = 1
 ) -> list[ev.Event]:
     return [
         event
@@ -39,7 +39,7 @@ def report(
 
 
 def test_a_steady_generation_is_measured():
-    meters = Meters(training())
+    meters = ThroughputReports(training())
     (measured,) = report(meters, 40)
     assert isinstance(measured, ev.JobMeasured)
     assert (measured.generation, measured.size, round(measured.rate)) == (1, 3, 160)
@@ -47,17 +47,17 @@ def test_a_steady_generation_is_measured():
 
 
 def test_reports_of_another_generation_or_job_are_of_no_interest():
-    meters = Meters(training())
+    meters = ThroughputReports(training())
     assert report(meters, 40, generation=7) == []
     assert list(meters.progress(0.0, messages.Progress(job="b", generation=1, step=1, samples=1, clock_s=1.0))) == []
 
 
 def test_where_nobody_learns_nothing_is_measured():
-    assert report(Meters(training(profiler="amdahl")), 40) == []
+    assert report(ThroughputReports(training(profiler="amdahl")), 40) == []
 
 
 def test_a_script_that_trains_no_samples_is_told_of_once():
-    found = report(Meters(training()), 80, samples=0)
+    found = report(ThroughputReports(training()), 80, samples=0)
     assert [event.text for event in found if isinstance(event, ev.JobNoted)] == [
         "its steps train no samples: its curve cannot be learnt from that"
     ]
@@ -66,7 +66,7 @@ def test_a_script_that_trains_no_samples_is_told_of_once():
 
 def test_a_job_that_says_nothing_is_told_of_once():
     state = training()
-    meters = Meters(state)
+    meters = ThroughputReports(state)
     assert list(meters.silent(10.0)) == []
     assert list(meters.silent(60.0)) == []
     found = [*meters.silent(80.0), *meters.silent(90.0)]
@@ -74,7 +74,7 @@ def test_a_job_that_says_nothing_is_told_of_once():
 
 
 def test_a_slow_node_is_named_and_what_is_measured_meanwhile_says_so():
-    meters = Meters(training())
+    meters = ThroughputReports(training())
     told = [
         event
         for i in range(4)
@@ -87,7 +87,7 @@ def test_a_slow_node_is_named_and_what_is_measured_meanwhile_says_so():
     assert measured.slow_node == "n3"
 
 
-def halved(meters: Meters, *, slow_node: str = "") -> list[ev.JobMeasured]:
+def halved(meters: ThroughputReports, *, slow_node: str = "") -> list[ev.JobMeasured]:
     """After 40 s at 160 samples/s the job goes on at 80; some seconds later `slow_node` is found to be why."""
     found: list[ev.Event] = []
     clock_s, samples = 0.0, 0
@@ -103,7 +103,7 @@ def halved(meters: Meters, *, slow_node: str = "") -> list[ev.JobMeasured]:
 
 
 def test_a_change_of_speed_is_the_jobs_unless_a_node_is_found_slow():
-    (change,) = (event for event in halved(Meters(training())) if event.changed)
+    (change,) = (event for event in halved(ThroughputReports(training())) if event.changed)
     assert (round(change.rate), change.slow_node) == (80, "")
-    (change,) = (event for event in halved(Meters(training()), slow_node="n2") if event.changed)
+    (change,) = (event for event in halved(ThroughputReports(training()), slow_node="n2") if event.changed)
     assert change.slow_node == "n2", "it was named after the alarm"

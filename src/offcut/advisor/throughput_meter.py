@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
-from offcut.advisor.drift import BLOCK, Drift
+from offcut.advisor.drift import BLOCK, DriftDetector
 
 _LEAST_DROPPED = 10
 _LOOK = 5
@@ -48,8 +48,8 @@ class Segment:
     changed: bool = False
 
 
-class Meter:
-    """`take` the reports of one generation in their order."""
+class ThroughputMeter:
+    """Pass the reports of one generation in their order."""
 
     __slots__ = (
         "_drift",
@@ -72,13 +72,13 @@ class Meter:
         self._early: list[float] = []
         self._rates: deque[float] = deque(maxlen=512)
         self._next = _LEAST
-        self._drift = Drift()
+        self._drift = DriftDetector()
         self._unusable = 0
         self.settled = False
         #: Why nothing can be learnt from these reports; empty while something can.
         self.problem = ""
 
-    def take(self, clock_s: float, step: int, samples: int) -> Segment | None:
+    def add_report(self, clock_s: float, step: int, samples: int) -> Segment | None:
         """A report: the clock at the end of `step`, and all samples until then. A segment where there is a new one."""
         last = self._last
         if last is None or step < last[1]:
@@ -96,12 +96,12 @@ class Meter:
         rate = done / took_s
         if self.settled:
             self._rates.append(rate)
-            level = self._drift.take(rate)
+            level = self._drift.add_rate(rate)
             if level is not None:
                 recent = list(self._rates)[-BLOCK:]
                 self._rates = deque(recent, maxlen=512)
                 self._next = _AGAIN * len(recent)
-                self._drift = Drift()
+                self._drift = DriftDetector()
                 return Segment(level, _spread(recent), len(recent), clock_s - self._first_s, changed=True)
         else:
             self._paces.append((took_s / steps, steps))
@@ -134,7 +134,7 @@ class Meter:
             self.settled = True
             self._rates.extend(self._early[dropped + _MORE :])
             for rate in self._rates:
-                self._drift.take(rate)
+                self._drift.add_rate(rate)
 
     def _segment(self, clock_s: float) -> Segment | None:
         count = len(self._rates)

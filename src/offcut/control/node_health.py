@@ -7,18 +7,18 @@ failed several starts in a row is set aside: handed back, and not claimed for a 
 
 from __future__ import annotations
 
+from offcut.control.event_context import EventContext
 from offcut.control.state import FailedStart, JobState, State
-from offcut.control.turn import Turn
 from offcut.plaintext import visible
 
 #: Of each node no more than so many failed starts are kept.
 _KEPT = 8
 
 
-def note(turn: Turn, node: str, job: str, reason: str) -> None:
+def note(context: EventContext, node: str, job: str, reason: str) -> None:
     """A worker of `job` ended before its first step on this node; no job: the node itself did not come up."""
-    starts = [*_recent(turn.state, node), FailedStart(turn.now_s, job, visible(reason))]
-    turn.state.failed_starts[node] = starts[-_KEPT:]
+    starts = [*_recent(context.state, node), FailedStart(context.now_s, job, visible(reason))]
+    context.state.failed_starts[node] = starts[-_KEPT:]
 
 
 def forgive(state: State, node: str) -> None:

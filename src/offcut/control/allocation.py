@@ -9,9 +9,9 @@ from math import inf
 from operator import attrgetter
 
 from offcut.allocate.place import Placement, place
-from offcut.control import admit, profiling, resize
+from offcut.control import admission, curve_learning, membership
+from offcut.control.event_context import EventContext
 from offcut.control.state import Decision, JobState, State
-from offcut.control.turn import Turn
 from offcut.model import AllocationProblem, Job, JobRequest, ScalingCurve, amdahl
 from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
@@ -35,11 +35,14 @@ def problem(state: State) -> AllocationProblem:
     settings = state.settings
     # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
     most_s = _MOST_OF_HORIZON * settings.horizon_s
-    if profiling.learns(state):
-        requests = tuple([_learnt_request(state, job, most_s) for job in admit.admitted(state)])
+    if curve_learning.learns(state):
+        requests = tuple([_learnt_request(state, job, most_s) for job in admission.admitted(state)])
     else:
         requests = tuple(
-            [_request(job.job, len(job.nodes), *job.resize_costs_s(settings), most_s) for job in admit.admitted(state)]
+            [
+                _request(job.job, len(job.nodes), *job.resize_costs_s(settings), most_s)
+                for job in admission.admitted(state)
+            ]
         )
     held = sum([request.current for request in requests])
     return AllocationProblem(
@@ -52,11 +55,11 @@ def problem(state: State) -> AllocationProblem:
 
 
 def _learnt_request(state: State, job: JobState, most_s: float) -> JobRequest:
-    posterior = state.knowledge.of(job.job.id).posterior
+    posterior = state.histories.find_or_add(job.job.id).posterior
     request = _request(
         job.job,
         len(job.nodes),
-        *profiling.costs_s(state, job),
+        *curve_learning.costs_s(state, job),
         most_s,
         None if posterior is None else posterior.curve,
     )
@@ -92,23 +95,23 @@ def _request(
     )
 
 
-def ask(turn: Turn) -> None:
+def ask(context: EventContext) -> None:
     """The problem has changed: whatever is being solved is stale."""
-    state = turn.state
+    state = context.state
     state.version += 1
     if not state.claiming or state.stopping:
         state.asked = None
         return
-    if profiling.learns(state):
-        profiling.refresh(turn)
+    if curve_learning.learns(state):
+        curve_learning.refresh(context)
     asked = problem(state)
     state.asked = asked if asked.jobs else None
     if state.asked is not None:
-        turn.emit(Solve, version=state.version, problem=asked)
+        context.emit(Solve, version=state.version, problem=asked)
 
 
-def on_solved(turn: Turn, event: ev.Solved) -> None:
-    state = turn.state
+def on_solved(context: EventContext, event: ev.Solved) -> None:
+    state = context.state
     if state.asked is None:
         return
     overtaken = event.version != state.version
@@ -126,11 +129,11 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     else:
         state.asked = None
         if fault:
-            turn.tell("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
+            context.log("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
             return
-    _note_standin(turn, allocation.standin)
-    profiling.note_granted(jobs.values(), counts)
-    state.decision = Decision(turn.now_s, event.version, asked, allocation)
+    _note_standin(context, allocation.standin)
+    curve_learning.note_granted(jobs.values(), counts)
+    state.decision = Decision(context.now_s, event.version, asked, allocation)
     changed = [job_id for job_id in jobs if job_id in counts and counts[job_id] != len(jobs[job_id].nodes)]
     if not changed:
         return
@@ -138,27 +141,27 @@ def on_solved(turn: Turn, event: ev.Solved) -> None:
     placed = _place(state, {job_id: counts[job_id] for job_id in changed})
     for job_id, names in placed.dropped.items():
         for name in names:
-            resize.withdraw(turn, jobs[job_id], nodes[name])
+            membership.withdraw(context, jobs[job_id], nodes[name])
     claims: list[str] = []
     for job_id, names in placed.gained.items():
-        claims += _gain(turn, jobs[job_id], names)
+        claims += _gain(context, jobs[job_id], names)
     if claims:
-        known = [until_s for name in claims if (until_s := nodes[name].until_s) is not None]
-        turn.emit(Claim, nodes=tuple(claims), until_s=min(known, default=None))
+        ends_s = [until_s for name in claims if (until_s := nodes[name].until_s) is not None]
+        context.emit(Claim, nodes=tuple(claims), until_s=min(ends_s, default=None))
     # The moves that the answer asked for do not change the problem that it answered.
-    turn.dirty = overtaken
+    context.problem_changed = overtaken
 
 
-def _note_standin(turn: Turn, reason: str) -> None:
+def _note_standin(context: EventContext, reason: str) -> None:
     """Tell that a quick answer was taken, and ask the solver again: later each time."""
-    state = turn.state
+    state = context.state
     if not reason:
         state.standins = 0
         return
     wait_s = state.settings.solve_again_s * 2 ** min(state.standins, _MOST_DOUBLINGS)
     state.standins += 1
-    turn.timer("solve:again", wait_s)
-    turn.tell("allocation", f"{reason} A greedy answer was taken; the solver is asked again after {wait_s:g} s.")
+    context.set_timer("solve:again", wait_s)
+    context.log("allocation", f"{reason} A greedy answer was taken; the solver is asked again after {wait_s:g} s.")
 
 
 def _place(state: State, counts: dict[str, int]) -> Placement:
@@ -181,14 +184,14 @@ def _place(state: State, counts: dict[str, int]) -> Placement:
         return place(counts, held, [node.name for node in free])
     free.sort(key=attrgetter("idle_since_s"))
     free.sort(key=lambda node: node.phase != "up")
-    known = {node.name: node.until_s for node in free if node.until_s is not None}
-    if not known:
+    until_s = {node.name: node.until_s for node in free if node.until_s is not None}
+    if not until_s:
         del free[need:]
     cohort = {node.name: node.idle_since_s for node in free}
     for own in held.values():
         for name in own:
             cohort[name] = nodes[name].idle_since_s
-    return place(counts, held, [node.name for node in free], until_s=known, cohort=cohort)
+    return place(counts, held, [node.name for node in free], until_s=until_s, cohort=cohort)
 
 
 def _fault(asked: AllocationProblem, jobs: dict[str, JobState], counts: dict[str, int]) -> str:
@@ -203,27 +206,27 @@ def _fault(asked: AllocationProblem, jobs: dict[str, JobState], counts: dict[str
     return f"{total} nodes given out, but there are {asked.nodes}" if total > asked.nodes else ""
 
 
-def _gain(turn: Turn, job: JobState, names: tuple[str, ...]) -> list[str]:
+def _gain(context: EventContext, job: JobState, names: tuple[str, ...]) -> list[str]:
     """Assign the nodes; return those that have to be claimed first."""
     starting: list[Member] = []
     claims: list[str] = []
     for name in names:
-        node = turn.state.nodes[name]
-        resize.assign(turn, job, node)
+        node = context.state.nodes[name]
+        membership.assign(context, job, node)
         if node.phase == "up":
-            resize.prepare(turn, node)
+            membership.prepare(context, node)
             starting.append(node.member)
         elif node.phase == "idle":
             node.phase = "claimed"
             claims.append(name)
-            turn.timer(f"boot:{name}", turn.state.settings.boot_limit_s)
+            context.set_timer(f"boot:{name}", context.state.settings.boot_limit_s)
     if starting:
-        turn.emit(StartWorkers, job=job.job.id, members=tuple(starting))
+        context.emit(StartWorkers, job=job.job.id, members=tuple(starting))
     return claims
 
 
-def on_solve_failed(turn: Turn, event: ev.SolveFailed) -> None:
-    if event.version == turn.state.version:
-        turn.state.asked = None
-        turn.tell("allocation", f"not solved: {event.reason}; every job keeps the nodes that it has")
-        turn.timer("solve:again", turn.state.settings.solve_again_s)
+def on_solve_failed(context: EventContext, event: ev.SolveFailed) -> None:
+    if event.version == context.state.version:
+        context.state.asked = None
+        context.log("allocation", f"not solved: {event.reason}; every job keeps the nodes that it has")
+        context.set_timer("solve:again", context.state.settings.solve_again_s)

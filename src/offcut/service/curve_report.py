@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from offcut.control import profiling
+from offcut.control import curve_learning
 from offcut.control.state import JobState, State
 from offcut.model import ScalingCurve
 
@@ -15,30 +15,30 @@ def describe(state: State, job: JobState) -> dict[str, Any]:
 
     `deviation` is relative: the standard deviation of a rate's logarithm.
     """
-    knowledge, job_id = state.knowledge, job.job.id
-    known = knowledge.of(job_id)
-    learns = profiling.learns(state)
-    scaling = knowledge.known(job_id, job.job.sizes, job.job.curve)
-    posterior = known.posterior if learns else None
-    grow_s, shrink_s = profiling.costs_s(state, job)
-    key = knowledge.family_key(job_id, known)
+    histories, job_id = state.histories, job.job.id
+    history = histories.find_or_add(job_id)
+    learns = curve_learning.learns(state)
+    evidence = histories.evidence(job_id, job.job.sizes, job.job.curve)
+    posterior = history.posterior if learns else None
+    grow_s, shrink_s = curve_learning.costs_s(state, job)
+    key = histories.family_key(job_id, history)
     return {
         "profiler": state.settings.profiler,
-        "own": [_point(p.size, p.log_efficiency, p.variance) for p in scaling.own],
+        "own": [_point(p.size, p.log_efficiency, p.variance) for p in evidence.measured],
         "family": None if key is None else key,
-        "relatives": 0 if key is None else len([other for other in knowledge.families[key] if other != job_id]),
-        "family_points": [_point(p.size, p.log_efficiency, p.variance) for p in scaling.family],
-        "cast_out": known.cast_out,
-        "curve": _curve(profiling.curve_of(state, job)),
+        "relatives": 0 if key is None else len([other for other in histories.families[key] if other != job_id]),
+        "family_points": [_point(p.size, p.log_efficiency, p.variance) for p in evidence.family],
+        "cast_out": history.cast_out,
+        "curve": _curve(curve_learning.curve_of(state, job)),
         "deviation": None if posterior is None else dict(zip(posterior.sizes, posterior.deviation, strict=True)),
         "given": None if job.job.curve is None else _curve(job.job.curve),
-        "contradicted": known.contradicted,
+        "contradicted": history.contradicted,
         "tries": None if job.probe is None else job.probe.size,
-        "probes": known.probes,
-        "probe_node_s": known.spent_node_s,
+        "probes": history.probes,
+        "probe_node_s": history.spent_node_s,
         "grow_cost_s": grow_s,
         "shrink_cost_s": shrink_s,
-        "worker_start_s": knowledge.cost_s(job_id, "start", math.nan) if known.costs.start_s else None,
+        "worker_start_s": histories.cost_s(job_id, "start", math.nan) if history.costs.start_s else None,
     }
 
 
@@ -53,13 +53,13 @@ def _curve(curve: ScalingCurve) -> dict[str, list[float]]:
 def words(state: State, job: JobState) -> list[str]:
     """Sentences on where the job's curve comes from."""
     told = describe(state, job)
-    if not profiling.learns(state):
+    if not curve_learning.learns(state):
         return [] if job.job.curve else ["Its scaling is not known: Amdahl's law with 2 % serial work stands in."]
     found = []
     if told["tries"] is not None:
         found.append(f"It tries {told['tries']} nodes for a moment, to learn how it scales.")
     sizes = [point["size"] for point in told["own"]]
-    if not profiling.measures(state):
+    if not curve_learning.measures(state):
         found.append(f"Its scaling is assumed to be {told['profiler']}.")
     elif not sizes and told["relatives"]:
         found.append(f"Its scaling is taken from {_jobs(told)} of its family; it has not been measured yet.")

@@ -1,4 +1,4 @@
-"""What the controller and one agent say to each other: the agent's hello first, then its reports."""
+"""What the controller and one agent say to each other: the agent's hello first, then its report_checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from offcut.wire import messages
 from offcut.wire.credentials import Identity
 
 
-class AgentDialogue:
+class AgentProtocol:
     """`identity` is whom the agent's credential speaks for: its hello must say the same. `greeted` is called then."""
 
     def __init__(
@@ -30,7 +30,7 @@ class AgentDialogue:
         self._greeted = greeted
         self._connection: AgentConnection | None = None
 
-    def take(self, data: bytes) -> int:
+    def receive(self, data: bytes) -> int:
         message = messages.from_agent(data)
         connection = self._connection
         if connection is None:

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from offcut.control import State, reports
+from offcut.control import State, report_checks
 from offcut.model.events import Member
 from offcut.wire import messages
 
 
-class Crews:
+class StartedWorkers:
     """Kept from one connection of an agent to the next, and not over a restart: then the state says who runs what."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         #: By node: the pilot, and job and incarnation of its workers.
-        self._of: dict[str, tuple[str, set[tuple[str, int]]]] = {}
+        self._by_node: dict[str, tuple[str, set[tuple[str, int]]]] = {}
         #: Nodes that were claimed since this controller began.
         self._claimed: set[str] = set()
 
-    def claim(self, nodes: Iterable[str]) -> None:
+    def note_claimed(self, nodes: Iterable[str]) -> None:
         self._claimed.update(nodes)
 
-    def greet(self, hello: messages.Hello) -> messages.Hello:
+    def accept_hello(self, hello: messages.Hello) -> messages.Hello:
         """An agent has come or come back: of what it says it runs, take what it was told to run.
 
         The hello as it is believed. That an agent has heard of newer numbers than the journal knows is possible once:
         when it was there before this controller was.
         """
-        pilot, before = self._of.get(hello.node, ("", set()))
+        pilot, before = self._by_node.get(hello.node, ("", set()))
         was_here = hello.node not in self._claimed and pilot != hello.pilot
         told = before if pilot == hello.pilot else set()
         said = {(worker.job, worker.incarnation) for worker in hello.workers}
-        decided = {(job, n) for job, n in said if reports.runs(self._state, job, Member(hello.node, n))}
-        self._of[hello.node] = hello.pilot, (said & told) | decided
+        decided = {(job, n) for job, n in said if report_checks.runs(self._state, job, Member(hello.node, n))}
+        self._by_node[hello.node] = hello.pilot, (said & told) | decided
         return hello if was_here else self._without_news(hello)
 
     def _without_news(self, hello: messages.Hello) -> messages.Hello:
@@ -42,37 +42,37 @@ class Crews:
         workers = tuple(worker.model_copy(update={"generation": 0}) for worker in known)
         return hello.model_copy(update={"incarnation": 0, "workers": workers})
 
-    def recognise(self, hello: messages.Hello) -> None:
+    def note_adopted(self, hello: messages.Hello) -> None:
         """Of what the agent says it runs, the state may have taken over more meanwhile."""
         for worker in hello.workers:
-            if reports.runs(self._state, worker.job, Member(hello.node, worker.incarnation)):
-                self._of[hello.node][1].add((worker.job, worker.incarnation))
+            if report_checks.runs(self._state, worker.job, Member(hello.node, worker.incarnation)):
+                self._by_node[hello.node][1].add((worker.job, worker.incarnation))
 
-    def start(self, job: str, member: Member) -> None:
+    def note_started(self, job: str, member: Member) -> None:
         """Its agent is told to start this worker."""
-        if member.node in self._of:
-            self._of[member.node][1].add((job, member.incarnation))
+        if member.node in self._by_node:
+            self._by_node[member.node][1].add((job, member.incarnation))
 
-    def end(self, job: str, member: Member) -> None:
+    def note_ended(self, job: str, member: Member) -> None:
         """The worker's end has been reported."""
-        if member.node in self._of:
-            self._of[member.node][1].discard((job, member.incarnation))
+        if member.node in self._by_node:
+            self._by_node[member.node][1].discard((job, member.incarnation))
 
     def runs(self, node: str, job: str, incarnation: int) -> bool:
         """Whether the node's agent was told to start this worker, and has not reported its end."""
-        return (job, incarnation) in self._of.get(node, ("", set()))[1]
+        return (job, incarnation) in self._by_node.get(node, ("", set()))[1]
 
-    def believed(self, node: str, message: messages.FromAgent) -> bool:
+    def is_credible(self, node: str, message: messages.FromAgent) -> bool:
         """Whether the node's agent can know what it says."""
-        crews = self._of.get(node, ("", set()))[1]
+        started = self._by_node.get(node, ("", set()))[1]
         match message:
             case messages.Ready() | messages.Exited():
-                return (message.job, message.incarnation) in crews
+                return (message.job, message.incarnation) in started
             case messages.Broken() | messages.Pace():
                 member = Member(node, message.incarnation)
                 job = self._state.jobs.get(message.job)
-                return (message.job, message.incarnation) in crews and (
-                    reports.speaks_for(self._state, message.job, message.generation, member)
+                return (message.job, message.incarnation) in started and (
+                    report_checks.speaks_for(self._state, message.job, message.generation, member)
                     # One that broke may have been replaced already: its members may still hang in it.
                     or (
                         isinstance(message, messages.Broken) and job is not None and message.generation < job.generation
@@ -80,11 +80,11 @@ class Crews:
                 )
             case messages.Formed() | messages.Trained() | messages.Progress():
                 return any(
-                    reports.speaks_for(self._state, message.job, message.generation, Member(node, incarnation))
-                    for job, incarnation in crews
+                    report_checks.speaks_for(self._state, message.job, message.generation, Member(node, incarnation))
+                    for job, incarnation in started
                     if job == message.job
                 )
             case messages.Note():
-                return any(job == message.job for job, _ in crews)
+                return any(job == message.job for job, _ in started)
             case messages.Hello() | messages.Heartbeat():
                 return False

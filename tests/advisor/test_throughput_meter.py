@@ -7,19 +7,19 @@ import random
 
 import pytest
 
-from offcut.advisor.meter import Meter, Segment
 from offcut.advisor.stragglers import Stragglers
+from offcut.advisor.throughput_meter import Segment, ThroughputMeter
 
 BATCH = 32
 
 
-def feed(meter: Meter, paces: list[float], *, start: tuple[float, int, int] = (100.0, 0, 0)) -> list[Segment]:
+def feed(meter: ThroughputMeter, paces: list[float], *, start: tuple[float, int, int] = (100.0, 0, 0)) -> list[Segment]:
     """One report after each step; the segments that come of it."""
     clock_s, step, samples = start
-    found = [meter.take(clock_s, step, samples)]
+    found = [meter.add_report(clock_s, step, samples)]
     for pace in paces:
         clock_s, step, samples = clock_s + pace, step + 1, samples + BATCH
-        found.append(meter.take(clock_s, step, samples))
+        found.append(meter.add_report(clock_s, step, samples))
     return [segment for segment in found if segment is not None]
 
 
@@ -29,9 +29,9 @@ def noisy(pace: float, count: int, spread: float, seed: int = 1) -> list[float]:
 
 
 def test_a_steady_job_is_measured_after_21_steps():
-    meter = Meter()
+    meter = ThroughputMeter()
     assert feed(meter, [0.2] * 20) == []
-    (segment,) = feed(Meter(), [0.2] * 21)
+    (segment,) = feed(ThroughputMeter(), [0.2] * 21)
     assert segment.rate == pytest.approx(BATCH / 0.2)
     assert segment.spread == pytest.approx(0, abs=1e-9)
     assert segment.settled
@@ -40,33 +40,33 @@ def test_a_steady_job_is_measured_after_21_steps():
 @pytest.mark.parametrize("halves_in", [1, 2])
 def test_the_warm_up_is_left_out(halves_in):
     slower = [1 + 4 * 0.5 ** (i / halves_in) for i in range(200)]
-    first = feed(Meter(), [0.1 * factor for factor in slower])[0]
+    first = feed(ThroughputMeter(), [0.1 * factor for factor in slower])[0]
     assert first.rate == pytest.approx(BATCH / 0.1, rel=0.01)
 
 
 def test_a_longer_look_at_the_same_generation_says_more():
-    counts = [segment.stretches for segment in feed(Meter(), noisy(0.1, 700, 0.03))]
+    counts = [segment.stretches for segment in feed(ThroughputMeter(), noisy(0.1, 700, 0.03))]
     assert counts == [8, 64, 512]
 
 
 def test_where_steps_vary_twenty_are_needed():
-    assert feed(Meter(), noisy(0.1, 120, 0.3))[0].stretches >= 20
+    assert feed(ThroughputMeter(), noisy(0.1, 120, 0.3))[0].stretches >= 20
 
 
 def test_several_steps_between_reports_give_their_exact_mean():
-    meter = Meter()
-    found = [meter.take(0.2 * i, 5 * i, 5 * BATCH * i) for i in range(40)]
+    meter = ThroughputMeter()
+    found = [meter.add_report(0.2 * i, 5 * i, 5 * BATCH * i) for i in range(40)]
     (segment,) = [one for one in found if one]
     assert segment.rate == pytest.approx(5 * BATCH / 0.2)
 
 
 def test_reports_between_steps_and_steps_done_again_change_nothing():
-    meter = Meter()
+    meter = ThroughputMeter()
     found = []
     for i in range(60):
-        found += [meter.take(0.1 * i, i, BATCH * i), meter.take(0.1 * i, i, BATCH * i)]
-    meter.take(6.5, 40, BATCH * 40)
-    found += [meter.take(6.5 + 0.1 * i, 40 + i, BATCH * (40 + i)) for i in range(1, 10)]
+        found += [meter.add_report(0.1 * i, i, BATCH * i), meter.add_report(0.1 * i, i, BATCH * i)]
+    meter.add_report(6.5, 40, BATCH * 40)
+    found += [meter.add_report(6.5 + 0.1 * i, 40 + i, BATCH * (40 + i)) for i in range(1, 10)]
     rates = [one.rate for one in found if one]
     assert rates
     assert all(rate == pytest.approx(BATCH / 0.1) for rate in rates)
@@ -74,7 +74,7 @@ def test_reports_between_steps_and_steps_done_again_change_nothing():
 
 @pytest.mark.parametrize("factor", [0.9, 1.1, 2.0])
 def test_a_change_is_noticed_within_five_blocks(factor):
-    meter = Meter()
+    meter = ThroughputMeter()
     paces = noisy(0.1, 200, 0.05) + noisy(0.1 / factor, 100, 0.05, seed=2)
     changed = [segment for segment in feed(meter, paces) if segment.changed]
     assert len(changed) == 1
@@ -82,60 +82,66 @@ def test_a_change_is_noticed_within_five_blocks(factor):
 
 
 def test_noise_alone_is_no_change():
-    assert not any(segment.changed for segment in feed(Meter(), noisy(0.1, 6000, 0.05)))
+    assert not any(segment.changed for segment in feed(ThroughputMeter(), noisy(0.1, 6000, 0.05)))
 
 
 def test_a_job_that_never_leaves_its_warm_up_is_measured_in_the_end():
     # A hundredth quicker with every step, for ever.
-    segments = feed(Meter(), [0.99**i for i in range(420)])
+    segments = feed(ThroughputMeter(), [0.99**i for i in range(420)])
     assert [segment.settled for segment in segments] == [False]
 
 
 @pytest.mark.parametrize(("samples", "seconds", "words"), [(0, 0.1, "no samples"), (10**15, 0.1, "absurd")])
 def test_reports_of_no_use_are_named(samples, seconds, words):
-    meter = Meter()
-    assert not any(meter.take(i * seconds, i, i * samples) for i in range(40))
+    meter = ThroughputMeter()
+    assert not any(meter.add_report(i * seconds, i, i * samples) for i in range(40))
     assert words in meter.problem
 
 
 def test_negative_and_late_reports_never_make_a_rate():
-    meter = Meter()
-    assert not any(meter.take(100.0 - i, i, BATCH * i) for i in range(60))
-    assert not any(meter.take(200.0 + i, 100 + i, -BATCH * i) for i in range(60))
+    meter = ThroughputMeter()
+    assert not any(meter.add_report(100.0 - i, i, BATCH * i) for i in range(60))
+    assert not any(meter.add_report(200.0 + i, 100 + i, -BATCH * i) for i in range(60))
     assert meter.problem
 
 
 class TestStragglers:
     def test_a_slow_node_is_named_once(self):
-        found = Stragglers()
-        named = [found.take(node, 0.05 if node != "n3" else 0.09) for _ in range(5) for node in ("n1", "n2", "n3")]
+        stragglers = Stragglers()
+        named = [
+            stragglers.add_report(node, 0.05 if node != "n3" else 0.09) for _ in range(5) for node in ("n1", "n2", "n3")
+        ]
         assert [name for name in named if name] == ["n3"]
-        assert found.slow["n3"] == pytest.approx(1.8)
+        assert stragglers.slow["n3"] == pytest.approx(1.8)
 
     def test_a_node_that_is_as_quick_as_the_others_again_is_slow_no_more(self):
-        found = Stragglers()
+        stragglers = Stragglers()
 
         def report(own_s):
-            return [name for node in ("n1", "n2", "n3") if (name := found.take(node, own_s if node == "n3" else 0.05))]
+            return [
+                name
+                for node in ("n1", "n2", "n3")
+                if (name := stragglers.add_report(node, own_s if node == "n3" else 0.05))
+            ]
 
         assert [name for _ in range(3) for name in report(0.09)] == ["n3"]
         assert [name for _ in range(2) for name in report(0.05)] == []
-        assert set(found.slow) == {"n3"}
+        assert set(stragglers.slow) == {"n3"}
         report(0.05)
-        assert not found.slow
+        assert not stragglers.slow
         assert [name for _ in range(3) for name in report(0.09)] == ["n3"], "and may be named again"
 
     def test_a_slow_job_has_no_slow_node(self):
-        found = Stragglers()
+        stragglers = Stragglers()
         paces = [0.05] * 4 + [0.2] * 4
-        assert not any(found.take(node, pace) for pace in paces for node in ("n1", "n2", "n3"))
+        assert not any(stragglers.add_report(node, pace) for pace in paces for node in ("n1", "n2", "n3"))
 
     def test_a_node_that_is_slow_for_a_moment_is_not_named(self):
-        found = Stragglers()
+        stragglers = Stragglers()
         for i in range(9):
-            assert not found.take("n1", 0.5 if i % 3 == 0 else 0.05)
-            assert not found.take("n2", 0.05)
+            assert not stragglers.add_report("n1", 0.5 if i % 3 == 0 else 0.05)
+            assert not stragglers.add_report("n2", 0.05)
 
     def test_a_single_node_is_compared_with_nobody(self):
         found = Stragglers()
-        assert not any(found.take("n1", 0.1) for _ in range(9))
+        assert not any(found.add_report("n1", 0.1) for _ in range(9))

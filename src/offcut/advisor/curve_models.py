@@ -1,7 +1,7 @@
-"""Which curve to believe, and which size to try next.
+"""Curve models: which scaling curve to use for a job, and which size to try next.
 
-A profiler answers two questions about one job, from what is known of it and its circumstances. `gp` is ours; the others
-are there to compare with, or a user's own function out of a file.
+A curve model answers these two questions for one job, from the evidence about it and its circumstances. `gp` is the
+default; the others serve for comparison, or are a user's own function in a file.
 
 Probes: the first size is the one that the allocator chose, so it costs nothing. From it, or from the job's fair share
 where that is larger, the ladder goes down by thirds. A probe must fit into a budget: what all of a job's probes cost in
@@ -34,17 +34,22 @@ _NEAR = math.log(1.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What is known of one job's scaling. Points are merged: one per size."""
+class Evidence:
+    """What has been measured about one job's scaling. Points are merged: one per size."""
 
     sizes: Sizes
-    own: tuple[Point, ...] = ()
+    measured: tuple[Point, ...] = ()
     #: Of its relatives alone.
     family: tuple[Point, ...] = ()
     #: What jobs that have ended looked like.
     shape: Shape = FIRST_SHAPE
     #: The curve that the user or the planner gave; its unit may be any.
     given: ScalingCurve | None = None
+
+    @property
+    def own(self) -> tuple[Point, ...]:
+        """The name of `measured` in version 0.2, for users' curve models; it goes with version 0.4."""
+        return self.measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,36 +73,40 @@ class Circumstances:
     spent_node_s: float = 0.0
 
 
-class Profiler(Protocol):
+class CurveModel(Protocol):
     """Pure: equal questions must have equal answers."""
 
     #: Whether the job's throughput has to be measured for it.
     learns: bool
 
-    def posterior(self, known: Known) -> Posterior:
-        """The curve at the points of `known.sizes`, in any unit where nothing has been measured."""
+    def posterior(self, evidence: Evidence) -> Posterior:
+        """The curve at the points of `evidence.sizes`, in any unit where nothing has been measured."""
 
-    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+    def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
         """A size to try for a moment, or None."""
 
 
-class GaussianProfiler:
-    """Ours: a Gaussian process over the job's own and its family's points, probes by budget."""
+class GaussianProcess:
+    """The default: a Gaussian process over the job's own and its family's points, probes by budget."""
 
     learns = True
 
-    def posterior(self, known: Known) -> Posterior:
-        shape = known.shape if known.given is None else shape_of(known.given)
-        return fit(merged((*known.own, *known.family)), points_of(known.sizes.smallest, known.sizes.largest), shape)
+    def posterior(self, evidence: Evidence) -> Posterior:
+        shape = evidence.shape if evidence.given is None else shape_of(evidence.given)
+        return fit(
+            merged((*evidence.measured, *evidence.family)),
+            points_of(evidence.sizes.smallest, evidence.sizes.largest),
+            shape,
+        )
 
-    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+    def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
         c = circumstances
-        if known.given is not None or c.relative_probes or len(known.family) >= 2 or not known.own:
+        if evidence.given is not None or c.relative_probes or len(evidence.family) >= 2 or not evidence.measured:
             return None
-        seen = [point.size for point in (*known.own, *known.family)]
+        seen = [point.size for point in (*evidence.measured, *evidence.family)]
         if len(seen) >= MOST_SIZES or c.probes >= MOST_SIZES:
             return None
-        for size in ladder(known.sizes, max(c.size, c.fair_size)):
+        for size in ladder(evidence.sizes, max(c.size, c.fair_size)):
             if all(abs(math.log(size / n)) > _NEAR for n in seen):
                 allowed = BUDGET * c.expected_run_s * c.fair_size * (1 + min(9, c.relatives))
                 return size if c.spent_node_s + probe_node_s(size, c) <= allowed else None
@@ -137,9 +146,9 @@ def shape_of(curve: ScalingCurve) -> Shape:
     return (*shape, shape[-1]) if len(shape) < 2 else tuple(shape)
 
 
-#: The profilers that come with offcut: name to module and class. `oracle` believes the curves that jobs come with.
+#: The curve models that come with offcut: name to module and class. `oracle` believes the curves that jobs come with.
 BUILT_IN = {
-    "gp": ("offcut.advisor.profiler", "GaussianProfiler"),
+    "gp": ("offcut.advisor.curve_models", "GaussianProcess"),
     "inverse": ("offcut.advisor.baselines", "Inverse"),
     "passive": ("offcut.advisor.baselines", "Passive"),
     "linear": ("offcut.advisor.baselines", "Linear"),
@@ -149,18 +158,22 @@ BUILT_IN = {
 
 
 @lru_cache(maxsize=64)
-def load(name: str) -> Profiler:
-    """A profiler by its name, or `FILE.py:FUNCTION`, a function from `Known` to a rate by size. Raises InputError."""
+def load(name: str) -> CurveModel:
+    """Return a curve model by its name, or by `FILE.py:FUNCTION`: a function from `Evidence` to a rate by size.
+
+    Raises:
+        InputError: There is no such model, or the file cannot be used.
+    """
     if name in BUILT_IN:
         module, kind = BUILT_IN[name]
-        built_in: Profiler = getattr(importlib.import_module(module), kind)()
+        built_in: CurveModel = getattr(importlib.import_module(module), kind)()
         return built_in
-    example = "def curve(known): return {size: samples_per_s, ...}."
+    example = "def curve(evidence): return {size: samples_per_s, ...}."
     return FromFile(load_function(name, what="profiler", default="curve", example=example, built_in=BUILT_IN), name)
 
 
 class FromFile:
-    """A user's own function of what is known; it tries no sizes. Its answer is checked before anybody uses it."""
+    """A user's own function of the evidence; it tries no sizes. Its answer is checked before it is used."""
 
     learns = True
 
@@ -168,10 +181,10 @@ class FromFile:
         self._function = function
         self._name = name
 
-    def posterior(self, known: Known) -> Posterior:
+    def posterior(self, evidence: Evidence) -> Posterior:
         assert callable(self._function)
         try:
-            given = self._function(known)
+            given = self._function(evidence)
             if not isinstance(given, Mapping):
                 raise TypeError(f"it returned {type(given).__name__}, not a rate by size")
             curve = ScalingCurve(tuple(sorted(given)), tuple(float(given[n]) for n in sorted(given)))
@@ -181,10 +194,10 @@ class FromFile:
             raise InputError(
                 f"{self._name}: {type(error).__name__}: {error}.", next_step="Return {size: samples_per_s, ...}."
             ) from error
-        if curve.max_nodes < known.sizes.largest:
+        if curve.max_nodes < evidence.sizes.largest:
             raise InputError(
-                f"{self._name}: the curve ends at {curve.max_nodes}, the job's sizes at {known.sizes.largest}.",
-                next_step="Cover every size in known.sizes.",
+                f"{self._name}: the curve ends at {curve.max_nodes}, the job's sizes at {evidence.sizes.largest}.",
+                next_step="Cover every size in evidence.sizes.",
             )
         for n, rate in zip(curve.nodes[1:], curve.rate[1:], strict=True):
             # A job that may not run at a size has sizes that leave it out; logarithms of rates are taken later.
@@ -195,7 +208,7 @@ class FromFile:
                 )
         return certain(curve)
 
-    def next_size(self, known: Known, circumstances: Circumstances) -> int | None:
+    def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
         return None
 
 

@@ -12,7 +12,7 @@ from offcut.plaintext import visible
 from offcut.wire.fields import fault
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """Answer an OffcutError with 400 where the caller is at fault, else 500; a request that cannot be read with 422."""
 
     @app.exception_handler(OffcutError)

@@ -9,7 +9,7 @@ from pipeline_job import plan, write_plans
 
 from offcut.errors import InputError
 from offcut.model import Sizes
-from offcut.service.planned import check_sizes, with_plans
+from offcut.service.pipeline_jobs import check_sizes, with_plans
 from offcut.wire.jobspec import parse_job
 
 

@@ -1,4 +1,4 @@
-"""What is known of all jobs: their observations, their families, what resizes cost them. Plain data and its upkeep.
+"""The history of all jobs: their observations, their families, and what resizes cost them. Plain data and its upkeep.
 
 A family is everything under one key: a sweep that the user named, or a fingerprint (see `offcut.torch`). A job may have
 several keys, the most telling first; it contributes to all and learns from the first that somebody else has been seen
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
+from offcut.advisor.curve_models import Evidence
 from offcut.advisor.posterior import FIRST_SHAPE, Point, Posterior, Shape, log_efficiency, merged
-from offcut.advisor.profiler import Known
 from offcut.model import ScalingCurve, Sizes
 
 #: Variances of an observation's logarithm: what no measuring helps against, one stretch's, one job's in its family.
@@ -26,7 +26,7 @@ _SHIFTED = 0.05**2
 #: Sizes nearer than this are compared with a family's; a difference of so many deviations casts a job out.
 _SAME = math.log(1.15)
 _SURPRISE = 4.0
-#: A family is known by the newest so many of its jobs.
+#: How many jobs of a family are kept, the newest.
 _FAMILY = 16
 #: How many FIRST_SHAPEs the first jobs that end are weighed against.
 _FIRST_WEIGHT = 3
@@ -56,11 +56,11 @@ class Costs:
 
 
 @dataclass(slots=True)
-class JobKnowledge:
+class JobHistory:
     """`keys` are its families, the most telling first."""
 
     keys: tuple[str, ...] = ()
-    own: list[Observation] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
     cast_out: bool = False
     #: What the allocator uses; None: nothing has been measured that concerns it.
     posterior: Posterior | None = None
@@ -77,8 +77,8 @@ class JobKnowledge:
 
 
 @dataclass(slots=True)
-class Knowledge:
-    jobs: dict[str, JobKnowledge] = field(default_factory=dict)
+class JobHistories:
+    jobs: dict[str, JobHistory] = field(default_factory=dict)
     #: Key to the jobs that were seen in it, oldest first, and how often anything in it has changed.
     families: dict[str, dict[str, None]] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
@@ -90,54 +90,54 @@ class Knowledge:
     #: Of all jobs, for those that have not been resized yet.
     costs: Costs = field(default_factory=Costs)
 
-    def of(self, job: str) -> JobKnowledge:
+    def find_or_add(self, job: str) -> JobHistory:
         found = self.jobs.get(job)
         if found is None:
-            found = self.jobs[job] = JobKnowledge()
+            found = self.jobs[job] = JobHistory()
         return found
 
     # -- families -------------------------------------------------------------------------------------------------
 
     def join(self, job: str, key: str) -> bool:
         """`key` is the job's most telling family from now on. False where it was already."""
-        known = self.of(job)
-        if key in known.keys:
+        history = self.find_or_add(job)
+        if key in history.keys:
             return False
-        known.keys = (key, *known.keys)
-        known.version += 1
-        if known.own:
-            self._enter(job, known)
+        history.keys = (key, *history.keys)
+        history.version += 1
+        if history.observations:
+            self._enter(job, history)
         return True
 
-    def _enter(self, job: str, known: JobKnowledge) -> None:
-        if known.cast_out:
+    def _enter(self, job: str, history: JobHistory) -> None:
+        if history.cast_out:
             return
-        for key in known.keys:
+        for key in history.keys:
             members = self.families.setdefault(key, {})
             members.setdefault(job, None)
             while len(members) > _FAMILY:
                 del members[next(iter(members))]
             self.versions[key] = self.versions.get(key, 0) + 1
 
-    def _leave(self, job: str, known: JobKnowledge) -> None:
-        known.cast_out = True
-        for key in known.keys:
+    def _leave(self, job: str, history: JobHistory) -> None:
+        history.cast_out = True
+        for key in history.keys:
             if self.families.get(key, {}).pop(job, "never") != "never":
                 self.versions[key] += 1
 
-    def family_key(self, job: str, known: JobKnowledge) -> str | None:
+    def family_key(self, job: str, history: JobHistory) -> str | None:
         """The most telling key in which another job has been seen."""
-        if known.cast_out:
+        if history.cast_out:
             return None
-        return next((key for key in known.keys if any(other != job for other in self.families.get(key, ()))), None)
+        return next((key for key in history.keys if any(other != job for other in self.families.get(key, ()))), None)
 
-    def family_points(self, job: str, known: JobKnowledge) -> tuple[Point, ...]:
+    def family_points(self, job: str, history: JobHistory) -> tuple[Point, ...]:
         """What the job's relatives were measured at, one point per size."""
-        key = self.family_key(job, known)
+        key = self.family_key(job, history)
         if key is None:
             return ()
         others = [self.jobs[other] for other in self.families[key] if other != job]
-        return merged([p for other in others for p in _points(other.own, _RELATIVE)])
+        return merged([p for other in others for p in _points(other.observations, _RELATIVE)])
 
     # -- observations ---------------------------------------------------------------------------------------------
 
@@ -145,20 +145,22 @@ class Knowledge:
         self, job: str, *, generation: int, size: int, rate: float, spread: float, stretches: int, settled: bool
     ) -> bool:
         """A segment of the job. False where it shows that the job is no relative of its family."""
-        known = self.of(job)
+        history = self.find_or_add(job)
         variance = _FLOOR + max(spread, _STRETCH) ** 2 / max(1, stretches) + (0.0 if settled else _UNSETTLED)
         seen = Observation(size, log_efficiency(size, rate), variance, generation)
-        fits = not self._surprising(job, known, seen)
+        fits = not self._surprising(job, history, seen)
         if not fits:
-            self._leave(job, known)
+            self._leave(job, history)
         # A later segment of one generation says the same with more certainty.
-        known.own = [other for other in known.own if (other.generation, other.size) != (generation, size)]
-        known.own.append(seen)
-        alike = [other for other in known.own if other.size == size]
+        history.observations = [
+            other for other in history.observations if (other.generation, other.size) != (generation, size)
+        ]
+        history.observations.append(seen)
+        alike = [other for other in history.observations if other.size == size]
         if len(alike) > _PER_SIZE:
-            known.own.remove(alike[0])
-        known.version += 1
-        self._enter(job, known)
+            history.observations.remove(alike[0])
+        history.version += 1
+        self._enter(job, history)
         return fits
 
     def shift(self, job: str, *, size: int, rate: float) -> float:
@@ -166,20 +168,20 @@ class Knowledge:
 
         The change, as a factor.
         """
-        known = self.of(job)
-        before = [p.log_efficiency for p in merged(_points(known.own)) if p.size == size]
+        history = self.find_or_add(job)
+        before = [p.log_efficiency for p in merged(_points(history.observations)) if p.size == size]
         change = log_efficiency(size, rate) - before[0] if before else 0.0
-        for seen in known.own:
+        for seen in history.observations:
             seen.log_efficiency += change
             seen.variance += _SHIFTED
-        known.version += 1
+        history.version += 1
         # One probe more: what changed may have another shape.
-        known.probes = min(known.probes, 2)
-        self._leave(job, known)
+        history.probes = min(history.probes, 2)
+        self._leave(job, history)
         return math.exp(change)
 
-    def _surprising(self, job: str, known: JobKnowledge, seen: Observation) -> bool:
-        near = [p for p in self.family_points(job, known) if abs(math.log(p.size / seen.size)) <= _SAME]
+    def _surprising(self, job: str, history: JobHistory, seen: Observation) -> bool:
+        near = [p for p in self.family_points(job, history) if abs(math.log(p.size / seen.size)) <= _SAME]
         if not near:
             return False
         point = min(near, key=lambda p: abs(p.size - seen.size))
@@ -188,34 +190,34 @@ class Knowledge:
         deviation = math.sqrt(point.variance + seen.variance + _RELATIVE + between)
         return abs(seen.log_efficiency - point.log_efficiency) > _SURPRISE * deviation
 
-    def known(self, job: str, sizes: Sizes, given: ScalingCurve | None) -> Known:
-        """All that a profiler may ask about the job's scaling."""
-        known = self.of(job)
-        return Known(
+    def evidence(self, job: str, sizes: Sizes, given: ScalingCurve | None) -> Evidence:
+        """Return all that a curve model may use about the job's scaling."""
+        history = self.find_or_add(job)
+        return Evidence(
             sizes=sizes,
-            own=merged(_points(known.own)),
-            family=self.family_points(job, known),
+            measured=merged(_points(history.observations)),
+            family=self.family_points(job, history),
             shape=self.shape,
             given=given,
         )
 
-    def basis(self, job: str, known: JobKnowledge) -> tuple[int, int, int]:
+    def basis(self, job: str, history: JobHistory) -> tuple[int, int, int]:
         """What a posterior of the job rests on, as numbers that change with it."""
-        key = self.family_key(job, known)
-        return known.version, 0 if key is None else self.versions[key], self.ended
+        key = self.family_key(job, history)
+        return history.version, 0 if key is None else self.versions[key], self.ended
 
     def end(self, job: str, run_s: float | None) -> None:
         """The job has ended, after `run_s` of training unless it was cut short: it tells what jobs look like here."""
-        known = self.jobs.get(job)
-        if known is None:
+        history = self.jobs.get(job)
+        if history is None:
             return
         if run_s is not None:
             self.runs_s = [*self.runs_s[-19:], run_s]
-        seen = merged(_points(known.own))
-        if known.posterior is None or len(seen) < 2:
+        seen = merged(_points(history.observations))
+        if history.posterior is None or len(seen) < 2:
             return
         self.ended += 1
-        self.shape = _mean_shape(self.shape, known.posterior, seen[-1].size, self.ended + _FIRST_WEIGHT)
+        self.shape = _mean_shape(self.shape, history.posterior, seen[-1].size, self.ended + _FIRST_WEIGHT)
 
     @property
     def typical_run_s(self) -> float | None:
@@ -225,15 +227,15 @@ class Knowledge:
 
     def note_cost(self, job: str, what: str, took_s: float) -> None:
         """`what`: grow, shrink or start."""
-        for costs in (self.of(job).costs, self.costs):
+        for costs in (self.find_or_add(job).costs, self.costs):
             values: list[float] = getattr(costs, f"{what}_s")
             values.append(took_s)
             del values[:-_COSTS]
 
     def cost_s(self, job: str, what: str, otherwise_s: float) -> float:
         """The job's own median cost, s; else that of all jobs; else `otherwise_s`."""
-        known = self.jobs.get(job)
-        for costs in (None if known is None else known.costs, self.costs):
+        history = self.jobs.get(job)
+        for costs in (None if history is None else history.costs, self.costs):
             values: list[float] = [] if costs is None else getattr(costs, f"{what}_s")
             if values:
                 return sorted(values)[len(values) // 2]

@@ -8,9 +8,9 @@ controller goes on above them, and sets the membership of jobs that are behind a
 
 from __future__ import annotations
 
-from offcut.control import relaunch, resize
+from offcut.control import membership, relaunch
+from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobState, NodeState
-from offcut.control.turn import Turn
 from offcut.model import events as ev
 from offcut.model.events import Member
 
@@ -22,12 +22,12 @@ _MOST = 1_000_000
 _STRETCHES = 8
 
 
-def note_reported(turn: Turn, event: ev.AgentReported) -> None:
+def note_reported(context: EventContext, event: ev.AgentReported) -> None:
     """Go on above the numbers that an agent has heard, if it has heard of newer ones than the journal tells.
 
     Then every number of the journal is of the past, those of jobs that this agent knows nothing of too.
     """
-    state = turn.state
+    state = context.state
     said = max([event.incarnation, *(worker.incarnation for worker in event.workers)])
     incarnation = _believed(said, state.incarnations)
     generations = {
@@ -38,49 +38,49 @@ def note_reported(turn: Turn, event: ev.AgentReported) -> None:
     if incarnation > state.incarnations or any(
         generation > state.jobs[job].generation for job, generation in generations.items()
     ):
-        lift_incarnations(turn, max(incarnation, state.incarnations) + _APART)
+        lift_incarnations(context, max(incarnation, state.incarnations) + _APART)
         for job_id, job in state.jobs.items():
-            lift_generation(turn, job, max(job.generation, generations.get(job_id, 0)) + _APART)
+            lift_generation(context, job, max(job.generation, generations.get(job_id, 0)) + _APART)
 
 
 def _believed(said: int, known: int) -> int:
     return said if said <= known + _MOST else known
 
 
-def lift_incarnations(turn: Turn, to: int) -> None:
+def lift_incarnations(context: EventContext, to: int) -> None:
     """Incarnations up to `to` may have been started already."""
-    state = turn.state
+    state = context.state
     if to > state.incarnations:
         state.forgotten = [*state.forgotten, (state.incarnations, to)][-_STRETCHES:]
         state.incarnations = to
 
 
-def lift_generation(turn: Turn, job: JobState, to: int) -> None:
+def lift_generation(context: EventContext, job: JobState, to: int) -> None:
     """Generations of the job up to `to` may have been set already: its membership is set anew, above them."""
     if to <= job.generation or job.phase in ENDED:
         return
     before, job.generation = job.generation, to
-    turn.tell(
+    context.log(
         job.job.id,
         f"the journal is older than what has run since (was it restored from a copy?): its last "
         f"generation is {before}, and later ones may have been set; the next one is {to + 1}",
     )
     if job.restarts and job.members and job.phase in LIVE:
-        relaunch.end_generation(turn, job)
-    turn.resize(job.job.id, gone=True)
+        relaunch.end_generation(context, job)
+    context.change_membership(job.job.id, gone=True)
 
 
-def adopt(turn: Turn, job: JobState, node: NodeState, worker: ev.RunningWorker) -> bool:
+def adopt(context: EventContext, job: JobState, node: NodeState, worker: ev.RunningWorker) -> bool:
     """Take over a later incarnation of the node's worker that the journal has forgotten: it has the training's state.
 
     False where it is none.
     """
-    forgotten = any(low < worker.incarnation <= high for low, high in turn.state.forgotten)
+    forgotten = any(low < worker.incarnation <= high for low, high in context.state.forgotten)
     if not forgotten or job.restarts or job.phase not in LIVE or node.worker == "none":
         return False
     old = node.member
     for purpose in ("ready", "retry"):
-        turn.state.timers.pop(f"{purpose}:{node.name}:{node.incarnation}", None)
+        context.state.timers.pop(f"{purpose}:{node.name}:{node.incarnation}", None)
     node.incarnation = worker.incarnation
     new = node.member if worker.ready else None
     job.members = _replaced(job.members, old, new)
@@ -90,11 +90,11 @@ def adopt(turn: Turn, job: JobState, node: NodeState, worker: ev.RunningWorker) 
     if job.phase == "running" and not job.members:
         job.phase = "waiting"
     if not worker.ready:
-        resize.await_ready(turn, node)
+        membership.await_ready(context, node)
     elif node.worker != "member":
         node.worker = "ready"
-    turn.tell(job.job.id, f"{node.name} runs a later worker than the journal knows: it goes on")
-    turn.resize(job.job.id, gone=True)
+    context.log(job.job.id, f"{node.name} runs a later worker than the journal knows: it goes on")
+    context.change_membership(job.job.id, gone=True)
     return True
 
 

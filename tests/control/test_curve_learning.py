@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from world import World
 
-from offcut.control import Settings, learnt
+from offcut.control import Settings
 from offcut.control.state import Probe
 from offcut.model import ScalingCurve
 from offcut.model import effects as ef
 from offcut.model import events as ev
+from offcut.service import curve_report
 
 NODES = tuple(f"n{i}" for i in range(1, 9))
 
@@ -66,9 +67,9 @@ def test_a_new_job_tries_sizes_and_gets_what_it_can_use():
     assert sizes[:3] == [8, 2, 1]
     assert sizes[-1] >= 3
     assert any("tries 2 nodes" in line for line in world.story("a"))
-    assert world.state.knowledge.of("a").probes == 2
-    assert world.state.knowledge.of("a").spent_node_s > 0
-    assert "learnt from what was measured at 1, 2" in learnt.words(world.state, world.state.jobs["a"])[0]
+    assert world.state.histories.find_or_add("a").probes == 2
+    assert world.state.histories.find_or_add("a").spent_node_s > 0
+    assert "learnt from what was measured at 1, 2" in curve_report.words(world.state, world.state.jobs["a"])[0]
 
 
 def test_the_second_job_of_a_family_tries_nothing():
@@ -83,7 +84,7 @@ def test_the_second_job_of_a_family_tries_nothing():
         measure(world, "b")
         world.run(8)
         assert b.probe is None
-    assert world.state.knowledge.of("b").probes == 0
+    assert world.state.histories.find_or_add("b").probes == 0
 
 
 def test_a_fingerprint_makes_a_family():
@@ -94,7 +95,7 @@ def test_a_fingerprint_makes_a_family():
     world.offer(*NODES)
     world.run(8)
     measure(world, "a")
-    relatives = {name: learnt.describe(world.state, world.state.jobs[name])["relatives"] for name in "abc"}
+    relatives = {name: curve_report.describe(world.state, world.state.jobs[name])["relatives"] for name in "abc"}
     assert relatives == {"a": 0, "b": 1, "c": 0}
     world.submit("d", "1:8")
     world.fingerprints["d"] = "c0ffee"
@@ -108,7 +109,7 @@ def test_a_job_of_five_minutes_without_family_tries_nothing_where_a_resize_takes
     for goal_samples, probes in ((300 * 300, 0), (300 * 18_000, 1)):
         world = started(goal_samples=goal_samples, grow_cost_s=18.0, shrink_cost_s=12.0)
         measure(world, "a")
-        assert world.state.knowledge.of("a").probes == probes
+        assert world.state.histories.find_or_add("a").probes == probes
 
 
 def test_a_reclaim_while_it_tries_yields_the_size_that_is_left():
@@ -124,7 +125,7 @@ def test_a_reclaim_while_it_tries_yields_the_size_that_is_left():
     assert (a.size, a.probe.size) == (1, 1), "it keeps trying what it has left"
     measure(world, "a")
     assert a.probe is None or a.probe.size > 1
-    assert [p["size"] for p in learnt.describe(world.state, a)["own"]] == [1, 8]
+    assert [p["size"] for p in curve_report.describe(world.state, a)["own"]] == [1, 8]
 
 
 def test_all_its_nodes_go_while_it_tries():
@@ -197,14 +198,14 @@ def test_absurd_rates_are_left_aside_and_the_job_runs_on(rate):
     told = measure(world, "a", rate)
     assert len(told) == 1
     assert told[0].endswith("left aside")
-    assert world.state.knowledge.of("a").own == []
+    assert world.state.histories.find_or_add("a").observations == []
     assert world.state.jobs["a"].phase == "running"
 
 
 def test_a_job_that_never_settles_is_trusted_little():
     world = started()
     assert any("never left its warm-up" in line for line in measure(world, "a", settled=False))
-    assert learnt.describe(world.state, world.state.jobs["a"])["own"][0]["deviation"] > 0.2
+    assert curve_report.describe(world.state, world.state.jobs["a"])["own"][0]["deviation"] > 0.2
 
 
 def test_a_curve_that_is_not_what_is_measured_gives_way_and_the_user_is_told():
@@ -217,25 +218,25 @@ def test_a_curve_that_is_not_what_is_measured_gives_way_and_the_user_is_told():
     sizes.append(world.state.jobs["a"].size)
     assert sizes == [8, 4], "a given curve needs no probe"
     assert any("What is measured counts" in line for line in world.story("a"))
-    words = learnt.words(world.state, world.state.jobs["a"])
+    words = curve_report.words(world.state, world.state.jobs["a"])
     assert "not what was measured" in words[-1]
 
 
 def test_observations_at_one_size_only_are_said_to_be_so():
     world = started(None, "n1")
     measure(world, "a")
-    (words,) = learnt.words(world.state, world.state.jobs["a"])
+    (words,) = curve_report.words(world.state, world.state.jobs["a"])
     assert words == "It has been measured at 1 node only: at other sizes its curve is a guess."
 
 
 def test_a_change_is_told_and_a_slow_node_is_not_the_jobs_fault():
     world = started()
     learn_whole(world, "a")
-    before = learnt.describe(world.state, world.state.jobs["a"])["own"]
+    before = curve_report.describe(world.state, world.state.jobs["a"])["own"]
     size = world.state.jobs["a"].size
     told = measure(world, "a", 150.0, slow_node="n3", changed=True)
     assert told == [f"150 samples/s on {size} nodes, held up by n3: left aside"]
-    assert learnt.describe(world.state, world.state.jobs["a"])["own"] == before
+    assert curve_report.describe(world.state, world.state.jobs["a"])["own"] == before
     told = measure(world, "a", 150.0, changed=True)
     assert told[0] == f"its speed has changed by -50% at {size} nodes: measured anew"
 

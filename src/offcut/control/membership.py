@@ -4,94 +4,94 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from offcut.control import admit, profiling
+from offcut.control import admission, curve_learning
+from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
-from offcut.control.turn import Turn
-from offcut.model.effects import AbandonOlder, SetGeneration, StartWorkers
+from offcut.model.effects import AbandonOlderGenerations, SetGeneration, StartWorkers
 from offcut.model.events import Member
 
 
-def assign(turn: Turn, job: JobState, node: NodeState) -> None:
+def assign(context: EventContext, job: JobState, node: NodeState) -> None:
     """The node is the job's from now on; its worker starts as soon as the node is up."""
-    turn.state.free.pop(node.name, None)
-    turn.state.timers.pop(f"hold:{node.name}", None)
+    context.state.free.pop(node.name, None)
+    context.state.timers.pop(f"hold:{node.name}", None)
     node.job = job.job.id
     node.worker = "none"
     job.nodes[node.name] = None
-    admit.note_start(turn.state, job)
+    admission.note_start(context.state, job)
 
 
-def detach(turn: Turn, job: JobState, node: NodeState, *, gone: bool) -> None:
+def detach(context: EventContext, job: JobState, node: NodeState, *, gone: bool) -> None:
     """The node is the job's no more.
 
     A member's departure forces a new generation; `gone`: it may not reach its boundary.
     """
     if node.worker != "none":
-        turn.resize(job.job.id, gone=gone and node.worker == "member")
+        context.change_membership(job.job.id, gone=gone and node.worker == "member")
     job.nodes.pop(node.name, None)
     node.job = None
     node.worker = "none"
-    if node.name in turn.state.nodes:
-        turn.state.free[node.name] = None
-        turn.dirty = True
+    if node.name in context.state.nodes:
+        context.state.free[node.name] = None
+        context.problem_changed = True
         if node.phase == "up":
-            turn.timer(f"hold:{node.name}", turn.state.settings.hold_s)
+            context.set_timer(f"hold:{node.name}", context.state.settings.hold_s)
 
 
-def leave(turn: Turn, job: JobState, node: NodeState, *, gone: bool) -> None:
+def leave(context: EventContext, job: JobState, node: NodeState, *, gone: bool) -> None:
     """The job's worker left by itself: its agent was told that the node is wanted, and goes too.
 
     Nobody else starts there; should the queue's word not follow, the node is used again after a while.
     """
-    detach(turn, job, node, gone=gone)
-    turn.state.free.pop(node.name, None)
-    turn.state.timers.pop(f"hold:{node.name}", None)
+    detach(context, job, node, gone=gone)
+    context.state.free.pop(node.name, None)
+    context.state.timers.pop(f"hold:{node.name}", None)
     node.phase = "leaving"
-    turn.timer(f"leaving:{node.name}", turn.state.settings.leaving_limit_s)
+    context.set_timer(f"leaving:{node.name}", context.state.settings.leaving_limit_s)
 
 
-def stay_after_all(turn: Turn, name: str) -> None:
+def stay_after_all(context: EventContext, name: str) -> None:
     """The queue did not want the node."""
-    node = turn.state.nodes.get(name)
+    node = context.state.nodes.get(name)
     if node is not None and node.phase == "leaving":
         node.phase = "up"
-        turn.state.free[name] = None
-        turn.timer(f"hold:{name}", turn.state.settings.hold_s)
-        turn.dirty = True
+        context.state.free[name] = None
+        context.set_timer(f"hold:{name}", context.state.settings.hold_s)
+        context.problem_changed = True
 
 
-def withdraw(turn: Turn, job: JobState, node: NodeState) -> None:
+def withdraw(context: EventContext, job: JobState, node: NodeState) -> None:
     """Stop the job's worker on the node, if there is one, and take the node from the job."""
     if node.worker not in ("none", "stopped"):
-        turn.stop(job.job.id, node.member)
-    detach(turn, job, node, gone=False)
+        context.stop_worker(job.job.id, node.member)
+    detach(context, job, node, gone=False)
 
 
-def prepare(turn: Turn, node: NodeState) -> None:
+def prepare(context: EventContext, node: NodeState) -> None:
     """A new incarnation is about to start on the node."""
-    turn.state.incarnations += 1
-    node.incarnation = turn.state.incarnations
-    await_ready(turn, node)
+    context.state.incarnations += 1
+    node.incarnation = context.state.incarnations
+    await_ready(context, node)
 
 
-def await_ready(turn: Turn, node: NodeState) -> None:
+def await_ready(context: EventContext, node: NodeState) -> None:
     """The node's worker is booting."""
     node.worker = "starting"
-    turn.timer(f"ready:{node.name}:{node.incarnation}", turn.state.settings.ready_limit_s)
+    context.set_timer(f"ready:{node.name}:{node.incarnation}", context.state.settings.ready_limit_s)
 
 
-def restart(turn: Turn, job: JobState, node: NodeState) -> None:
+def restart(context: EventContext, job: JobState, node: NodeState) -> None:
     """Start the job's worker on this node anew, at once."""
-    prepare(turn, node)
-    turn.emit(StartWorkers, job=job.job.id, members=(node.member,))
+    prepare(context, node)
+    context.emit(StartWorkers, job=job.job.id, members=(node.member,))
 
 
-def mark_ready(turn: Turn, job: JobState, node: NodeState) -> None:
+def mark_ready(context: EventContext, job: JobState, node: NodeState) -> None:
     node.worker = "ready"
-    limit_at_s = turn.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    limit_at_s = context.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
     if limit_at_s is not None:
-        profiling.note_start(turn, job, turn.now_s - (limit_at_s - turn.state.settings.ready_limit_s))
-    turn.resize(job.job.id, gone=False)
+        curve_learning.note_start(context, job, context.now_s - (limit_at_s - context.state.settings.ready_limit_s))
+    context.change_membership(job.job.id, gone=False)
 
 
 def is_member(state: State, job: JobState, member: Member) -> bool:
@@ -118,7 +118,7 @@ def staying(state: State, job: JobState) -> list[Member]:
     ]
 
 
-def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
+def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
     """Set a new generation if the job's membership should change now.
 
     Members keep their order and joiners come after them, so that the first rank always has the state. The size is the
@@ -128,7 +128,7 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     """
     if job.phase not in LIVE:
         return
-    state = turn.state
+    state = context.state
     stay = staying(state, job)
     nodes = [state.nodes[name] for name in job.nodes]
     ready = [node.member for node in nodes if node.worker == "ready"]
@@ -136,12 +136,12 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     if _heirless(job, (stay + ready)[:size]):
         # The state is with members that are leaving: let them save it, then start from what they saved.
         if job.members:
-            set_generation(turn, job, [], abort=gone)
+            set_generation(context, job, [], abort=gone)
         if f"depart:{job.job.id}" not in state.timers:
-            turn.timer(f"depart:{job.job.id}", _departure_limit_s(state, job))
+            context.set_timer(f"depart:{job.job.id}", _departure_limit_s(state, job))
         return
     if gone or len(stay) < len(job.members) or (job.members and job.size not in job.job.sizes):
-        set_generation(turn, job, (stay + ready)[:size], abort=gone)
+        set_generation(context, job, (stay + ready)[:size], abort=gone)
         return
     if size <= len(stay):
         job.joining_since_s = None
@@ -149,11 +149,11 @@ def settle(turn: Turn, job: JobState, *, gone: bool) -> None:
     if size < job.job.sizes.fit(len(stay) + len(ready) + sum(node.worker == "starting" for node in nodes)):
         window_s = state.settings.join_window_s
         if job.joining_since_s is None:
-            job.joining_since_s = turn.now_s
-            turn.timer(f"join:{job.job.id}", window_s)
-        if turn.now_s < job.joining_since_s + window_s:
+            job.joining_since_s = context.now_s
+            context.set_timer(f"join:{job.job.id}", window_s)
+        if context.now_s < job.joining_since_s + window_s:
             return
-    set_generation(turn, job, (stay + ready)[:size], abort=False)
+    set_generation(context, job, (stay + ready)[:size], abort=False)
 
 
 def _departure_limit_s(state: State, job: JobState) -> float:
@@ -169,28 +169,28 @@ def _heirless(job: JobState, members: list[Member]) -> bool:
     return {member.incarnation for member in job.formed}.isdisjoint([member.incarnation for member in members])
 
 
-def note_gone(turn: Turn, job: JobState, gone: Callable[[Member], bool]) -> None:
+def note_gone(context: EventContext, job: JobState, gone: Callable[[Member], bool]) -> None:
     """These members are no more: whoever waits for them to save the state waits no longer."""
     before = job.formed
     job.formed = tuple(member for member in before if not gone(member))
     if before and not job.formed:
-        turn.state.timers.pop(f"depart:{job.job.id}", None)
+        context.state.timers.pop(f"depart:{job.job.id}", None)
         if job.phase in LIVE:
-            turn.resize(job.job.id, gone=False)
+            context.change_membership(job.job.id, gone=False)
 
 
-def give_up_departing(turn: Turn, job: JobState) -> None:
+def give_up_departing(context: EventContext, job: JobState) -> None:
     """The last holders of the state had their time to save it. Members of a generation are no such holders."""
     if not job.members:
-        note_gone(turn, job, lambda member: True)
+        note_gone(context, job, lambda member: True)
 
 
-def note_formed(turn: Turn, job: JobState, generation: int) -> bool:
+def note_formed(context: EventContext, job: JobState, generation: int) -> bool:
     """The members of this generation have the state. False if it is of the past or never was."""
     members = job.forming.get(generation)
     if not members or job.phase in ENDED:
         return False
-    nodes = turn.state.nodes
+    nodes = context.state.nodes
     before = {member.incarnation for member in job.formed}
     job.formed = tuple(
         [
@@ -215,9 +215,9 @@ def entered(job: JobState, member: Member) -> int:
     return next((generation for generation, members in job.forming.items() if member in members), 0)
 
 
-def set_generation(turn: Turn, job: JobState, members: list[Member], *, abort: bool) -> None:
+def set_generation(context: EventContext, job: JobState, members: list[Member], *, abort: bool) -> None:
     """The job's membership is another from now on."""
-    state = turn.state
+    state = context.state
     previous = job.members
     job.members = tuple(members)
     job.generation += 1
@@ -225,7 +225,7 @@ def set_generation(turn: Turn, job: JobState, members: list[Member], *, abort: b
     if abort:
         job.abandoned_before = job.generation
     job.joining_since_s = None
-    job.size_since_s = turn.now_s
+    job.size_since_s = context.now_s
     job.resizes += 1
     job.phase = "running" if members else "waiting"
     state.timers.pop(f"broken:{job.job.id}", None)
@@ -235,7 +235,7 @@ def set_generation(turn: Turn, job: JobState, members: list[Member], *, abort: b
     kept = {member.incarnation for member in members}
     out = [member for member in previous if member.incarnation not in kept]
     unserving = [member for member in out if is_member(state, job, member)]
-    turn.emit(
+    context.emit(
         SetGeneration,
         job=job.job.id,
         generation=job.generation,
@@ -246,12 +246,12 @@ def set_generation(turn: Turn, job: JobState, members: list[Member], *, abort: b
     )
     for member in unserving:
         node = state.nodes[member.node]
-        turn.stop(job.job.id, member)
+        context.stop_worker(job.job.id, member)
         node.worker = "none"
-        detach(turn, job, node, gone=False)
+        detach(context, job, node, gone=False)
 
 
-def abandon_older(turn: Turn, job: JobState) -> None:
+def abandon_older_generations(context: EventContext, job: JobState) -> None:
     """A member was lost on the way to the newest generation: others may hang in the one before.
 
     The newest one stands.
@@ -264,36 +264,38 @@ def abandon_older(turn: Turn, job: JobState) -> None:
     ):
         job.abandoned_before = job.generation
         members = tuple(dict.fromkeys((*job.members, *job.formed)))
-        turn.emit(AbandonOlder, job=job.job.id, members=members)
+        context.emit(AbandonOlderGenerations, job=job.job.id, members=members)
 
 
-def await_renewal(turn: Turn, job: JobState) -> bool:
+def await_renewal(context: EventContext, job: JobState) -> bool:
     """Renew the generation after a while, unless it forms or another is set; False if that is under way already."""
     key = f"broken:{job.job.id}"
-    if key in turn.state.timers:
+    if key in context.state.timers:
         return False
-    turn.timer(key, turn.state.settings.broken_wait_s * 2.0**job.renewals)
+    context.set_timer(key, context.state.settings.broken_wait_s * 2.0**job.renewals)
     return True
 
 
-def renew(turn: Turn, job: JobState) -> None:
+def renew(context: EventContext, job: JobState) -> None:
     """Set a new generation with the same members: the last one broke and nobody was found dead."""
     job.renewals += 1
-    set_generation(turn, job, list(job.members), abort=True)
+    set_generation(context, job, list(job.members), abort=True)
 
 
-def disband(turn: Turn, job: JobState) -> None:
+def disband(context: EventContext, job: JobState) -> None:
     """Take all nodes from the job: members leave at their boundary, with the state safe; the rest stop at once."""
-    state = turn.state
-    profiling.end_probe(turn, job)
+    state = context.state
+    curve_learning.end_probe(context, job)
     if job.members:
         previous = job.members
         job.members = ()
         job.generation += 1
-        job.size_since_s = turn.now_s
-        turn.emit(SetGeneration, job=job.job.id, generation=job.generation, members=(), previous=previous, abort=False)
+        job.size_since_s = context.now_s
+        context.emit(
+            SetGeneration, job=job.job.id, generation=job.generation, members=(), previous=previous, abort=False
+        )
     job.joining_since_s = None
     for name in list(job.nodes):
-        withdraw(turn, job, state.nodes[name])
-    turn.resized.pop(job.job.id, None)
-    turn.dirty = True
+        withdraw(context, job, state.nodes[name])
+    context.changed_memberships.pop(job.job.id, None)
+    context.problem_changed = True
