@@ -13,7 +13,7 @@ from torch import nn
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import F
 from offcut.torch.pipeline import PlanRunner
-from offcut.torch.pipeline.own import OwnEngine
+from offcut.torch.pipeline.runtime.engine import PipelineEngine
 
 WIDTH = 8
 
@@ -41,7 +41,7 @@ class Sleeper(nn.Module):
         return _Sleep.apply(x * self.scale, self.forward_s, self.backward_s)
 
 
-class DelayedEngine(OwnEngine):
+class DelayedEngine(PipelineEngine):
     """Our runtime over links that take `delay_s` per message, one message at a time per sender.
 
     All ranks are on one machine: the arrival times go through a shared file, and a receiver waits for them.

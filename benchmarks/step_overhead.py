@@ -31,7 +31,7 @@ import torch.multiprocessing as mp
 from torch.utils.data import TensorDataset
 
 from offcut.torch import Session
-from offcut.torch.batch import Batch
+from offcut.torch.step.batch import Batch
 from offcut.wire import local
 from rendezvous import Store, running_store
 

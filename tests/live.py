@@ -115,7 +115,7 @@ class Running:
         return {job: self.story(job), **{name: self.story(name)[-12:] for name in nodes}}
 
     def workers(self) -> list[psutil.Process]:
-        return self._forked_from("offcut.torch.template")
+        return self._forked_from("offcut.torch.programs.worker_template")
 
     def agents(self) -> list[psutil.Process]:
         return self._forked_from("offcut.agent.template")

@@ -117,7 +117,7 @@ class Harvesting(Running):
         mark = str(self.slurm.directory)
         found = []
         for process in psutil.process_iter():
-            if "offcut.torch.template" in (command := command_of(process)) and mark in command:
+            if "offcut.torch.programs.worker_template" in (command := command_of(process)) and mark in command:
                 with suppress(psutil.Error):
                     found += process.children(recursive=True)
         return found

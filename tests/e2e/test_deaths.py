@@ -48,7 +48,7 @@ def assert_ends_as_undisturbed(running, job: str, tmp_path: Path) -> None:
 
 def test_template_dies_and_all_workers_with_it(up: Callable, tmp_path: Path) -> None:
     running, job = start_training(up, 2)
-    template(running, "offcut.torch.template").kill()
+    template(running, "offcut.torch.programs.worker_template").kill()
     assert_ends_as_undisturbed(running, job, tmp_path)
 
 

@@ -18,7 +18,7 @@ from faults.account import Account, End, Strike, incarnation_of, node_of
 from faults.matrix import EARLY, JOINING, LATE, Case, cases
 from faults.outcomes import Fate
 from live import Running, wait_for
-from offcut.torch import shards
+from offcut.torch.state import dcp_shards
 from offcut.wire.records import StepHistory, history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(300)]
@@ -203,7 +203,7 @@ def check_checkpoints(training: Training, case: Case, struck: list[Strike]) -> N
     readable = training.account.checkpoints
     assert readable
     for path in readable.values():
-        shards.read(path)
+        dcp_shards.read(path)
     for strike in struck:
         if case.plans[strike.plan]["point"] in ("writing", "publishing"):
             interrupted = strike.step - 1

@@ -9,7 +9,7 @@ import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
 from live import Running
-from offcut.torch.transfer import CHUNK_BYTES
+from offcut.torch.membership.state_transfer import CHUNK_BYTES
 from offcut.wire.records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]

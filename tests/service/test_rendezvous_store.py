@@ -20,8 +20,8 @@ import torch.distributed as dist
 from live import wait_for
 from offcut.service import rendezvous_server
 from offcut.service.rendezvous_keys import GenerationKeys, Keys, Limits, Refused
-from offcut.torch.link import Generation
-from offcut.torch.rendezvous import RendezvousStore
+from offcut.torch.membership.agent_link import Generation
+from offcut.torch.membership.rendezvous_store import RendezvousStore
 from offcut.wire import messages
 from offcut.wire import rendezvous as wire
 from rendezvous import Store, running_store

@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from offcut.torch.group import Group
-from offcut.torch.link import Generation
+from offcut.torch.membership.agent_link import Generation
+from offcut.torch.membership.process_group import Group
 from rendezvous import shared_store
 
 

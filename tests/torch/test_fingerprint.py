@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from offcut.torch.fingerprint import fingerprint
-from offcut.torch.pace import Pace
-from offcut.torch.policy import BatchPolicy
+from offcut.torch.membership.step_timing import StepTiming
+from offcut.torch.step.batch_policy import BatchPolicy
 
 POLICY = BatchPolicy(global_batch=32)
 
@@ -42,7 +42,7 @@ def test_structure_batch_and_input_do():
 
 
 def test_only_the_time_between_reduces_is_work():
-    pace = Pace()
+    pace = StepTiming()
     with pace:
         assert pace.own_s == 0.0, "nobody knows when the first step began"
     with pace:

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from offcut.errors import InputError, OffcutError
 from offcut.torch import Session
-from offcut.torch.buffers import Buffers
+from offcut.torch.state.buffers import Buffers
 
 SAMPLES = 50
 

@@ -36,7 +36,7 @@ def profile(
     Example: `offcut profile model.py:build --micro-batch 8,16 -o model.json`
     """
     # Only offcut.torch imports PyTorch; the measurement is a process of its own.
-    command = [sys.executable, "-m", "offcut.torch.profile", model, "--micro-batches", micro_batch]
+    command = [sys.executable, "-m", "offcut.torch.programs.profile_layers", model, "--micro-batches", micro_batch]
     command += ["--repeats", str(repeats), "--threads", str(threads)]
     command += ["--input", input_shape] if input_shape is not None else []
     command += ["--device", device] if device is not None else []

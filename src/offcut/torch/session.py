@@ -11,28 +11,28 @@ from typing import Any
 import torch
 
 from offcut.errors import InputError
-from offcut.torch.batch import Fetcher
-from offcut.torch.checkpoint import Checkpoints
-from offcut.torch.checksum import Checksum
 from offcut.torch.fingerprint import fingerprint
-from offcut.torch.group import Abandoned, Group
-from offcut.torch.link import AgentLink
-from offcut.torch.loader import AheadLoader, Loader
-from offcut.torch.loop import Loop
-from offcut.torch.policy import BatchPolicy
-from offcut.torch.rate import RateRule
-from offcut.torch.reducer import Tally
-from offcut.torch.sampler import Sampler
-from offcut.torch.seat import Left, Seat
-from offcut.torch.state import TrainingState
-from offcut.torch.trained import parameters_of
-from offcut.torch.work import Work
+from offcut.torch.membership.agent_link import AgentLink
+from offcut.torch.membership.member import Left, Member
+from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.membership.state_checksum import Checksum
+from offcut.torch.state.checkpoints import Checkpoints
+from offcut.torch.state.lr_scaling import LrScaling
+from offcut.torch.state.trained_parameters import parameters_of
+from offcut.torch.state.training_state import TrainingState
+from offcut.torch.step.batch import Fetcher
+from offcut.torch.step.batch_policy import BatchPolicy
+from offcut.torch.step.data_parallel import DataParallelStep
+from offcut.torch.step.gradient_reduce import StepOutcome
+from offcut.torch.step.loader import AheadLoader, Loader
+from offcut.torch.step.sampler import Sampler
+from offcut.torch.training_loop import TrainingLoop
 from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_JOB_DIR
 
 __all__ = ["Left", "Session"]
 
 
-class Session(Loop):
+class Session(TrainingLoop):
     """Trains `model` on `dataset`, alone or as one of a job's members.
 
     Every update uses the gradient of the mean loss over `global_batch` samples, whatever the number of members, so the
@@ -87,7 +87,7 @@ class Session(Loop):
         if len(dataset) == 0:
             raise InputError("Session: the dataset is empty.", next_step="Give at least one sample.")
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-        self._state = TrainingState(model, optimizers, RateRule(lr_rule, warmup_steps))
+        self._state = TrainingState(model, optimizers, LrScaling(lr_rule, warmup_steps))
         if scaler is not None:
             self._state.registered.append(scaler)
         self._sampler = Sampler(len(dataset), seed, drop_last=drop_last)
@@ -95,7 +95,7 @@ class Session(Loop):
         device = next((p.device for item in optimizers for p in parameters_of(item)), torch.device("cpu"))
         # Before the line to the agent is opened: processes that fetch must not inherit it.
         self._loader = AheadLoader(fetcher, device, loader_workers) if loader_workers else Loader(fetcher, device)
-        self._work = Work(
+        self._work = DataParallelStep(
             self._state,
             policy=policy,
             sampler=self._sampler,
@@ -117,14 +117,14 @@ class Session(Loop):
         }
         super().__init__(self._state, self._sampler)
 
-    def _take_seat(self, link: AgentLink) -> Seat:
+    def _take_seat(self, link: AgentLink) -> Member:
         self._checkpoints = Checkpoints(
             Path(os.environ[ENV_JOB_DIR]) / "checkpoints",
             float(os.environ.get(ENV_CHECKPOINT_AGE, "30")),
             lambda text: link.send("note", text=text),
             self._faults,
         )
-        return Seat(link, self._state, self._checkpoints, self._changing, self._faults, self._pace)
+        return Member(link, self._state, self._checkpoints, self._changing, self._faults, self._pace)
 
     # -- what a script uses ---------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Session(Loop):
                 samples=mine.tolist(),
             )
 
-    def _apply(self, group: Group, tally: Tally) -> None:
+    def _apply(self, group: Group, tally: StepOutcome) -> None:
         """Update: from here on the step is part of this member's state."""
         state = self._state
         self._begin_change()

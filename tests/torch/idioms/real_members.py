@@ -3,7 +3,8 @@
 A `Cluster` starts workers, forms generations of them, has them leave or be killed, and waits: everything on the test's
 side happens in the test's own thread. A worker runs a *script*: a function of a module on pytest's `pythonpath`, called
 as `script(stage, **options)`. At `stage.at(point, session)` a worker can be stopped from the test, so that events
-strike at a chosen place in the script; inside a session they strike through `faults` (see `offcut.torch.faults`).
+strike at a chosen place in the script; inside a session they strike through `faults` (see
+`offcut.torch.testing.fault_injection`).
 
 Workers are forked from a server that has imported torch and has no threads, and so is the rendezvous store. All of
 them end with the server, and the server ends with the test process, however that ends.
@@ -30,7 +31,7 @@ from typing import Any, Self
 import pytest
 import torch
 
-from offcut.torch.faults import ENV_FAULTS
+from offcut.torch.testing.fault_injection import ENV_FAULTS
 from offcut.wire import local
 from offcut.wire.forkserver import die_with_parent
 from rendezvous import LIMIT_S, fork_server, shared_store

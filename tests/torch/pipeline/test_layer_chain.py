@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from offcut.errors import InputError  # noqa: E402
-from offcut.torch.pipeline.layers import layer_chain, load_model  # noqa: E402
+from offcut.torch.pipeline.layer_chain import layer_chain, load_model  # noqa: E402
 
 
 class Residual(nn.Module):

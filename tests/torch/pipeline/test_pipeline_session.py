@@ -12,10 +12,11 @@ from torch.utils.data import TensorDataset
 
 from offcut.errors import InputError
 from offcut.pipeline.plan_set import PlanSet
-from offcut.torch.pipeline.parts import Parts
-from offcut.torch.pipeline.placed import PlacedState
+from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints
+from offcut.torch.pipeline.layer_state import LayerState
 from offcut.torch.pipeline.session import PipelineSession
-from offcut.torch.sampler import Cursor, Sampler
+from offcut.torch.state.cursor import Cursor
+from offcut.torch.step.sampler import Sampler
 
 LAYERS, SAMPLES = 6, 100
 
@@ -38,7 +39,7 @@ def data() -> TensorDataset:
     return TensorDataset(x, x.square().sum(1, keepdim=True))
 
 
-def train(state: PlacedState, steps: int) -> None:
+def train(state: LayerState, steps: int) -> None:
     inputs, targets = data().tensors
     for _ in range(steps):
         for item in state.optimizers:
@@ -78,7 +79,7 @@ def test_alone_it_is_a_plain_training_loop_with_short_last_batches():
 
 @pytest.mark.parametrize("make", [lambda p: torch.optim.AdamW(p, lr=0.1), lambda p: torch.optim.SGD(p, 0.1, 0.9)])
 def test_a_layer_that_went_and_came_back_trains_on_as_if_nothing_had_been(make):
-    first, second = (PlacedState(network, [make(network.parameters())]) for network in (model(), model()))
+    first, second = (LayerState(network, [make(network.parameters())]) for network in (model(), model()))
     train(first, 3)
     train(second, 5)
     tree = {i: first.layer(i) for i in range(LAYERS)}
@@ -95,8 +96,8 @@ def test_a_layer_that_went_and_came_back_trains_on_as_if_nothing_had_been(make):
 
 def test_a_checkpoint_gets_its_name_when_its_last_layer_is_there(tmp_path: Path):
     problems: list[str] = []
-    state = PlacedState(model(), [])
-    stages = [Parts(tmp_path, LAYERS, 30.0, problems.append) for _ in range(2)]
+    state = LayerState(model(), [])
+    stages = [LayerCheckpoints(tmp_path, LAYERS, 30.0, problems.append) for _ in range(2)]
     stages[0].save_now(12, state.common(), {i: state.layer(i) for i in range(4)})
     assert stages[0].newest() == -1
     assert stages[1].has(12, range(4)), "but what is there can be read"
@@ -111,8 +112,8 @@ def test_a_checkpoint_gets_its_name_when_its_last_layer_is_there(tmp_path: Path)
 
 
 def test_what_is_not_stable_is_not_published(tmp_path: Path):
-    state = PlacedState(model(), [])
-    parts = Parts(tmp_path, LAYERS, 30.0, lambda text: None)
+    state = LayerState(model(), [])
+    parts = LayerCheckpoints(tmp_path, LAYERS, 30.0, lambda text: None)
     parts.write(5, state.common(), {i: state.layer(i) for i in range(LAYERS)})
     assert not parts.publish(4)
     assert parts.publish(5)

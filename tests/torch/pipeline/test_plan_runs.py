@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from offcut.torch.pipeline.local import outcomes, run_local
+from offcut.torch.pipeline.standalone.local_processes import outcomes, run_local
 
 WORKERS = Path(__file__).with_name("plan_workers.py")
 _spec = importlib.util.spec_from_file_location("plan_workers", WORKERS)

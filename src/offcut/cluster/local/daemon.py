@@ -84,7 +84,7 @@ class Daemon:
         parent = str(os.getpid())
         self._spawn(self._keep("agents", "offcut.agent.template", str(self._directory / "agents.sock"), parent))
         worker_template = [str(self._directory / "workers.sock"), "--parent", parent, "--preload", self._preload]
-        self._spawn(self._keep("workers", "offcut.torch.template", *worker_template))
+        self._spawn(self._keep("workers", "offcut.torch.programs.worker_template", *worker_template))
         path = self._directory / "cluster.sock"
         server = await asyncio.start_unix_server(self._serve, sock=local.listen(path), limit=local.LINE_BYTES)
         self._spawn(self._end_when_forgotten())

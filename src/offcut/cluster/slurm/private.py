@@ -118,7 +118,7 @@ class PrivateSlurm:
             files = f"{self.directory}/gpu[0-{self.config.gpus - 1}]"
             (self.directory / "gres.conf").write_text(f"Name=gpu File={files}\n")
         if self.config.worker_template:
-            template = [sys.executable, "-m", "offcut.torch.template", str(self.worker_template)]
+            template = [sys.executable, "-m", "offcut.torch.programs.worker_template", str(self.worker_template)]
             self._spawn("workers", [*template, "--preload", ",".join(self.config.preload)])
         try:
             # The controller first: a slurmd that finds none sleeps a whole second before it tries again.

@@ -70,7 +70,7 @@ class SlurmSite(BaseModel):
     python: str = Field(sys.executable, min_length=1, description="On the nodes, with offcut installed.")
     node_dir: Path = Field(Path("/tmp"), description="A local directory on the nodes, for a socket.")
     worker_env: dict[str, str] = Field({}, description="Added to the environment of every worker.")
-    worker_template: Path | None = Field(None, description="Socket of a running offcut.torch.template on the node.")
+    worker_template: Path | None = Field(None, description="Socket of a running worker template on the node.")
 
     @field_validator("constraint", "gres", "nodes", "exclude")
     @classmethod

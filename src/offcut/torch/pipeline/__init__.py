@@ -1,15 +1,15 @@
-"""Plans that run: a malleable job (`PipelineSession`), or one plan in a torch.distributed group (`PlanRunner`).
+"""Pipeline training: a malleable job (`PipelineSession`), or one plan in a torch.distributed group (`PlanRunner`).
 
-- `layers`: a model as a chain of layers, and the module of any span of them (skip connections carried through)
-- `own`: our runtime, for any program; `halves`, `boundary`: its backwards and edges; `wire`: what it sends over
-- `session`: the contract with the user's script; `stage_work`: its step, with the vote
-- `placed`, `seat`, `parts`: the state by layers, how it moves between members, and how it is kept
-- `runner`: one step of a plan outside a job; `native`: the same on `torch.distributed.pipelining`
-- `local`: the processes of a plan on this machine, with a time limit
+- `layer_chain`: a model as a chain of layers, and the module of any span of them (skip connections carried through)
+- `session`: the contract with the user's script; `pipeline_step`: its step, with the vote
+- `layer_state`, `layer_sync`, `layer_checkpoints`: the state by layers, how layers move between members, how they are
+  kept
+- `runtime`: runs the program of a plan on the ranks of a group
+- `standalone`: one plan outside a job, on our runtime or on `torch.distributed.pipelining`
 """
 
-from offcut.torch.pipeline.layers import LayerChain, layer_chain, load_model
-from offcut.torch.pipeline.runner import PlanRunner
+from offcut.torch.pipeline.layer_chain import LayerChain, layer_chain, load_model
 from offcut.torch.pipeline.session import PipelineSession
+from offcut.torch.pipeline.standalone.plan_runner import PlanRunner
 
 __all__ = ["LayerChain", "PipelineSession", "PlanRunner", "layer_chain", "load_model"]

@@ -12,21 +12,21 @@ from torch import nn
 
 from offcut.errors import InputError
 from offcut.pipeline.plan_set import PlanSet, read_plans
-from offcut.torch.batch import Fetcher
 from offcut.torch.fingerprint import fingerprint
-from offcut.torch.group import Abandoned, Group
-from offcut.torch.link import AgentLink
-from offcut.torch.loop import Loop
-from offcut.torch.pipeline.own import LossFn
-from offcut.torch.pipeline.parts import Parts
-from offcut.torch.pipeline.placed import PlacedState
-from offcut.torch.pipeline.seat import PipelineSeat
-from offcut.torch.pipeline.stage_work import StageWork
-from offcut.torch.sampler import Sampler
+from offcut.torch.membership.agent_link import AgentLink
+from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints
+from offcut.torch.pipeline.layer_state import LayerState
+from offcut.torch.pipeline.layer_sync import PipelineMember
+from offcut.torch.pipeline.pipeline_step import PipelineStep
+from offcut.torch.pipeline.runtime.engine import LossFn
+from offcut.torch.step.batch import Fetcher
+from offcut.torch.step.sampler import Sampler
+from offcut.torch.training_loop import TrainingLoop
 from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_JOB_DIR, ENV_PLANS
 
 
-class PipelineSession(Loop):
+class PipelineSession(TrainingLoop):
     """Trains `model` on `dataset` as a pipeline, alone or as one of a job's members.
 
     At every size the job runs the plan for that many devices of `plans`: a file written by `offcut plan --save`, or a
@@ -39,7 +39,7 @@ class PipelineSession(Loop):
     update is the plans'; the last one of a data epoch may be smaller.
     """
 
-    _seat: PipelineSeat
+    _seat: PipelineMember
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class PipelineSession(Loop):
         if len(dataset) == 0:
             raise InputError("PipelineSession: the dataset is empty.", next_step="Give at least one sample.")
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-        self._placed = PlacedState(model, optimizers)
+        self._placed = LayerState(model, optimizers)
         self._plans = _plans(plans)
         if self._plans.layers != len(self._placed.chain):
             raise InputError(
@@ -73,7 +73,7 @@ class PipelineSession(Loop):
         # While all layers are here.
         whole = fingerprint(model, self._plans, None)
         sampler = Sampler(len(dataset), seed)
-        self._stages = StageWork(
+        self._stages = PipelineStep(
             self._placed,
             sampler=sampler,
             fetcher=Fetcher(dataset, collate, seed),
@@ -84,7 +84,7 @@ class PipelineSession(Loop):
             visit=self._at,
         )
         self._work = self._stages
-        self._parts: Parts | None = None
+        self._parts: LayerCheckpoints | None = None
         #: A batch has been given to the loop and had no step() yet.
         self._open = False
         super().__init__(self._placed, sampler)
@@ -92,15 +92,15 @@ class PipelineSession(Loop):
         if self._link is None:
             self._stages.place(self._group(), self._plans.alone())
 
-    def _take_seat(self, link: AgentLink) -> PipelineSeat:
-        self._parts = Parts(
+    def _take_seat(self, link: AgentLink) -> PipelineMember:
+        self._parts = LayerCheckpoints(
             Path(os.environ[ENV_JOB_DIR]) / "checkpoints",
             self._plans.layers,
             float(os.environ.get(ENV_CHECKPOINT_AGE, "30")),
             lambda text: link.send("note", text=text),
             self._faults,
         )
-        return PipelineSeat(
+        return PipelineMember(
             link, self._placed, self._stages, self._plans, self._parts, self._changing, self._faults, self._pace
         )
 

@@ -1,0 +1,8 @@
+"""Who is a member of the job, and how the state gets to a worker that joins.
+
+- `agent_link`: the connection to the agent; `process_group`: the process group of one generation
+- `rendezvous_store`, `socket_timeouts`: how members find each other, and how they notice that one is gone
+- `member`: entering a generation, switching to the next one, leaving in time
+- `state_transfer`: moving a state between members; `state_checksum`, `differences`: are the states the same?
+- `step_timing`: how long a step takes, and when the next boundary may come
+"""

@@ -1,0 +1,56 @@
+"""Naming what differs between members that should be the same."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+
+import torch
+
+from offcut.errors import OffcutError
+from offcut.torch.membership.process_group import Group
+
+#: So many differing things are named; the others are counted.
+_NAMED = 3
+
+
+def difference(group: Group, what: str, mine: dict[str, str], next_step: str = "") -> OffcutError:
+    """An error that says in which of the named things the members differ; all members ask at once. Raises Abandoned.
+
+    `mine` has this member's values by name; values that are short are told.
+    """
+    found = compare(exchange(group, mine))
+    told = "; ".join(found[:_NAMED]) + (f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+    return OffcutError(f"{what}: {told or 'nothing that they can name'}.", next_step=next_step)
+
+
+def exchange(group: Group, mine: dict[str, str]) -> list[dict[str, str]]:
+    """What all members have, by rank."""
+    data = zlib.compress(json.dumps(mine).encode())
+    lengths = [row[0] for row in group.gather([len(data)])]
+    words = -(-max(lengths) // 8)
+    padded = bytearray(data.ljust(8 * words, b"\0"))
+    rows = group.gather(torch.frombuffer(padded, dtype=torch.int64).tolist())
+    return [
+        json.loads(zlib.decompress(torch.tensor(row, dtype=torch.int64).numpy().tobytes()[:length]))
+        for row, length in zip(rows, lengths, strict=True)
+    ]
+
+
+def compare(tables: Sequence[dict[str, str]]) -> list[str]:
+    """For each name whose value is not the same in all tables: the name, and which ranks have what."""
+    names = dict.fromkeys(name for table in tables for name in table)
+    told = []
+    for name in names:
+        ranks: dict[str | None, list[int]] = {}
+        for rank, table in enumerate(tables):
+            ranks.setdefault(table.get(name), []).append(rank)
+        if len(ranks) > 1:
+            told.append(f"{name} ({', '.join(_holders(value, holders) for value, holders in ranks.items())})")
+    return told
+
+
+def _holders(value: str | None, ranks: list[int]) -> str:
+    who = f"rank{'s' * (len(ranks) > 1)} {' and '.join(map(str, ranks))}"
+    return f"{who}: {'not there' if value is None else value}"

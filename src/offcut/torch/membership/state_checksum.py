@@ -1,0 +1,167 @@
+"""Checksums of a training's state, to see whether the members' are the same bit for bit.
+
+They are: members apply the same sums to the same state by the same instructions. Only where their processors or numbers
+of threads differ may the last bits of floating tensors; then these are left out (`exact`). Whole numbers in a model's
+buffers are left out too: each member counts its own.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+from offcut.errors import OffcutError
+from offcut.torch.membership.differences import difference
+from offcut.torch.membership.process_group import Group
+from offcut.torch.state.training_state import TrainingState
+from offcut.torch.step.gradient_reduce import STATE_BITS
+
+#: Words of 64 bits are summed up in so many columns, each with a factor of its own: their order counts.
+_COLUMNS = 64
+_FACTORS = torch.randint(-(2**62), 2**62, (_COLUMNS,), generator=torch.Generator().manual_seed(1)) * 2 + 1
+#: Comparing takes less than a hundredth of the time.
+_RATIO = 100
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def arithmetic(device: torch.device) -> int:
+    """What the last bits of a result may depend on, as a positive number of 63 bits."""
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    return number(f"{torch.__version__} {platform.machine()} {kind} {torch.get_num_threads()}", 63)
+
+
+def number(text: str, bits: int) -> int:
+    """A hash of `text` that is not 0."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % ((1 << bits) - 1) + 1
+
+
+class Checksum:
+    """Of `state` as it is now. `values` has a short text for everything in it; `total` is their checksum, not 0."""
+
+    def __init__(self, state: TrainingState, *, exact: bool) -> None:
+        #: By name.
+        self.values: dict[str, str] = {}
+        tensors: list[tuple[str, torch.Tensor]] = []
+        counts = {name for name, b in state.model.named_buffers() if not b.is_floating_point() and not b.is_complex()}
+        for name, value in _things(state, counts):
+            if not isinstance(value, torch.Tensor):
+                self.values[name] = repr(value)
+            elif exact or not (value.is_floating_point() or value.is_complex()):
+                tensors.append((name, value))
+        for (name, tensor), total in zip(tensors, sums([tensor for _, tensor in tensors]), strict=True):
+            self.values[name] = f"{tuple(tensor.shape)} {tensor.dtype} {total & 0xFFFFFFFFFFFFFFFF:016x}"
+        self.total = number(repr(sorted(self.values.items())), STATE_BITS)
+
+
+def _things(state: TrainingState, counts: set[str]) -> Iterator[tuple[str, Any]]:
+    tree = state.tree()
+    for name, value in tree["model"].items():
+        if name not in counts:
+            yield from _leaves(value, f"the model's {name}")
+    for i, (saved, groups) in enumerate(zip(tree["optimizers"], tree["groups"], strict=True)):
+        names = list(dict.fromkeys(name for group in groups for name in group))
+        for p, kept in saved["state"].items():
+            yield from _leaves(kept, f"optimizer {i}'s state of {names[p] if isinstance(p, int) else p}")
+        for j, settings in enumerate(saved["param_groups"]):
+            yield from _leaves(settings, f"optimizer {i}'s group {j}")
+    for i, (item, saved) in enumerate(zip(state.registered, tree["registered"], strict=True)):
+        yield from _leaves(saved, f"registered object {i} ({type(item).__name__})")
+    # Who has left a loop by `break` has no further to go in it than who has come to its end.
+    tree["progress"] |= {"epoch": state.place.epoch, "offset": state.place.offset}
+    for name in ("trained", "frozen", "rate", "progress"):
+        yield from _leaves(tree[name], name)
+
+
+def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _leaves(value, f"{name}[{key!r}]")
+    elif isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
+        for i, value in enumerate(tree):
+            yield from _leaves(value, f"{name}[{i}]")
+    else:
+        yield name, sorted(tree, key=repr) if isinstance(tree, set) else tree
+
+
+class StateChecks:
+    """When the members compare their states: in the first step of every group, and then as often as costs little.
+
+    The first member wants it when it has been at other work for `_RATIO` times as long as the last one took.
+    """
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self._group: Group | None = None
+        #: All members have agreed to compare in the next step.
+        self.wanted = False
+        self._due_s = 0.0
+        self._checksum: Checksum | None = None
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() >= self._due_s
+
+    def begin(self, group: Group) -> None:
+        """A step begins, on the state of a boundary."""
+        first, self._group = self._group is not group, group
+        wanted, self.wanted, self._checksum = self.wanted, False, None
+        if group.world > 1 and (first or wanted):
+            began_s = time.monotonic()
+            self._checksum = Checksum(self._state, exact=group.exact)
+            now_s = time.monotonic()
+            self._due_s = now_s + _RATIO * (now_s - began_s)
+
+    @property
+    def total(self) -> int:
+        """What this member says of the state that the step began with; 0 where it is not asked."""
+        return self._checksum.total if self._checksum is not None else 0
+
+    def compare(self, group: Group, totals: Sequence[int]) -> None:
+        """An error that names what differs, on all members, if they said `totals`. Raises Abandoned too."""
+        if len(set(totals)) > 1:
+            raise states_differ(group, self._checksum or Checksum(self._state, exact=group.exact), self._state.step)
+
+
+def states_differ(group: Group, mine: Checksum, step: int) -> OffcutError:
+    return difference(
+        group,
+        f"Session: after step {step} the members' states are not the same",
+        mine.values,
+        "Let all members do the same with what is trained and registered: decide by session.steps, session.loss and "
+        "registered state; not by the clock, the rank, or the loss of the own share.",
+    )
+
+
+def sums(tensors: list[torch.Tensor]) -> list[int]:
+    """A sum over each tensor's bits, whatever its strides; one wait for each device."""
+    found = [_sum(tensor.detach()) for tensor in tensors]
+    values = [0] * len(found)
+    for device in {one.device for one in found}:
+        places = [i for i, one in enumerate(found) if one.device == device]
+        for i, value in zip(places, torch.stack([found[i] for i in places]).tolist(), strict=True):
+            values[i] = value
+    return values
+
+
+def _sum(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    flat = tensor.reshape(-1)
+    if flat.numel() * flat.element_size() % 8 or flat.numel() == 0:
+        return flat.view(_WORDS[flat.element_size()]).sum(dtype=torch.int64)
+    if flat.storage_offset() * flat.element_size() % 8:
+        flat = flat.clone()
+    words = flat.view(torch.int64)
+    left = words.numel() % _COLUMNS
+    factors = _FACTORS.to(words.device)
+    if left == words.numel():
+        return (words * factors[:left]).sum()
+    columns = words[: words.numel() - left].view(-1, _COLUMNS).sum(0)
+    if left:
+        columns[:left] += words[-left:]
+    return (columns * factors).sum()

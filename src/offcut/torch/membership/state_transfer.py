@@ -1,0 +1,128 @@
+"""Moving a training state from members that have it to those that lack it.
+
+The state goes as a skeleton and then its tensors' bytes in chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from offcut.torch.membership.process_group import Group
+from offcut.torch.state.state_codec import put_together, take_apart
+
+#: Bytes per message: large enough for bandwidth, small enough to have the next one under way.
+CHUNK_BYTES = 32 << 20
+
+
+def rounds(steps: list[int]) -> list[list[tuple[int, int]]]:
+    """Who gives to whom and when: rounds of (giver, receiver) ranks, each rank in one pair of a round at most.
+
+    `steps[rank]` is the member's last applied step, -1 without state. The most advanced give first; whoever has
+    received gives in the next round, so that n receivers take log2 of n rounds from one giver, and fewer from several.
+    Nobody gives where nobody has a state.
+    """
+    top = max(steps)
+    if top < 0:
+        return []
+    givers = [rank for rank, step in enumerate(steps) if step == top]
+    lacking = [rank for rank, step in enumerate(steps) if step < top]
+    plan = []
+    while lacking:
+        pairs = list(zip(givers, lacking, strict=False))
+        plan.append(pairs)
+        lacking = lacking[len(pairs) :]
+        givers += [receiver for _, receiver in pairs]
+    return plan
+
+
+def give(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object] = lambda: None) -> None:
+    """Send `tree` to one member; `visit` is called before every chunk. Raises Abandoned."""
+    head, tensors = take_apart(tree)
+    group.wait(group.send(torch.tensor([head.numel()]), to))
+    group.wait(group.send(head, to))
+    under_way = None
+    for chunk in _chunks(list(tensors.values())):
+        visit()
+        work = group.send(chunk, to)
+        if under_way is not None:
+            group.wait(under_way)
+        under_way = work
+    if under_way is not None:
+        group.wait(under_way)
+
+
+def receive(
+    group: Group,
+    source: int,
+    visit: Callable[[], object] = lambda: None,
+    room: Mapping[str, torch.Tensor] | None = None,
+) -> dict[str, Any]:
+    """The tree that `source` gives, on the CPU; `visit` is called before every chunk. Raises Abandoned.
+
+    Tensors at the paths in `room` are written over those there, where they are alike: memory that is used for the first
+    time takes longer than the transfer.
+    """
+    size = torch.zeros(1, dtype=torch.int64)
+    group.receive(size, source)
+    head = torch.empty(int(size), dtype=torch.uint8)
+    group.receive(head, source)
+    tensors: list[torch.Tensor] = []
+
+    def make_room(path: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        there = room.get(path) if room else None
+        if there is None or not _can_hold(there, shape, dtype):
+            there = torch.empty(shape, dtype=dtype)
+        tensors.append(there)
+        return there
+
+    tree = put_together(head, make_room)
+    views = [_bytes(tensor) for tensor in tensors]
+    for plan in _plan([view.numel() for view in views]):
+        visit()
+        if len(plan) == 1:
+            i, start, stop = plan[0]
+            group.receive(views[i][start:stop], source)
+            continue
+        chunk = torch.empty(sum(stop - start for _, start, stop in plan), dtype=torch.uint8)
+        group.receive(chunk, source)
+        for (i, start, stop), part in zip(plan, chunk.split([b - a for _, a, b in plan]), strict=True):
+            views[i][start:stop] = part
+    return tree
+
+
+def _can_hold(there: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    return there.device.type == "cpu" and there.is_contiguous() and there.shape == shape and there.dtype == dtype
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def _plan(sizes: list[int]) -> list[list[tuple[int, int, int]]]:
+    """Cut a row of buffers into messages: each a list of (buffer, first byte, end) of CHUNK_BYTES in all at most."""
+    messages: list[list[tuple[int, int, int]]] = []
+    message: list[tuple[int, int, int]] = []
+    room = CHUNK_BYTES
+    for i, size in enumerate(sizes):
+        start = 0
+        while start < size:
+            stop = min(size, start + room)
+            message.append((i, start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                messages.append(message)
+                message, room = [], CHUNK_BYTES
+    if message:
+        messages.append(message)
+    return messages
+
+
+def _chunks(tensors: list[torch.Tensor]) -> Any:
+    views = [_bytes(tensor.cpu().contiguous()) for tensor in tensors]
+    for plan in _plan([view.numel() for view in views]):
+        parts = [views[i][start:stop] for i, start, stop in plan]
+        yield parts[0] if len(parts) == 1 else torch.cat(parts)

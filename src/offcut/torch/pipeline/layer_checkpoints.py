@@ -1,0 +1,180 @@
+"""Checkpoints of a state that is spread over the members: a file for each layer, published when all are there.
+
+A checkpoint is a directory `step-N` with `common.pt` and `layer-I.pt` for every layer, so a job can go on from it at
+any size, each member reading its own layers. Until it is whole it is `.step-N`. Nobody waits for anybody: each member
+writes what is its to write, and whoever finds the directory whole gives it its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offcut.torch.state.training_state import map_tensors
+from offcut.torch.testing.fault_injection import Faults
+
+#: How many published checkpoints stay.
+KEEP = 2
+_NAME = re.compile(r"\.?step-(\d+)")
+_UNREADABLE = re.compile(r"\.step-(\d+)\.unreadable")
+
+Trees = Callable[[], tuple[dict[str, Any], dict[int, dict[str, Any]]]]
+
+
+class LayerCheckpoints:
+    """Of a job of `layers` layers, in `directory`. `on_problem` hears of a full or read-only disk."""
+
+    def __init__(
+        self,
+        directory: Path,
+        layers: int,
+        age_s: float,
+        on_problem: Callable[[str], None],
+        faults: Faults | None = None,
+    ) -> None:
+        self._directory = directory
+        self._layers = layers
+        self._period_s = age_s / 2
+        self._on_problem = on_problem
+        self._faults = faults or Faults([])
+        # The first as soon as may be: without one, the loss of a stage is the loss of everything.
+        self._next_s = 0.0
+        self._writer: threading.Thread | None = None
+        #: The newest step that this member has begun to write.
+        self._begun = -1
+
+    @property
+    def due(self) -> bool:
+        """Whether the last one is getting old."""
+        return time.monotonic() >= self._next_s and self._writer is None
+
+    def begin(self, step: int, trees: Trees) -> None:
+        """Begin to write this member's part, in a thread of its own, from a copy."""
+        self._next_s = time.monotonic() + self._period_s
+        self._begun = step
+        self._join()
+        common, layers = map_tensors(trees(), lambda tensor: tensor.detach().cpu().clone())
+        self._writer = threading.Thread(
+            target=self.write, args=(step, common, layers), name="offcut-checkpoint", daemon=True
+        )
+        self._writer.start()
+
+    def members_are(self, workers: tuple[str, ...]) -> None:
+        """A new generation: what members that are gone had to write may never come, so a new one is due."""
+        if self._begun > self.newest():
+            self._next_s = 0.0
+
+    def _join(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def write(self, step: int, common: dict[str, Any], layers: dict[int, dict[str, Any]]) -> None:
+        """Write this member's part of a checkpoint, at once."""
+        place = self._directory / f".step-{step:010d}"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for name, tree in [("common", common), *((f"layer-{i}", tree) for i, tree in layers.items())]:
+                half = place / f".{name}.{os.getpid()}.{threading.get_ident()}"
+                with half.open("wb") as file:
+                    torch.save(tree, file)
+                    self._faults.at("writing", step=step)
+                    file.flush()
+                    os.fsync(file.fileno())
+                half.replace(place / f"{name}.pt")
+        except FileNotFoundError:
+            pass  # a newer one has been published meanwhile, and this directory tidied away
+        except (OSError, RuntimeError) as error:
+            self._on_problem(f"a checkpoint at step {step} could not be written: {error}")
+
+    def publish(self, stable_step: int) -> bool:
+        """Publish the newest one that is whole and stable; whether there was one."""
+        if self._writer is not None and not self._writer.is_alive():
+            self._writer = None
+        ready = [step for step in self._steps(".step-") if step <= stable_step and self._whole(step)]
+        if not ready:
+            return False
+        step = max(ready)
+        self._faults.at("publishing", step=step)
+        with suppress(OSError):  # another member was quicker
+            (self._directory / f".step-{step:010d}").replace(self._directory / f"step-{step:010d}")
+        old = [f"step-{n:010d}" for n in self._steps("step-")[KEEP:]]
+        debris = [f".step-{n:010d}" for n in self._steps(".step-") if n < step]
+        for name in [*old, *debris, *self._put_aside_before(step)]:
+            shutil.rmtree(self._directory / name, ignore_errors=True)
+        return True
+
+    def save_now(self, step: int, common: dict[str, Any], layers: dict[int, dict[str, Any]]) -> None:
+        """Write this member's part and publish if it was the last: the members go."""
+        self._join()
+        self.write(step, common, layers)
+        self.publish(step)
+
+    def newest(self) -> int:
+        """The step of the newest published checkpoint; -1 where there is none."""
+        return max(self._steps("step-"), default=-1)
+
+    def before(self, step: int) -> int:
+        """The step of the newest published checkpoint before that of `step`; -1 where there is none."""
+        return max((found for found in self._steps("step-") if found < step), default=-1)
+
+    def has(self, step: int, layers: Collection[int]) -> bool:
+        """Whether those layers of that step can be read, be the rest there or not."""
+        place = self._place(step)
+        return all((place / f"layer-{i}.pt").is_file() for i in layers)
+
+    def layer(self, step: int, i: int) -> dict[str, Any]:
+        return self._read(step, f"layer-{i}")
+
+    def common(self, step: int) -> dict[str, Any]:
+        return self._read(step, "common")
+
+    def read(self, step: int, layers: Collection[int]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]] | None:
+        """What all members have of that checkpoint, and those layers; None, which is told, where it cannot be read."""
+        try:
+            return self.common(step), {i: self.layer(step, i) for i in layers}
+        except Exception as error:  # torch raises many kinds for a damaged file; an older one may do
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self._on_problem(f"the checkpoint of step {step} cannot be read ({reason}); trying an older one")
+            return None
+
+    def put_aside(self, step: int) -> None:
+        """The training goes on from `step`: what was published of later steps must not count as newer than its own.
+
+        It stays to be looked at until a later step than its own has been published.
+        """
+        for later in [found for found in self._steps("step-") if found > step]:
+            with suppress(OSError):
+                (self._directory / f"step-{later:010d}").rename(self._directory / f".step-{later:010d}.unreadable")
+
+    def _put_aside_before(self, step: int) -> list[str]:
+        found = ((path.name, _UNREADABLE.fullmatch(path.name)) for path in self._directory.iterdir())
+        return [name for name, match in found if match and int(match[1]) < step]
+
+    def _read(self, step: int, name: str) -> dict[str, Any]:
+        tree: dict[str, Any] = torch.load(self._place(step) / f"{name}.pt", weights_only=True, map_location="cpu")
+        return tree
+
+    def _place(self, step: int) -> Path:
+        published = self._directory / f"step-{step:010d}"
+        return published if published.is_dir() else self._directory / f".step-{step:010d}"
+
+    def _whole(self, step: int) -> bool:
+        place = self._directory / f".step-{step:010d}"
+        return (place / "common.pt").is_file() and all((place / f"layer-{i}.pt").is_file() for i in range(self._layers))
+
+    def _steps(self, prefix: str) -> list[int]:
+        """Steps of directories whose name begins so, newest first."""
+        if not self._directory.is_dir():
+            return []
+        found = ((path.name, _NAME.fullmatch(path.name)) for path in self._directory.iterdir() if path.is_dir())
+        return sorted((int(match[1]) for name, match in found if match and name.startswith(prefix)), reverse=True)

@@ -1,0 +1,71 @@
+"""The process that workers are forked from: `python -m offcut.torch.programs.worker_template SOCKET`.
+
+It has torch imported and waits for requests; see `offcut.wire.forkserver`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import runpy
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from offcut.wire.forkserver import ForkServer, die_with_parent
+from offcut.wire.local import ENV_AGENT
+
+
+def run_script(argv: list[str]) -> int:
+    """Run a script as `python script.py ...` would; its exit code."""
+    if ENV_AGENT in os.environ:
+        return _run(argv)
+    # No script of a session: what Python itself would do at start and end has to be done here.
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > 1:
+        importlib.import_module("torch").set_num_threads(int(threads))
+    code = _run(argv)
+    threading._shutdown()
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    sys.argv = list(argv)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(argv[0])))
+    try:
+        runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as leaving:
+        if leaving.code is None:
+            return 0
+        if isinstance(leaving.code, int):
+            return leaving.code
+        sys.stderr.write(f"{leaving.code}\n")
+        return 1
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("socket", type=Path, help="where to listen")
+    # Not asked for: if it died while this process started, the kernel would name another one.
+    parser.add_argument("--parent", type=int, help="the process that started this one, and with which it ends")
+    parser.add_argument("--preload", default="", help="modules to import beside torch, separated by commas")
+    arguments = parser.parse_args()
+    if arguments.parent is not None:
+        die_with_parent(arguments.parent, signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One thread per worker, before a library starts more: forks must be of a single-threaded process.
+    importlib.import_module("torch").set_num_threads(1)
+    importlib.import_module("offcut.torch")
+    # The first optimizer that a process makes imports this, which costs as much as torch itself.
+    for module in ("torch._dynamo", *filter(None, arguments.preload.split(","))):
+        with suppress(ImportError):
+            importlib.import_module(module)
+    ForkServer(arguments.socket, run_script).serve()
+
+
+if __name__ == "__main__":
+    main()

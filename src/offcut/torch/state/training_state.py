@@ -1,0 +1,340 @@
+"""All that a training is: model with buffers, optimizers, registered objects, and how far it has come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from offcut.errors import InputError
+from offcut.torch.state.buffers import Buffers
+from offcut.torch.state.cursor import Cursor
+from offcut.torch.state.lr_scaling import LrScaling
+from offcut.torch.state.plain_values import plain
+from offcut.torch.state.trained_parameters import (
+    GroupsCopy,
+    Trained,
+    freeze,
+    frozen_in,
+    groups_in,
+    names_in,
+    parameters_of,
+    regroup,
+    trained_now,
+)
+
+
+class Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptState:
+    """Copies of what a script changes besides the training.
+
+    That is registered objects' states, the settings of the optimizers' groups, and what is trained at all.
+    """
+
+    registered: list[dict[str, Any]]
+    groups: list[list[dict[str, Any]]]
+    kept: GroupsCopy
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopExit:
+    """What a script had when it left the loop over a data epoch's batches; `cursor` is the end of that epoch."""
+
+    cursor: Cursor
+    outside: ScriptState
+
+
+class TrainingState:
+    """`step` counts applied steps, `samples` the samples in them; `cursor` is the next sample.
+
+    A *tree* is the whole state as nested dicts, lists and tuples of tensors and plain values.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], rate: LrScaling | None = None
+    ) -> None:
+        self.model = model
+        self.optimizers = optimizers
+        self.rate = rate or LrScaling("none", 0)
+        self.registered: list[Stateful] = []
+        self.cursor = Cursor()
+        #: What must be the same on all members besides the model, in the script's words.
+        self.settings: dict[str, str] = {}
+        self._shapes = {f"the model's {name}": f"{tuple(t.shape)} {t.dtype}" for name, t in _named_tensors(model)}
+        self.step = 0
+        self.samples = 0
+        #: Mean loss over the last applied step's global batch. Scripts decide by it, so joiners have it too.
+        self.loss = math.nan
+        self.buffers = Buffers(model)
+        self._guards: list[RemovableHandle] = []
+        self._updating = False
+        #: The state at the last boundary, where parts of a step have been applied since.
+        self._undo: dict[str, Any] | None = None
+        #: What all members train, by optimizer, as of the last applied step; None before it is first looked at.
+        self.trained: Trained | None = None
+        #: The script has come to its first batch.
+        self.begun = False
+        #: Of where a part or step that does not count has ended.
+        self._outside: ScriptState | None = None
+        #: Of the last loop over batches that the script has left, if no step was applied since.
+        self._left: _LoopExit | None = None
+        #: The script has left that loop and not come back to its session: what it runs now will run again on `_left`.
+        self._after_loop = False
+
+    def description(self) -> dict[str, str]:
+        """What all members' scripts must have made alike before their states can be compared or moved."""
+        optimizers = {f"optimizer {i}": type(item).__name__ for i, item in enumerate(self.optimizers)}
+        registered = {f"registered object {i}": type(item).__name__ for i, item in enumerate(self.registered)}
+        return {**self.settings, **self._shapes, **optimizers, **registered}
+
+    def tree(self) -> dict[str, Any]:
+        """The state as a tree; its tensors are the living ones, not copies.
+
+        InputError if something is in it that can go neither to other members nor into a checkpoint.
+        """
+        if self.trained is None:
+            self.trained = names_in(self.model, trained_now(self.optimizers))
+        return {
+            "trained": self.trained,
+            "frozen": frozen_in(self.model),
+            "groups": groups_in(self.model, self.optimizers),
+            "model": plain(self.model.state_dict(), "the model's state"),
+            "optimizers": plain([item.state_dict() for item in self.optimizers], "the optimizers' state"),
+            "registered": self._registered_states(),
+            "rate": self.rate.state_dict(),
+            "progress": {
+                "step": self.step,
+                "samples": self.samples,
+                "epoch": self.cursor.epoch,
+                "offset": self.cursor.offset,
+                "loss": self.loss,
+            },
+        }
+
+    def _registered_states(self) -> list[dict[str, Any]]:
+        return [
+            plain(item.state_dict(), f"registered object {i} ({type(item).__name__}): state")
+            for i, item in enumerate(self.registered)
+        ]
+
+    def room(self) -> dict[str, torch.Tensor]:
+        """The model's living tensors by their paths in the tree, for a state to be received into."""
+        return {f"model/{name}": tensor for name, tensor in self.model.state_dict().items() if torch.is_tensor(tensor)}
+
+    def boundary_tree(self) -> dict[str, Any]:
+        """The tree as of the last boundary, in the middle of a step that has not been applied."""
+        if self._undo is not None:
+            return self._undo
+        tree = self.tree()
+        if self._after_loop or self._behind(-1):
+            return self._as_left(tree)
+        for name, kept in self.buffers.kept.items():
+            if name in tree["model"]:
+                tree["model"][name] = kept
+        if self._outside is not None:
+            self._put(self._outside, tree)
+        return tree
+
+    def _put(self, outside: ScriptState, tree: dict[str, Any]) -> None:
+        """`outside` in place of what is there."""
+        tree["registered"] = outside.registered
+        tree["frozen"] = outside.kept.frozen_names(self.model, tree["frozen"])
+        tree["groups"] = [there[: len(own)] for there, own in zip(tree["groups"], outside.groups, strict=True)]
+        for optimizer, settings in zip(tree["optimizers"], outside.groups, strict=True):
+            del optimizer["param_groups"][len(settings) :]
+            for group, own in zip(optimizer["param_groups"], settings, strict=True):
+                group.update(own)
+
+    # -- between two loops over batches -------------------------------------------------------------------------------
+
+    def leave_loop(self, end: Cursor) -> None:
+        """The script leaves the loop over the batches of a data epoch, which ends at `end`.
+
+        What it does until it comes back changes registered objects and settings. So they are copied: whoever is still
+        in the loop, or begins from a checkpoint, does that itself, once.
+        """
+        if self._left is None:
+            self._left = _LoopExit(end, self._copy_outside())
+        self._after_loop = True
+
+    def pass_boundary(self) -> None:
+        """The script asks for a batch: what it has done belongs to the state."""
+        self.begun = True
+        self._after_loop = False
+
+    @property
+    def position(self) -> int:
+        """The data epoch in whose loop over batches the script is, or will be next."""
+        return self._left.cursor.epoch + 1 if self._left is not None else self.cursor.epoch
+
+    @property
+    def place(self) -> Cursor:
+        """The next sample; the end of the data epoch where the script has left its loop."""
+        return self._left.cursor if self._left is not None and self._behind(-1) else self.cursor
+
+    def tree_for(self, position: int) -> dict[str, Any]:
+        """The tree from which a member whose script is at `position` (-1: it begins) goes on as this one's did."""
+        tree = self.tree()
+        return self._as_left(tree) if self._behind(position) else tree
+
+    def _behind(self, position: int) -> bool:
+        """Whether a script at `position` has still to do what this one's has done since it left its loop."""
+        left = self._left
+        if left is None:
+            return False
+        return position <= left.cursor.epoch if position >= 0 else self.cursor.epoch == left.cursor.epoch
+
+    def _as_left(self, tree: dict[str, Any]) -> dict[str, Any]:
+        assert self._left is not None
+        self._put(self._left.outside, tree)
+        tree["progress"] |= {"epoch": self._left.cursor.epoch, "offset": self._left.cursor.offset}
+        return tree
+
+    # -- updates ------------------------------------------------------------------------------------------------------
+
+    def guard(self) -> None:
+        """From now on refuse a script's own `optimizer.step()`: it would change one member, or all of them twice."""
+        self._guards = [item.register_step_pre_hook(self._check_update) for item in self.optimizers]
+
+    def unguard(self) -> None:
+        for guard in self._guards:
+            guard.remove()
+        self._guards = []
+
+    def _check_update(self, *_: object) -> None:
+        if not self._updating:
+            raise InputError(
+                "Session: the script called an optimizer's step().",
+                next_step="Leave it out: session.step() does it, on all members at once.",
+            )
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Within it the optimizers change their parameters."""
+        self._updating = True
+        try:
+            yield
+        finally:
+            self._updating = False
+
+    # -- back to the last boundary ----------------------------------------------------------------------------------
+
+    def keep_outside(self) -> None:
+        """Copy what a script may change after a part or a step that does not count."""
+        self._outside = self._copy_outside()
+
+    def begin_as(self, groups: list[int]) -> None:
+        """The script is about to do what was done for this state already; its optimizers had so many `groups`.
+
+        Until its first batch they have these, for it may add the others again.
+        """
+        self._outside = self._copy_outside()
+        self._outside.kept.take_groups(self.optimizers, groups)
+
+    def _copy_outside(self) -> ScriptState:
+        groups = [
+            [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+            for optimizer in self.optimizers
+        ]
+        registered = self._registered_states()
+        copies = map_tensors((registered, groups), lambda tensor: tensor.detach().clone())
+        return ScriptState(*copies, GroupsCopy.now(self.optimizers))
+
+    def keep_whole(self) -> None:
+        """Copy the state of this boundary: the step is about to change it before it counts."""
+        if self._undo is None:
+            self._undo = map_tensors(self.boundary_tree(), lambda tensor: tensor.detach().clone())
+
+    def forget_copies(self) -> None:
+        """The step counts."""
+        self._undo = None
+        self._left = None
+
+    def restore(self) -> None:
+        """Back to the last boundary, if anything has been kept since for a part or step that did not count."""
+        if self._outside is None:
+            return
+        outside, self._outside = self._outside, None
+        undo, self._undo = self._undo, None
+        outside.kept.restore(self.optimizers)
+        if undo is not None:
+            self.load(undo)
+            return
+        for item, state in zip(self.registered, outside.registered, strict=True):
+            item.load_state_dict(state)
+        for optimizer, settings in zip(self.optimizers, outside.groups, strict=True):
+            for group, own in zip(optimizer.param_groups, settings, strict=True):
+                group.update(own)
+        self.buffers.restore()
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Become what `tree` says."""
+        if len(tree["registered"]) != len(self.registered):
+            raise InputError(
+                f"Session: the state has {len(tree['registered'])} registered objects (a scaler counts), this script "
+                f"has {len(self.registered)}.",
+                next_step="Register the same ones, in the same order, in every run of a job.",
+            )
+        self.model.load_state_dict(tree["model"])
+        self.trained = tree["trained"]
+        freeze(self.model, tree["frozen"])
+        regroup(self.model, self.optimizers, tree["groups"])
+        for optimizer, saved in zip(self.optimizers, tree["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+            _as_saved(optimizer, saved)
+        for item, saved in zip(self.registered, tree["registered"], strict=True):
+            item.load_state_dict(saved)
+        self.rate.load_state_dict(tree["rate"])
+        progress = tree["progress"]
+        self.step, self.samples, self.loss = progress["step"], progress["samples"], progress["loss"]
+        self.cursor = Cursor(progress["epoch"], progress["offset"])
+        self._left = None
+        self.buffers.keep()
+
+
+def _as_saved(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Undo what `load_state_dict` does to an optimizer's tensors: it gives them the parameter's type, and their strides
+    are those that they came with.
+
+    Fused optimizers go through parameters and their states in the order of the memory.
+    """
+    for i, p in enumerate(dict.fromkeys(parameters_of(optimizer))):
+        for key, value in saved["state"].get(i, {}).items():
+            there = optimizer.state[p].get(key)
+            if not isinstance(value, torch.Tensor) or not isinstance(there, torch.Tensor):
+                continue
+            if value.shape == p.shape and (there.dtype != value.dtype or there.stride() != p.stride()):
+                optimizer.state[p][key] = torch.empty_like(p, dtype=value.dtype, requires_grad=False).copy_(value)
+            elif there.dtype != value.dtype:
+                optimizer.state[p][key] = value.to(there.device)
+
+
+def _named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A copy of `tree` with every tensor replaced, in a fixed order; containers keep their kind."""
+    if isinstance(tree, torch.Tensor):
+        return change(tree)
+    if isinstance(tree, dict):
+        copy = tree.copy()
+        for key, value in tree.items():
+            copy[key] = map_tensors(value, change)
+        return copy
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_tensors(value, change) for value in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_tensors(value, change) for value in tree)
+    return tree

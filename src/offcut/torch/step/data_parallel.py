@@ -1,0 +1,346 @@
+"""The step under way: its parts, their gradients, the reduce and the update.
+
+It knows nothing of generations and agents.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+from offcut.errors import InputError
+from offcut.torch.membership.differences import difference
+from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.membership.state_checksum import StateChecks
+from offcut.torch.state.trained_parameters import Trained, names_in, parameters_in, parameters_of, trained_now
+from offcut.torch.state.training_state import TrainingState
+from offcut.torch.step.batch import Batch, seed_everything
+from offcut.torch.step.batch_policy import BatchPolicy, Part
+from offcut.torch.step.gradient_reduce import WHOLE_BITS, Reducer, StepOutcome, StepSignals
+from offcut.torch.step.loader import Loader
+from offcut.torch.step.sampler import Sampler
+
+
+class DataParallelStep:
+    """`visit` is called at the points where tests let something go wrong; where it is true, the generation is
+    broken.
+    """
+
+    def __init__(
+        self,
+        state: TrainingState,
+        *,
+        policy: BatchPolicy,
+        sampler: Sampler,
+        loader: Loader,
+        seed: int,
+        clip_norm: float | None,
+        scaler: Any,
+        device: torch.device,
+        visit: Callable[[str], bool],
+    ) -> None:
+        self._state = state
+        self._policy = policy
+        self._sampler = sampler
+        self._loader = loader
+        self._seed = seed
+        self._clip_norm = clip_norm
+        self._scaler = scaler
+        self._device = device
+        self._visit = visit
+        #: The parameters that are trained in this step, by optimizer; their names, and those as a number.
+        self._parameters: dict[int, list[torch.nn.Parameter]] = {}
+        self._trained: Trained = []
+        self._says = 0
+        #: Reducers of what the last step trained, which is `_built`, and of what this one trains besides.
+        self._reducers: dict[int, Reducer] = {}
+        self._built: Trained | None = None
+        self._said = 0
+        self._added: dict[int, Reducer] = {}
+        self._look_at_parameters()
+        self._checks = StateChecks(state)
+        #: The global batch, and the parts of it that this member has still to begin.
+        self.batch = torch.empty(0, dtype=torch.int64)
+        self._waiting: deque[Part] = deque()
+        #: The part that the loop works on; None before the first and after its step().
+        self._part: Part | None = None
+        self._has_gradient = False
+        self._loss_sum = 0.0
+        #: Optimizers that have had their update() already.
+        self._updated: list[torch.optim.Optimizer] = []
+        #: The generation broke: the step will come again.
+        self.failed = False
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def more_parts(self) -> bool:
+        """Whether parts of this step have still to begin. InputError if the last one had no step()."""
+        if self._part is not None:
+            raise InputError(
+                "Session: the last batch had no step().", next_step="Call session.step once for every batch."
+            )
+        return bool(self._waiting)
+
+    def begin(self, group: Group) -> torch.Tensor:
+        """The next step begins; its samples that fall to this member."""
+        state = self._state
+        self._checks.begin(group)
+        if self._scaler is not None:
+            # It makes its scale with the first loss, and a member may have none.
+            self._scaler.scale(torch.zeros((), device=self._device))
+            # A step that failed may have unscaled already; that is no part of its state_dict.
+            self._scaler._per_optimizer_states.clear()
+        self.batch = self._sampler.batch(state.cursor, self._policy.size(group.world))
+        self._waiting = deque(self._policy.parts(self.batch, group.rank, group.world))
+        self._loss_sum, self.failed, self._updated = 0.0, False, []
+        state.buffers.begin()
+        self._look_at_parameters()
+        for reducer in (*self._reducers.values(), *self._added.values()):
+            reducer.zero()
+        return self._policy.share(self.batch, group.rank, group.world)
+
+    def _look_at_parameters(self) -> None:
+        """See which parameters are trained; a script may have changed that since the last step.
+
+        All members have to reduce the same, and only the reduce tells whether they do. So what is new is reduced after
+        what is not, once all have said that it is new to them.
+        """
+        state = self._state
+        now = trained_now(state.optimizers)
+        if state.trained is None or [list(map(id, several)) for several in now] != [
+            list(map(id, self._parameters.get(id(item), ()))) for item in state.optimizers
+        ]:
+            self._parameters = {id(item): several for item, several in zip(state.optimizers, now, strict=True)}
+            self._trained = names_in(state.model, now)
+            self._says = _short(self._trained)
+        if state.trained is None:
+            state.trained = self._trained
+        if state.trained is not self._built:
+            there = parameters_in(state.model, state.trained)
+            self._reducers = {id(item): Reducer(several) for item, several in zip(state.optimizers, there, strict=True)}
+            self._built, self._said = state.trained, _short(state.trained)
+        self._added = {}
+        if self._says != self._said:
+            for item, names, before in zip(state.optimizers, self._trained, map(set, state.trained), strict=True):
+                new = [p for p, name in zip(self._parameters[id(item)], names, strict=True) if name not in before]
+                if new:
+                    self._added[id(item)] = Reducer(new)
+
+    def next_part(self, group: Group) -> Batch:
+        state = self._state
+        # What an earlier part of the same step has changed.
+        state.restore()
+        part = self._part = self._waiting.popleft()
+        self._has_gradient = False
+        batch = self._loader.load(part, state.step)
+        self._loader.expect(lambda: self._upcoming(group))
+        seed_everything(self._seed, state.step, part.stream, self._device)
+        self._visit("loaded")
+        return batch
+
+    def drop(self) -> None:
+        """The loop was left: the parts that wait will not be worked on."""
+        self._waiting.clear()
+        self._part = None
+
+    def _upcoming(self, group: Group) -> Iterator[tuple[int, Part]]:
+        """The parts after this one, if nothing changes."""
+        state = self._state
+        for part in self._waiting:
+            yield state.step, part
+        step, size = state.step, self._policy.size(group.world)
+        cursor = self._sampler.after(state.cursor, size)
+        while not self._sampler.done(cursor):
+            step += 1
+            batch = self._sampler.batch(cursor, size)
+            for part in self._policy.parts(batch, group.rank, group.world):
+                yield step, part
+            cursor = self._sampler.after(cursor, size)
+
+    def working(self, call: str) -> Part:
+        """The part that the loop works on; InputError if there is none."""
+        if self._part is None:
+            raise InputError(
+                f"Session: {call}() without a batch.",
+                next_step="Call it inside the loop over batches, and step() once for each.",
+            )
+        return self._part
+
+    def backward(
+        self, loss: torch.Tensor, optimizer: torch.optim.Optimizer | None = None, *, retain_graph: bool = False
+    ) -> None:
+        """Add the part's gradient, weighted by its share; with `optimizer`, to its parameters only."""
+        part = self.working("backward" if optimizer is None else "update")
+        self._has_gradient = True
+        if self.failed or part.weight == 0.0:
+            # No samples of its own: not even a gradient of 0 times something infinite.
+            return
+        self._loss_sum += float(loss.detach()) * part.weight
+        weighted = loss * part.weight
+        if self._scaler is not None:
+            weighted = self._scaler.scale(weighted)
+        inputs = None if optimizer is None else self._parameters[id(optimizer)]
+        weighted.backward(retain_graph=retain_graph, inputs=inputs)
+
+    def check_gradient(self) -> None:
+        """InputError if the part's gradient is none that `backward` knows of: it would have the wrong weight."""
+        if not self._has_gradient and not self.failed and self.working("step").weight > 0.0:
+            raise InputError(
+                "Session: step() without a loss, and no backward() of the session before it.",
+                next_step="Write session.step(loss), or session.backward(loss) in place of loss.backward().",
+            )
+
+    def end_part(self) -> bool:
+        """The part is done; whether that was the step's last."""
+        part = self.working("step")
+        self._part = None
+        self._state.buffers.add_part(part.weight)
+        if self._waiting:
+            self._state.keep_outside()
+        return not self._waiting
+
+    # -- reduce and update ------------------------------------------------------------------------------------------
+
+    @property
+    def rest(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that had no update() in this step."""
+        return [item for item in self._state.optimizers if item not in self._updated]
+
+    def check_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """InputError unless `optimizer` may have an update() now."""
+        if optimizer not in self.rest:
+            raise InputError(
+                "Session: update() takes each of the session's optimizers once per step.",
+                next_step="Give all optimizers to Session(model, [a, b], ...).",
+            )
+        if self._policy.max_local_batch or self._policy.virtual_shards:
+            raise InputError(
+                "Session: update() needs a member's whole share at once.",
+                next_step="Use it without max_local_batch and virtual_shards.",
+            )
+
+    def reduce(
+        self,
+        group: Group,
+        optimizers: list[torch.optim.Optimizer],
+        *,
+        switch: bool = False,
+        save: bool = False,
+        check: bool = False,
+        leaving: bool = False,
+    ) -> StepOutcome:
+        """Sum gradients and what rides along over the members. Raises Abandoned when the generation cannot go on.
+
+        An OffcutError of another kind is raised on all members: they are not the same.
+        """
+        if group.stale():
+            self._fail()
+            raise Abandoned("a newer generation came")
+        try:
+            if self._visit("before-reduce"):
+                raise Abandoned("injected before the reduce")
+            rider = StepSignals(
+                group,
+                loss=self._loss_sum,
+                switch=switch,
+                save=save,
+                leaving=leaving,
+                changes=self._state.buffers.changes,
+                check=check and self._checks.due,
+                trains=self._says,
+                state=self._checks.total,
+            )
+            reducers = [self._reducers[id(item)] for item in optimizers]
+            under_way = [work for reducer in reducers for work in reducer.start(group, rider)]
+            if not rider.seated:
+                under_way.append(rider.start(group))
+            if self._visit("inside-reduce"):
+                raise Abandoned("injected inside the reduce")
+            for work in under_way:
+                group.wait(work)
+            if self._visit("after-reduce"):
+                raise Abandoned("injected after the reduce")
+            tally = rider.tally()
+            self._reduce_added(group, tally, optimizers)
+            self._checks.compare(group, tally.states)
+        except Abandoned:
+            self._fail()
+            # A reduce that was walked away from may still write into the buffers when it ends.
+            for reducer in (*self._reducers.values(), *self._added.values()):
+                reducer.abandon_buffers()
+            raise
+        return tally
+
+    def _reduce_added(self, group: Group, tally: StepOutcome, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Reduce what this step trains and the last one did not, on all members alike."""
+        if all(trains == self._said for trains in tally.trains):
+            return
+        if len(set(tally.trains)) > 1:
+            raise difference(
+                group,
+                f"Session: in step {self._state.step + 1} the members do not train the same parameters",
+                {name: "trained" for several in self._trained for name in several},
+                "Freeze, unfreeze and add parameters by what all members know: epoch.number, session.steps.",
+            )
+        added = [self._added[id(item)] for item in optimizers if id(item) in self._added]
+        for work in [work for reducer in added for work in reducer.start(group)]:
+            group.wait(work)
+        for item in optimizers:
+            for p in parameters_of(item):
+                if not p.requires_grad:
+                    p.grad = None  # frozen: the optimizer shall let it be
+
+    def _fail(self) -> None:
+        """The step will come again."""
+        self.failed = True
+        self._state.keep_outside()
+
+    def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Clip, and let `optimizers` change their parameters."""
+        state = self._state
+        with state.updating(), state.rate.during(optimizers, state.step, group.world):
+            for optimizer in optimizers:
+                if self._scaler is not None:
+                    self._scaler.unscale_(optimizer)
+                if self._clip_norm is not None:
+                    torch.nn.utils.clip_grad_norm_(self._parameters[id(optimizer)], self._clip_norm)
+                if self._scaler is None:
+                    optimizer.step()
+                else:
+                    self._scaler.step(optimizer)
+        self._updated += optimizers
+
+    def apply(self, group: Group, tally: StepOutcome) -> None:
+        """The last update, and all that makes the step part of the state."""
+        state = self._state
+        self.update(group, self.rest)
+        if self._scaler is not None:
+            self._scaler.update()
+        state.buffers.apply(tally.changes)
+        state.forget_copies()
+        # What is saved has been compared before it is published: nobody publishes before the next step.
+        self._checks.wanted = tally.check or tally.save
+        if self._says != self._said:
+            state.trained = self._trained
+        state.rate.applied(state.step, group.world)
+        state.step += 1
+        state.loss = tally.loss
+        state.samples += len(self.batch)
+        state.cursor = self._sampler.after(state.cursor, self._policy.size(group.world))
+
+    def settle(self, *, applied: bool) -> None:
+        """At the boundary after a step: the state is that of the step, or of the one before if it failed."""
+        self._state.restore()
+        if applied:
+            self._state.buffers.keep()
+
+
+def _short(trained: Trained) -> int:
+    """What a member says of what it trains: not 0, and small enough to ride."""
+    text = repr(trained).encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") % ((1 << WHOLE_BITS) - 1) + 1

@@ -1,0 +1,203 @@
+"""The sum of all members' gradients, and a few numbers that ride along with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from offcut.torch.membership.process_group import Group, Pending
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What every member knows after a reduce."""
+
+    #: Mean loss over the global batch.
+    loss: float
+    #: Some member has seen a newer generation: all switch at this boundary.
+    switch: bool
+    #: All begin a checkpoint at this boundary.
+    save: bool
+    #: All compare their states in the next step.
+    check: bool
+    #: Which ranks leave at this boundary.
+    leaving: tuple[int, ...]
+    #: By rank, what each said of the parameters that it trains, and of its state (0: nothing).
+    trains: tuple[int, ...]
+    states: tuple[int, ...]
+    #: The weighted sum of the buffers' changes, float64 [n].
+    changes: torch.Tensor
+
+
+#: Behind a buffer's gradients there is room for so many numbers that ride along: those of 292 members.
+_ROOM = 2048
+#: How many numbers each member has of its own: whether it leaves, three of its loss, and what it trains and has.
+_OWN = 7
+#: How many numbers are one for all.
+_SHARED = 3
+#: A float32 holds whole numbers of so many bits.
+WHOLE_BITS = 24
+#: What a member says of its state has so many bits, in two numbers.
+STATE_BITS = 2 * WHOLE_BITS
+
+#: A flat buffer, and the parameters with their views of it.
+_Flat = tuple[torch.Tensor, list[tuple[torch.nn.Parameter, torch.Tensor]]]
+
+
+def _flatten(parameters: list[torch.nn.Parameter], dtype: torch.dtype, device: torch.device) -> _Flat:
+    # Touched here, not in the first step: a joiner makes it before the others wait for it.
+    flat = torch.empty(sum(p.numel() for p in parameters) + _ROOM, dtype=dtype, device=device).zero_()
+    *parts, _ = flat.split([*(p.numel() for p in parameters), _ROOM])
+    return flat, [(p, _like(p, part)) for p, part in zip(parameters, parts, strict=True)]
+
+
+def _like(parameter: torch.nn.Parameter, flat: torch.Tensor) -> torch.Tensor:
+    """A view of `flat` with the parameter's shape and its strides, where these cover the memory without gaps.
+
+    Fused optimizers go through both in the order of the memory; other strides are slow or, there, wrong.
+    """
+    if torch.empty_like(parameter, device="meta").stride() != parameter.stride():
+        return flat.view_as(parameter)
+    return flat.as_strided(parameter.size(), parameter.stride())
+
+
+class Reducer:
+    """Gradients live in one flat buffer per dtype and device, so that a reduce copies nothing.
+
+    `parameters`, each once, get views of it as their `.grad`; one that takes no part in a backward pass has a gradient
+    of zeros.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        self._groups: list[_Flat] = []
+        by_kind: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
+        for parameter in parameters:
+            by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        for (dtype, device), members in by_kind.items():
+            self._groups.append(_flatten(members, dtype, device))
+
+    def abandon_buffers(self) -> None:
+        """Leave the buffers to a reduce that was walked away from: it may still write into them when it ends."""
+        self._groups = [
+            _flatten([parameter for parameter, _ in views], flat.dtype, flat.device) for flat, views in self._groups
+        ]
+
+    def zero(self) -> None:
+        """Gradients to zero, and back into the flat buffers wherever a script has replaced them."""
+        for flat, views in self._groups:
+            flat.zero_()
+            for parameter, view in views:
+                parameter.grad = view
+
+    def start(self, group: Group, rider: StepSignals | None = None) -> list[Pending]:
+        """Start summing the gradients over the members; they are already weighted by each one's share.
+
+        A `rider` that has no seat yet gets one if there is room for it.
+        """
+        for _, views in self._groups:
+            for parameter, view in views:
+                grad = parameter.grad
+                if grad is None:
+                    view.zero_()
+                elif grad.data_ptr() != view.data_ptr():
+                    view.copy_(grad)
+                parameter.grad = view
+        under_way = []
+        for flat, _ in self._groups:
+            end = flat.numel() - _ROOM
+            if rider is not None and not rider.seated:
+                end += rider.take_seat(flat[end:])
+            under_way.append(group.start_all_reduce(flat[:end]))
+        return under_way
+
+
+class StepSignals:
+    """The few numbers that ride on every step's reduce, and the changes of the model's buffers.
+
+    A message of its own would cost every step a second latency, so it takes a seat at the end of a gradient buffer
+    where it can. Each member writes its loss into places of its own, in as many parts as it takes to be exact there:
+    adding the others' zeros changes no bit of it, and the sum over the members is the same on all of them.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        loss: float,
+        switch: bool,
+        save: bool,
+        leaving: bool,
+        changes: torch.Tensor,
+        check: bool = False,
+        trains: int = 0,
+        state: int = 0,
+    ) -> None:
+        self._rank = group.rank
+        self._world = group.world
+        self._loss = loss
+        self._flags = float(switch), float(save), float(check)
+        self._leaves = float(leaving)
+        self._changes = changes
+        self._numbers = trains, state >> WHOLE_BITS, state % (1 << WHOLE_BITS)
+        #: Where it is summed up, once it is on its way.
+        self._seat: torch.Tensor | None = None
+
+    @property
+    def seated(self) -> bool:
+        """Whether it is on its way."""
+        return self._seat is not None
+
+    def take_seat(self, room: torch.Tensor) -> int:
+        """Ride in `room`, which is summed over the members: how many of its numbers are taken, 0 if it cannot."""
+        votes = _SHARED + _OWN * self._world
+        if self._changes.numel() or votes > room.numel() or room.dtype not in (torch.float32, torch.float64):
+            return 0
+        self._seat = room[:votes]
+        self._write(self._seat)
+        return votes
+
+    def start(self, group: Group) -> Pending:
+        """Go alone."""
+        votes = _SHARED + _OWN * self._world
+        self._seat = torch.zeros(votes + self._changes.numel(), dtype=torch.float64)
+        self._write(self._seat[:votes])
+        self._seat[votes:] = self._changes
+        return group.start_all_reduce(self._seat)
+
+    def _write(self, votes: torch.Tensor) -> None:
+        """Switch, save, check; then by rank whether it leaves, three parts of its loss, and what it trains and has."""
+        numbers = [0.0] * votes.numel()
+        numbers[:_SHARED] = self._flags
+        at = _SHARED + _OWN * self._rank
+        numbers[at : at + _OWN] = [self._leaves, *_in_parts(self._loss, votes.dtype), *map(float, self._numbers)]
+        votes.copy_(torch.tensor(numbers, dtype=votes.dtype))
+
+    def tally(self) -> StepOutcome:
+        """What it says once the sum is there."""
+        assert self._seat is not None
+        votes = _SHARED + _OWN * self._world
+        numbers = self._seat[:votes].tolist()
+        rows = [numbers[at : at + _OWN] for at in range(_SHARED, votes, _OWN)]
+        return StepOutcome(
+            loss=sum(sum(row[1:4]) for row in rows),
+            switch=numbers[0] > 0,
+            save=numbers[1] > 0,
+            check=numbers[2] > 0,
+            leaving=tuple(rank for rank, row in enumerate(rows) if row[0] > 0),
+            trains=tuple(int(row[4]) for row in rows),
+            states=tuple((int(row[5]) << WHOLE_BITS) + int(row[6]) for row in rows),
+            changes=self._seat[votes:],
+        )
+
+
+def _in_parts(value: float, dtype: torch.dtype) -> list[float]:
+    """Three numbers that `dtype` (float32 or float64) holds exactly, and whose sum is `value`."""
+    parts = []
+    for _ in range(3):
+        parts.append(torch.tensor(value, dtype=dtype).item())
+        # Nothing is left of what is not finite.
+        value = value - parts[-1] if math.isfinite(parts[-1]) else 0.0
+    return parts

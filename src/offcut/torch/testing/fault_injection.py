@@ -1,0 +1,217 @@
+"""Faults at named points, for tests: a member is killed, frozen, cut off, or sees its generation break.
+
+`OFFCUT_FAULTS` holds a JSON list of plans, each with a `point` of POINTS and `how` (below). Optional are:
+
+- `step`: the first step, counted from 1, at which it may strike (1)
+- `after`: the name of a file in the job's directory that holds this step instead; without the file nothing happens
+- `rank` (null: any) and `generation` (the first generation; 0)
+- `pass`: how many matching visits to let pass (0)
+- `thaw_s`: a freeze ends after so long (null: never)
+- `times`: how many members it strikes (1)
+
+Plans strike as often as that over all processes of the job and all their incarnations: for each strike a file
+`fault-PLAN-TIME` is created in the job's directory, which says whom it struck, and where. `how` is:
+
+- `kill`: the worker, by signal 9
+- `freeze`: the worker stops; after `thaw_s` it goes on
+- `kill-agent`, `freeze-agent`: the agent of its node
+- `freeze-node`: worker and agent
+- `cut`: all its network connections close; it goes on
+- `silence`: nothing arrives any more over the network connections that it has, and nobody is told
+- `break`: it takes the generation for broken while others may not; only where a generation can break
+
+Nothing here runs unless the variable is set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from offcut.errors import InputError
+from offcut.torch.membership.socket_timeouts import own_sockets
+from offcut.wire.local import ENV_JOB_DIR, ENV_WORKER, peer_pid
+
+ENV_FAULTS = "OFFCUT_FAULTS"
+
+POINTS = (
+    "before-ready",
+    "forming",
+    "formed",
+    "giving",
+    "receiving",
+    "loaded",
+    "before-reduce",
+    "inside-reduce",
+    "after-reduce",
+    "after-update",
+    "boundary",
+    "epoch-end",
+    "writing",
+    "publishing",
+    "finishing",
+)
+#: A worker whose agent was killed is ended within this.
+_ENDED_WITHIN_S = 10.0
+HOWS = ("kill", "freeze", "kill-agent", "freeze-agent", "freeze-node", "cut", "silence", "break")
+
+#: <linux/filter.h> and <asm-generic/socket.h>, which Python does not know.
+_BPF_RETURN = 0x06
+_SO_ATTACH_FILTER = 26
+
+
+@dataclass(slots=True)
+class Fault:
+    """One plan; `passes` counts the visits that it has still to let pass in this process."""
+
+    number: int
+    point: str
+    how: str
+    step: int = 1
+    rank: int | None = None
+    generation: int = 0
+    passes: int = 0
+    thaw_s: float | None = None
+    times: int = 1
+    after: str | None = None
+
+    def strikes(self, step: int, rank: int, generation: int) -> bool:
+        if self.rank not in (None, rank) or generation < self.generation or step < self._first_step():
+            return False
+        self.passes -= 1
+        return self.passes < 0 and self._first(step=step, rank=rank, generation=generation)
+
+    def _first_step(self) -> float:
+        if self.after is None:
+            return self.step
+        try:
+            return float(Path(os.environ[ENV_JOB_DIR], self.after).read_text() or "inf")
+        except FileNotFoundError:
+            return math.inf
+
+    def _first(self, **where: int) -> bool:
+        directory = Path(os.environ[ENV_JOB_DIR])
+        told = {"worker": os.environ.get(ENV_WORKER, ""), "pid": os.getpid(), "time_s": time.time(), **where}
+        for number in range(self.times):
+            with suppress(FileExistsError):
+                file = os.open(directory / f"fault-{self.number}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                os.write(file, json.dumps(told).encode())
+                os.close(file)
+                return True
+        return False
+
+
+def read_plans(text: str) -> list[Fault]:
+    """InputError if it is no list of plans."""
+    try:
+        plans = [
+            Fault(number, passes=plan.pop("pass", 0), **plan) for number, plan in enumerate(json.loads(text or "[]"))
+        ]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{ENV_FAULTS}: {error}.", next_step="It is a JSON list of plans.") from None
+    for plan in plans:
+        if plan.point not in POINTS or plan.how not in HOWS:
+            raise InputError(f"{ENV_FAULTS}: no such fault: {plan.how} at {plan.point}.")
+    return plans
+
+
+class Faults:
+    """What a process may run into. `at` returns True where its caller should take the generation for broken."""
+
+    def __init__(self, plans: list[Fault]) -> None:
+        self._plans = plans
+
+    @classmethod
+    def from_environment(cls) -> Faults:
+        return cls(read_plans(os.environ.get(ENV_FAULTS, "")))
+
+    def at(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
+        """`step` is the last applied one."""
+        broken = False
+        for plan in self._plans:
+            if plan.point == point and plan.strikes(step + 1, rank, generation):
+                broken |= _strike(plan)
+        return broken
+
+
+def _strike(plan: Fault) -> bool:
+    me = os.getpid()
+    match plan.how:
+        case "kill":
+            os.kill(me, signal.SIGKILL)
+        case "freeze":
+            _freeze([me], plan.thaw_s)
+        case "kill-agent":
+            os.kill(_agent(), signal.SIGKILL)
+            # This worker is ended with its agent, a moment later: until then it must not go past the point.
+            time.sleep(_ENDED_WITHIN_S)
+        case "freeze-agent":
+            _freeze([_agent()], plan.thaw_s)
+        case "freeze-node":
+            _freeze([_agent(), me], plan.thaw_s)
+        case "cut":
+            _cut()
+        case "silence":
+            _silence()
+        case "break":
+            return True
+    return False
+
+
+def _freeze(pids: list[int], thaw_s: float | None) -> None:
+    if thaw_s is not None:
+        subprocess.Popen(
+            ["/bin/sh", "-c", f"sleep {thaw_s}; kill -CONT {' '.join(map(str, pids))}"],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+
+def _cut() -> None:
+    for connection in _network():
+        with connection, suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _silence() -> None:
+    """The kernel drops what arrives before it is acknowledged, by a packet filter that keeps nothing (socket(7))."""
+    keep_nothing = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
+    program = struct.pack("HP", 1, ctypes.addressof(keep_nothing))
+    for connection in _network():
+        with connection, suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+def _network() -> list[socket.socket]:
+    """Its connections; not what it listens on, whose end gloo takes for a bug of its own and aborts the process."""
+    found = []
+    for connection in own_sockets():
+        listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if connection.family in (socket.AF_INET, socket.AF_INET6) and not listens:
+            found.append(connection)
+        else:
+            connection.close()
+    return found
+
+
+def _agent() -> int:
+    """The process that serves this worker's line."""
+    for connection in own_sockets():
+        with suppress(OSError):
+            if connection.family == socket.AF_UNIX and connection.getpeername():
+                return peer_pid(connection)
+    raise OSError("this worker has no agent")
