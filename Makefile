@@ -7,7 +7,7 @@ CLUSTER ?= local
 .PHONY: demo test test-ci test-full lint docs clean
 
 # make demo CLUSTER=slurm: the same on a real Slurm, with a main queue beside it.
-demo: .venv/.ready
+demo: .venv/.demo
 	$(if $(filter slurm,$(CLUSTER)),CI=true scripts/install-slurm)
 	$(BIN)/offcut demo --cluster $(CLUSTER)
 
@@ -39,9 +39,14 @@ lint: .venv/.ready
 docs: .venv/.ready
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-.venv/.ready: pyproject.toml constraints.txt scripts/make-venv
-	PYTHON=$(PYTHON) scripts/make-venv
+# What the demo needs, and everything: either may come first, and the second adds to the first.
+.venv/.demo: pyproject.toml constraints.txt scripts/make-venv
+	PYTHON=$(PYTHON) scripts/make-venv demo
 	touch $@
+
+.venv/.ready: pyproject.toml constraints.txt scripts/make-venv
+	PYTHON=$(PYTHON) scripts/make-venv all
+	touch .venv/.demo $@
 
 clean:
 	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
