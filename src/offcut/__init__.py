@@ -7,7 +7,7 @@ The packages, from left to right of the layer rule (a package imports only from 
 - `control`: the brain, one pure function `step(state, event)`
 - `cluster`, `store`, `agent`, `simulate`: the edges where effects happen
 - `service`: the running controller
-- `report`, `web`, `cli`: what people see
+- `report`, `web`, `testing`, `cli`: what people see; conformance suites for authors of clusters and policies
 - `torch`: what a training script imports; the only package that imports torch
 """
 

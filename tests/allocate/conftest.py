@@ -3,58 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from offcut.allocate import value
-from offcut.model import AllocationProblem, JobRequest, ScalingCurve
-
-
-def _problem(rng: random.Random, objective: str = "weighted") -> AllocationProblem:
-    """Up to four jobs on up to twelve nodes: curves of any shape, ties, equal jobs, locks, size lists."""
-    jobs: list[JobRequest] = []
-    for i in range(rng.randint(1, 4)):
-        if jobs and rng.random() < 0.3:
-            jobs.append(replace(jobs[-1], id=str(i), current=rng.choice([jobs[-1].current, rng.randint(0, 13)])))
-            continue
-        points = sorted(rng.sample(range(1, 14), rng.randint(1, 4)))
-        whole = rng.random() < 0.6
-        curve = ScalingCurve(
-            tuple(points), tuple(float(rng.randint(0, 6)) if whole else 5 * rng.random() for _ in points)
-        )
-        top = curve.max_nodes
-        smallest = rng.randint(1, top)
-        jobs.append(
-            JobRequest(
-                id=str(i),
-                min_nodes=smallest,
-                max_nodes=rng.randint(smallest, 15),
-                curve=curve,
-                sizes=tuple(sorted(rng.sample(range(1, top + 1), rng.randint(1, min(top, 4)))))
-                if rng.random() < 0.4
-                else None,
-                current=rng.choice([0, rng.randint(0, 13)]),
-                weight=rng.choice([1.0, 1.0, 2.0, 0.5, 0.0]),
-                grow_cost_s=rng.choice([0.0, 1.0, float(rng.randint(0, 20))]),
-                shrink_cost_s=rng.choice([0.0, 1.0, float(rng.randint(0, 20))]),
-                priority=rng.randint(0, 2),
-                locked=rng.random() < 0.05,
-                may_wait=rng.random() > 0.1,
-                min_run_s=rng.choice([0.0, 0.0, 0.0, 5.0]),
-                samples_left=rng.choice([None, 10.0, 50.0]),
-                deadline_s=rng.choice([None, 10.0, 20.0]),
-            )
-        )
-    return AllocationProblem(
-        nodes=rng.randint(0, 12),
-        horizon_s=rng.choice([1.0, 10.0, 60.0]),
-        jobs=tuple(jobs),
-        cost_model=rng.choice(["published", "stall"]),
-        objective=objective,
-    )
+from offcut.model import AllocationProblem
+from offcut.testing.policy import random_problem as draw_problem
 
 
 def _everything(problem: AllocationProblem) -> list[tuple[float, tuple[int, ...]]]:
@@ -81,7 +36,7 @@ def _first_tie(problem: AllocationProblem, every: list[tuple[float, tuple[int, .
 
 @pytest.fixture(scope="session")
 def random_problem() -> Callable[..., AllocationProblem]:
-    return _problem
+    return draw_problem
 
 
 @pytest.fixture(scope="session")

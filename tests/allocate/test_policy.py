@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from offcut.allocate import exact, policy, value
-from offcut.errors import AllocationError, InputError
+from offcut.allocate import policy
+from offcut.errors import InputError
 from offcut.model import AllocationProblem, Group, JobRequest, ScalingCurve
 
 STEEP = ScalingCurve((1, 2, 4, 8), (10.0, 20.0, 40.0, 80.0))
@@ -75,25 +74,6 @@ def test_pollux_maximises_its_power_mean() -> None:
 
 def test_max_min_is_fair() -> None:
     assert ask("max-min", 5, job("flat", FLAT), job("steep")) == {"flat": 3, "steep": 2}
-
-
-@pytest.mark.parametrize("name", policy.BUILT_IN)
-def test_every_baseline_gives_legal_answers_that_never_beat_the_optimum(name: str, random_problem: Any) -> None:
-    rng = random.Random(name)
-    rule = policy.load(name)
-    answered = 0
-    for _ in range(300):
-        p: AllocationProblem = random_problem(rng)
-        try:
-            best = exact.solve(p)
-        except AllocationError:
-            continue
-        mine = policy.decide(rule, p, name)
-        assert mine.objective <= best.objective + 1e-9 * max(1.0, abs(best.objective))
-        assert mine.objective == pytest.approx(value.total(p, mine.nodes))
-        assert mine.nodes == policy.decide(rule, p, name).nodes
-        answered += 1
-    assert answered >= 200
 
 
 def write(tmp_path: Path, text: str) -> str:
