@@ -28,7 +28,7 @@ def read_settings(path: Path | None, **given: Any) -> Settings:
     for name, value in values.items():
         if name not in known:
             raise InputError(
-                f"{where}: unknown key 'settings.{name}'.", next_step=f"Evidence: {', '.join(sorted(known))}."
+                f"{where}: unknown key 'settings.{name}'.", next_step=f"Known keys: {', '.join(sorted(known))}."
             )
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
             raise InputError(f"{where}: settings.{name}: {value} is negative.", next_step="Durations are at least 0.")

@@ -101,7 +101,7 @@ def make_site(table: dict[str, Any], where: str) -> SlurmSite:
         field = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             known = ", ".join(SlurmSite.model_fields)
-            raise InputError(f"{where}: unknown key 'slurm.{field}'.", next_step=f"Evidence: {known}.") from None
+            raise InputError(f"{where}: unknown key 'slurm.{field}'.", next_step=f"Known keys: {known}.") from None
         if first["type"] == "missing":
             raise InputError(
                 f"{where}: slurm.{field} is missing.", next_step="For instance: --partition idle (sinfo lists them)."
