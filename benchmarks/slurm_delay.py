@@ -33,7 +33,7 @@ from typing import Any
 
 import setting
 
-from offcut.cluster.slurm.private import PrivateConfig, PrivateSlurm
+from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig
 from offcut.report.timeline import timeline
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
@@ -95,7 +95,7 @@ def workload(log: Path, nodes: int, jobs: int, length_s: float) -> list[MainJob]
     ]
 
 
-def play(slurm: PrivateSlurm, jobs: Sequence[MainJob], scratch: Path) -> list[Ran]:
+def play(slurm: SlurmTestbed, jobs: Sequence[MainJob], scratch: Path) -> list[Ran]:
     """Submit every job at its time, and wait for the last to end."""
     submitted: list[float] = [0.0] * len(jobs)
     failures: list[str] = []
@@ -135,7 +135,7 @@ def play(slurm: PrivateSlurm, jobs: Sequence[MainJob], scratch: Path) -> list[Ra
 class Harvest:
     """offcut on the private Slurm, with two trainings without end."""
 
-    def __init__(self, slurm: PrivateSlurm, root: Path) -> None:
+    def __init__(self, slurm: SlurmTestbed, root: Path) -> None:
         self.paths = StatePaths(root)
         self.paths.prepare()
         (root / "site.toml").write_text(SITE.format(template=slurm.worker_template))
@@ -203,7 +203,7 @@ def node_seconds(
 
 def one_phase(phase: str, jobs: Sequence[MainJob], nodes: int) -> tuple[list[Ran], dict[str, Any]]:
     root = Path(tempfile.mkdtemp(prefix="slurm-delay-"))
-    slurm = PrivateSlurm(root / "slurm", PrivateConfig.of(nodes, worker_template=phase == "B"))
+    slurm = SlurmTestbed(root / "slurm", SlurmTestbedConfig.with_nodes(nodes, worker_template=phase == "B"))
     slurm.start()
     harvest = None
     told: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from typing import Any
 
 import setting
 
-from offcut.cluster.slurm import hole, schema, text
+from offcut.cluster.slurm import idle_nodes, schema, text
 from offcut.cluster.slurm.records import PartitionRow, ReservationRow, View
 from offcut.cluster.slurm.site import make_site
 
@@ -113,7 +113,7 @@ def measure(form: str, files: tuple[Path, Path], repeats: int, answer: Any) -> N
         read_s = time.perf_counter()
         waiting = tuple(job for job in found if job.state == "PENDING")
         view = View(time_s=1_000_000.0, nodes=rows, waiting=waiting, own={}, reservations=reserved, partition=partition)
-        safe = sum(candidate.safe for candidate in hole.candidates(view, site))
+        safe = sum(candidate.safe for candidate in idle_nodes.candidates(view, site))
         times["read_s"].append(read_s - began_s)
         times["decide_s"].append(time.perf_counter() - read_s)
     answer.put(

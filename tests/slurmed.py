@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from live import Running, command_of, wait_for
-from offcut.cluster.slurm.private import PrivateConfig, PrivateSlurm, missing
+from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig, missing
 
 #: For modules of tests that need one: one such module at a time.
 MARKS = [pytest.mark.slurm, pytest.mark.live, pytest.mark.xdist_group("slurm")]
@@ -31,18 +31,18 @@ QUICK = {
 
 
 @pytest.fixture
-def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., PrivateSlurm]]:
+def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., SlurmTestbed]]:
     """`private_slurm(nodes=3, …)` starts a Slurm; nothing of it or of its jobs is left at the end."""
     if lacking := missing():
         said = f"Slurm is not installed here ({lacking} not found): run scripts/install-slurm"
         if os.environ.get("CI") == "true":
             pytest.fail(said)
         pytest.skip(said)
-    started: list[PrivateSlurm] = []
+    started: list[SlurmTestbed] = []
 
-    def start(nodes: int, **config: object) -> PrivateSlurm:
+    def start(nodes: int, **config: object) -> SlurmTestbed:
         root = Path(tempfile.mkdtemp(prefix="offcut-slurm-"))
-        cluster = PrivateSlurm(root, PrivateConfig.of(nodes, **config))
+        cluster = SlurmTestbed(root, SlurmTestbedConfig.with_nodes(nodes, **config))
         started.append(cluster)
         cluster.start()
         return cluster
@@ -75,7 +75,7 @@ def _toml(value: object) -> str:
 class Harvesting(Running):
     """`offcut up --cluster slurm` on a private Slurm."""
 
-    def __init__(self, root: Path, slurm: PrivateSlurm, **site: object) -> None:
+    def __init__(self, root: Path, slurm: SlurmTestbed, **site: object) -> None:
         self.slurm = slurm
         template = {"worker_template": str(slurm.worker_template)} if slurm.config.worker_template else {}
         self._site = write_site(root / "site.toml", **{**template, **site})
@@ -128,7 +128,7 @@ def harvest(state_dir: Path) -> Iterator[Callable[..., Harvesting]]:
     """`harvest(slurm, **site)` starts a controller on it; at the end it is stopped, and nothing may be left."""
     started: list[Harvesting] = []
 
-    def start(slurm: PrivateSlurm, **site: object) -> Harvesting:
+    def start(slurm: SlurmTestbed, **site: object) -> Harvesting:
         started.append(Harvesting(state_dir, slurm, **site))
         return started[-1]
 

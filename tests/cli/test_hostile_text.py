@@ -11,7 +11,7 @@ from rich.console import Console
 
 from offcut.cli import doctor, dry_run, output
 from offcut.cli.demo import view
-from offcut.cluster.slurm.hole import Candidate
+from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.plaintext import visible
 
 #: Markup that is whole, and markup that is not; emoji; escapes of several kinds; a reversal; half of a surrogate pair.

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from live import wait_for
-from offcut.cluster.slurm.private import missing
+from offcut.cluster.slurm.testbed import missing
 from reaper import ENV_MARK, kill_marked, marked
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from offcut.cli.output import Sheet, print_json, print_table, text
 from offcut.cli.shared import seconds
-from offcut.cluster.slurm import hole, manners, pilots
+from offcut.cluster.slurm import idle_nodes, limits, pilots
 from offcut.cluster.slurm.commands import Commands, check_installed
-from offcut.cluster.slurm.look import Look
+from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.site import SlurmSite
 
 
 async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
     """One look at the queue, and nothing submitted."""
     check_installed()
-    view = await Look(Commands(site.command_limit_s), site, pilots.pilot_name(shared)).whole()
-    found = hole.candidates(view, site)
-    most = manners.most_nodes(len(found), 0, site.max_nodes, site.max_share)
-    chosen = {candidate.node for candidate in hole.choose(found, (), min(most, site.max_submissions_per_minute))}
+    view = await QueueQuery(Commands(site.command_limit_s), site, pilots.pilot_name(shared)).snapshot()
+    found = idle_nodes.candidates(view, site)
+    most = limits.most_nodes(len(found), 0, site.max_nodes, site.max_share)
+    chosen = {candidate.node for candidate in idle_nodes.choose(found, (), min(most, site.max_submissions_per_minute))}
     if json:
         print_json([{**asdict(candidate), "claim": candidate.node in chosen} for candidate in found])
         return
@@ -29,7 +29,7 @@ async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
     )
 
 
-def print_candidates(found: Sequence[hole.Candidate], chosen: Collection[str], title: str) -> None:
+def print_candidates(found: Sequence[idle_nodes.Candidate], chosen: Collection[str], title: str) -> None:
     table = Sheet("node", "claim", "time limit", "why", title=title)
     for candidate in found:
         claims = candidate.node in chosen

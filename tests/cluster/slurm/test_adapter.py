@@ -13,8 +13,8 @@ import pytest
 from live import wait_for
 from offcut.cluster.slurm.adapter import SlurmCluster
 from offcut.cluster.slurm.commands import Commands
-from offcut.cluster.slurm.private import PrivateSlurm
 from offcut.cluster.slurm.site import make_site
+from offcut.cluster.slurm.testbed import SlurmTestbed
 from offcut.errors import InputError
 from offcut.model.events import ClaimRefused, NodesChanged
 from offcut.wire.credentials import Credentials
@@ -26,7 +26,7 @@ pytestmark = MARKS
 class Watched:
     """A cluster on a private Slurm, and everything that it has told so far."""
 
-    def __init__(self, slurm: PrivateSlurm, cluster: SlurmCluster) -> None:
+    def __init__(self, slurm: SlurmTestbed, cluster: SlurmCluster) -> None:
         self.slurm = slurm
         self.cluster = cluster
         self.offers: dict[str, float | None] = {}
@@ -67,7 +67,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def connected(slurm: PrivateSlurm, directory: Path, **fields: object) -> AsyncIterator[Watched]:
+async def connected(slurm: SlurmTestbed, directory: Path, **fields: object) -> AsyncIterator[Watched]:
     credentials = Credentials.of(directory / "agents.key", directory / "agents")
     files = directory / "cluster", directory, directory / "address.json", credentials
     cluster = SlurmCluster(make_site({**QUICK, **fields}, "test"), *files, Commands(5.0, slurm.env))

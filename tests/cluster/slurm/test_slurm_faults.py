@@ -13,7 +13,7 @@ import pytest
 from golden import SCRIPT
 
 from live import wait_for
-from offcut.cluster.slurm.private import PrivateSlurm
+from offcut.cluster.slurm.testbed import SlurmTestbed
 from slurmed import MARKS, Harvesting
 
 pytestmark = [*MARKS, pytest.mark.ci, pytest.mark.timeout(400)]
@@ -32,7 +32,7 @@ def goes_on(running: Harvesting, job: str, steps: int = 30) -> None:
     running.until(job, "progress", lambda shown: shown["steps"] > before + steps)
 
 
-def until_jobs_are_saved(slurm: PrivateSlurm) -> None:
+def until_jobs_are_saved(slurm: SlurmTestbed) -> None:
     """A slurmctld that crashes before forgets them, gives their numbers out again, and drains nodes for that."""
     now_s = time.time()
     slurm.run("scancel", str(slurm.submit("true", "--hold")))  # what changes jobs lets it save them all, soon

@@ -15,7 +15,7 @@ from typing import Any
 
 from offcut.cli.demo.plan import PRELOAD
 from offcut.cluster.local.schedule import Schedule
-from offcut.cluster.slurm.private import PrivateConfig, PrivateSlurm
+from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig
 from offcut.errors import ClusterError
 
 #: A main job may wait for Slurm's own next pass before and after its node is free; each takes up to a second.
@@ -57,7 +57,7 @@ def busy(schedule: Schedule, duration_s: float) -> list[Busy]:
 class MainQueue:
     """Submits every main job at its time, from `begin` on; each notes when its script began."""
 
-    def __init__(self, slurm: PrivateSlurm, schedule: Schedule, duration_s: float) -> None:
+    def __init__(self, slurm: SlurmTestbed, schedule: Schedule, duration_s: float) -> None:
         self.slurm = slurm
         self._jobs = busy(schedule, duration_s)
         self._notes = slurm.directory / "main"
@@ -106,8 +106,8 @@ class MainQueue:
 def main_queue(schedule: Schedule, duration_s: float) -> Iterator[MainQueue]:
     """A private Slurm with the schedule's nodes and a queue to play; gone afterwards. InputError without Slurm."""
     root = Path(tempfile.mkdtemp(prefix="offcut-slurm-"))
-    config = PrivateConfig(names=tuple(schedule.nodes), worker_template=True, preload=PRELOAD)
-    slurm = PrivateSlurm(root, config)
+    config = SlurmTestbedConfig(names=tuple(schedule.nodes), worker_template=True, preload=PRELOAD)
+    slurm = SlurmTestbed(root, config)
     try:
         slurm.start()
         yield MainQueue(slurm, schedule, duration_s)

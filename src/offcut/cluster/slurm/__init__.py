@@ -3,12 +3,12 @@
 - `site`: what a site's file says: mode, partition, caps, quiet hours
 - `records`: nodes, jobs, reservations, partitions as Slurm shows them
 - `text`, `schema`: reading them, from the commands' text and from their JSON (pure)
-- `hole`: which idle nodes are safe to take, for how long, and why (pure)
-- `manners`: caps, quiet hours, the pause after repeated failures (pure)
+- `idle_nodes`: which idle nodes are safe to take, for how long, and why (pure)
+- `limits`: caps, quiet hours, the pause after repeated failures (pure)
 - `pilots`: the pilot's script and options, and what becomes of pilots (pure)
 - `commands`: running Slurm's commands, with a time limit
-- `look`: one bulk look at the queue, out of four commands
+- `queue_query`: one snapshot of the queue, out of four commands
 - `adapter`: the Cluster made of these
-- `survey`: what a site allows, for `offcut doctor`
-- `private`: a real Slurm of virtual nodes under one directory, to try and to test with
+- `site_survey`: what a site allows, for `offcut doctor`
+- `testbed`: a real Slurm of virtual nodes under one directory, to try and to test with
 """

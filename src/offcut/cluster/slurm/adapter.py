@@ -14,10 +14,10 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import ClusterEvent
-from offcut.cluster.slurm import hole, manners, pilots
+from offcut.cluster.slurm import idle_nodes, limits, pilots
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
-from offcut.cluster.slurm.look import Look
 from offcut.cluster.slurm.pilots import Pilot, PilotPlan
+from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.records import ENDED, JobRow, View, expand
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.errors import ClusterError, InputError, OffcutError
@@ -59,15 +59,15 @@ class SlurmCluster:
         self._credentials = credentials
         self._commands = commands or Commands(site.command_limit_s)
         self._name = pilots.pilot_name(shared)
-        self._look = Look(self._commands, site, self._name)
+        self._query = QueueQuery(self._commands, site, self._name)
         self._plan: PilotPlan
         #: By node.
         self._pilots: dict[str, Pilot] = {}
-        self._offered: dict[str, hole.Candidate] = {}
+        self._offered: dict[str, idle_nodes.Candidate] = {}
         self._benched: dict[str, float] = {}
-        self._rate = manners.SubmissionRate(site.max_submissions_per_minute)
-        self._pause = manners.Pause(site.pause_after, site.pause_s)
-        self._quiet = [manners.QuietHours.parse(text) for text in site.quiet]
+        self._rate = limits.SubmissionRate(site.max_submissions_per_minute)
+        self._pause = limits.Pause(site.pause_after, site.pause_s)
+        self._quiet = [limits.QuietHours.parse(text) for text in site.quiet]
         self._events: asyncio.Queue[ClusterEvent | None] = asyncio.Queue()
         self._few = asyncio.Semaphore(_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,7 +85,7 @@ class SlurmCluster:
         InputError: no Slurm here, no such partition, a refused account. ClusterError: slurmctld does not answer.
         """
         check_installed()
-        partition = await self._look.partition()
+        partition = await self._query.partition()
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._plan = PilotPlan(
             site=self._site,
@@ -96,7 +96,7 @@ class SlurmCluster:
             step=pilots.uses_step(self._site, partition),
             agent_arguments=self._agent_arguments,
         )
-        for row in (await self._look.own()).values():
+        for row in (await self._query.pilots()).values():
             node = pilots.node_of(row)
             if row.state not in ENDED and node is not None:
                 self._pilots[node] = Pilot(node=node, job=row.id, submitted_s=time.time())
@@ -184,7 +184,7 @@ class SlurmCluster:
         left: list[str] = []
         while time.monotonic() < give_up_s:
             with suppress(ClusterError):
-                left = [row.id for row in (await self._look.own()).values() if row.state not in ENDED]
+                left = [row.id for row in (await self._query.pilots()).values() if row.state not in ENDED]
                 if not left:
                     break
                 await self._commands.run(("scancel", *left))
@@ -199,7 +199,7 @@ class SlurmCluster:
         while True:
             wait_s = self._site.interval_s
             try:
-                view = await self._look.whole()
+                view = await self._query.snapshot()
             except OffcutError as error:
                 failures += 1
                 wait_s = min(_LONGEST_BACK_OFF_S, wait_s * 2 ** min(failures, 16))
@@ -230,27 +230,27 @@ class SlurmCluster:
             if until_s - loop.time() > step_s / 2 and self._pilots and not self._trouble:
                 asked_s = time.time()
                 with suppress(ClusterError):
-                    self._tell(*self._take_pilots(await self._look.own(), asked_s))
+                    self._tell(*self._take_pilots(await self._query.pilots(), asked_s))
 
     def _take(self, view: View) -> None:
         before, self._view = self._view, view
         self._figures["looks"] += 1
         wanted, lost = self._take_pilots(view.own, view.time_s)
         held = {
-            node: hole.Held(row, pilot.first_end_s)
+            node: idle_nodes.Held(row, pilot.first_end_s)
             for node, pilot in self._pilots.items()
             if pilot.running and (row := view.own.get(pilot.job or ""))
         }
-        found = [c for c in hole.candidates(view, self._site) if c.node not in self._pilots and pilots.takes(c.node)]
+        found = [
+            c for c in idle_nodes.candidates(view, self._site) if c.node not in self._pilots and pilots.takes(c.node)
+        ]
         self._account(before, view, len(found) + len(held))
         safe = [c for c in found if not self._rests(c.node, view.time_s)]
         quiet = self._is_quiet()
         most = (
-            0
-            if quiet
-            else manners.most_nodes(len(found), len(self._pilots), self._site.max_nodes, self._site.max_share)
+            0 if quiet else limits.most_nodes(len(found), len(self._pilots), self._site.max_nodes, self._site.max_share)
         )
-        leave = hole.wanted(view, held, self._site)
+        leave = idle_nodes.wanted(view, held, self._site)
         surplus = max(0, len(held) - len(leave) - most)
         # The newest first: they have the least to lose.
         newest = sorted((node for node in held if node not in leave), key=lambda n: -self._pilots[n].submitted_s)
@@ -262,10 +262,10 @@ class SlurmCluster:
                 pilot.wanted = True
                 wanted.append(node)
         room = 0 if self._pause.holds(view.time_s) else min(most - len(self._pilots), self._rate.left(view.time_s))
-        offers = self._offer(hole.choose(safe, self._offered, room), wanted)
+        offers = self._offer(idle_nodes.choose(safe, self._offered, room), wanted)
         self._tell(wanted, lost, offers)
 
-    def _offer(self, chosen: list[hole.Candidate], wanted: list[str]) -> tuple[Offer, ...]:
+    def _offer(self, chosen: list[idle_nodes.Candidate], wanted: list[str]) -> tuple[Offer, ...]:
         """What is new; what was offered and is no more is put to `wanted`."""
         now = {candidate.node: candidate for candidate in chosen}
         wanted += [node for node in self._offered if node not in now]
@@ -316,7 +316,7 @@ class SlurmCluster:
             reason = getattr(own.get(pilot.job or ""), "reason", "")
             said = f"its pilot {pilot.job} stayed pending: {reason}"
             self._refuse(pilot.node, said)
-            if not hole.waits_for_nodes(reason):
+            if not idle_nodes.waits_for_nodes(reason):
                 self._failed(said)
         known = {pilot.job for pilot in self._pilots.values()}
         submitting = any(pilot.job is None for pilot in self._pilots.values())

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
-from offcut.cluster.slurm import manners
+from offcut.cluster.slurm import limits
 from offcut.errors import InputError
 
 #: What Slurm's own names are made of. Nothing here ever reaches a shell; this is for what a typing error would mean.
@@ -83,7 +83,7 @@ class SlurmSite(BaseModel):
     @classmethod
     def _quiet_can_be_read(cls, quiet: tuple[str, ...]) -> tuple[str, ...]:
         for text in quiet:
-            manners.QuietHours.parse(text)
+            limits.QuietHours.parse(text)
         return quiet
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offcut.cluster.slurm import hole, manners
+from offcut.cluster.slurm import idle_nodes, limits
 from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, ReservationRow, View
 from offcut.cluster.slurm.site import SlurmSite, make_site
 
@@ -64,8 +64,8 @@ def site(**fields: object) -> SlurmSite:
     return make_site({"partition": "idle", **fields}, "test")
 
 
-def only(seen: View, given_site: SlurmSite) -> hole.Candidate:
-    (candidate,) = hole.candidates(seen, given_site)
+def only(seen: View, given_site: SlurmSite) -> idle_nodes.Candidate:
+    (candidate,) = idle_nodes.candidates(seen, given_site)
     return candidate
 
 
@@ -88,7 +88,7 @@ def test_a_node_in_an_odd_state_is_left_alone(flag: str) -> None:
 
 
 def test_nodes_that_are_not_idle_are_no_candidates() -> None:
-    assert hole.candidates(view(node("n1", "allocated"), node("n2", "mixed"), node("n3", "down")), site()) == []
+    assert idle_nodes.candidates(view(node("n1", "allocated"), node("n2", "mixed"), node("n3", "down")), site()) == []
 
 
 def test_the_hole_before_a_planned_job_becomes_the_pilots_limit() -> None:
@@ -123,7 +123,9 @@ def test_a_reservation_ends_the_hole_and_a_past_one_does_not() -> None:
 def test_the_partitions_limit_and_the_sites_lists() -> None:
     assert only(view(node("n1"), max_time_s=1000.0), site()).limit_s == 960
     assert not only(view(node("n1"), up=False), site()).safe
-    found = {c.node: c.safe for c in hole.candidates(view(node("n1"), node("n2"), node("n3")), site(nodes="n[1-2]"))}
+    found = {
+        c.node: c.safe for c in idle_nodes.candidates(view(node("n1"), node("n2"), node("n3")), site(nodes="n[1-2]"))
+    }
     assert found == {"n1": True, "n2": True, "n3": False}
     assert not only(view(node("n1")), site(exclude="n[1-4]")).safe
 
@@ -144,71 +146,71 @@ def test_no_pilot_outlives_what_is_known_of_its_hole(starts: list[float], margin
         assert candidate.until_s == NOW_S + first_s
 
 
-def held(*pilots: JobRow, first_end_s: float | None = None) -> dict[str, hole.Held]:
-    return {row.nodes: hole.Held(row, first_end_s) for row in pilots}
+def held(*pilots: JobRow, first_end_s: float | None = None) -> dict[str, idle_nodes.Held]:
+    return {row.nodes: idle_nodes.Held(row, first_end_s) for row in pilots}
 
 
 def test_a_drained_node_and_a_preempted_pilot_are_left_in_every_mode() -> None:
     for mode in ("preemptible", "backfill"):
-        leave = hole.wanted(view(node("n1", "allocated", "DRAIN")), held(pilot("n1")), site(mode=mode))
+        leave = idle_nodes.wanted(view(node("n1", "allocated", "DRAIN")), held(pilot("n1")), site(mode=mode))
         assert list(leave) == ["n1"]
         moved = held(pilot("n1", NOW_S + 30), first_end_s=NOW_S + 1200)
-        assert list(hole.wanted(view(node("n1", "allocated")), moved, site(mode=mode))) == ["n1"]
+        assert list(idle_nodes.wanted(view(node("n1", "allocated")), moved, site(mode=mode))) == ["n1"]
 
 
 def test_backfill_makes_way_for_whom_it_keeps_waiting() -> None:
     ours = held(pilot("n1"), pilot("n2"), pilot("n3"))
     busy = (node("n1", "allocated"), node("n2", "allocated"), node("n3", "allocated"), node("n4"))
     fits = view(*busy, jobs=(waiting("7", 3),))
-    assert len(hole.wanted(fits, ours, site(mode="backfill"))) == 2, "one is idle, two more are needed"
-    assert hole.wanted(fits, ours, site()) == {}, "a preemptible pilot is told by Slurm"
+    assert len(idle_nodes.wanted(fits, ours, site(mode="backfill"))) == 2, "one is idle, two more are needed"
+    assert idle_nodes.wanted(fits, ours, site()) == {}, "a preemptible pilot is told by Slurm"
     too_large = view(*busy, jobs=(waiting("7", 9),))
-    assert hole.wanted(too_large, ours, site(mode="backfill")) == {}, "our leaving would not help it"
+    assert idle_nodes.wanted(too_large, ours, site(mode="backfill")) == {}, "our leaving would not help it"
     not_for_nodes = view(
         *busy, jobs=(waiting("7", 1, reason="Dependency"), waiting("8", 1, reason="QOSMaxJobsPerUser"))
     )
-    assert hole.wanted(not_for_nodes, ours, site(mode="backfill")) == {}
+    assert idle_nodes.wanted(not_for_nodes, ours, site(mode="backfill")) == {}
 
 
 def test_backfill_leaves_what_a_job_is_planned_on_when_we_are_what_it_waits_for() -> None:
     ours = held(pilot("n1", NOW_S + 1200))
     waits_for_us = view(node("n1", "allocated"), jobs=(waiting("7", 1, on="n1", at_s=NOW_S + 1200),))
-    assert list(hole.wanted(waits_for_us, ours, site(mode="backfill"))) == ["n1"]
+    assert list(idle_nodes.wanted(waits_for_us, ours, site(mode="backfill"))) == ["n1"]
     waits_for_others = view(node("n1", "allocated"), jobs=(waiting("7", 2, on="n[1-2]", at_s=NOW_S + 7200),))
-    assert hole.wanted(waits_for_others, ours, site(mode="backfill")) == {}
+    assert idle_nodes.wanted(waits_for_others, ours, site(mode="backfill")) == {}
 
 
 def test_the_caps() -> None:
-    assert manners.most_nodes(8, 0, None, 1.0) == 8
-    assert manners.most_nodes(8, 2, None, 0.5) == 5
-    assert manners.most_nodes(1, 0, None, 0.9) == 0
-    assert manners.most_nodes(8, 0, 3, 1.0) == 3
-    found = [hole.Candidate(node=f"n{i}", safe=i != 2, why="", limit_s=60.0 * i) for i in range(1, 5)]
-    assert [c.node for c in hole.choose(found, (), 2)] == ["n4", "n3"]
-    assert [c.node for c in hole.choose(found, {"n1"}, 2)] == ["n1", "n4"], "what is offered stays"
-    assert hole.choose(found, (), 0) == []
+    assert limits.most_nodes(8, 0, None, 1.0) == 8
+    assert limits.most_nodes(8, 2, None, 0.5) == 5
+    assert limits.most_nodes(1, 0, None, 0.9) == 0
+    assert limits.most_nodes(8, 0, 3, 1.0) == 3
+    found = [idle_nodes.Candidate(node=f"n{i}", safe=i != 2, why="", limit_s=60.0 * i) for i in range(1, 5)]
+    assert [c.node for c in idle_nodes.choose(found, (), 2)] == ["n4", "n3"]
+    assert [c.node for c in idle_nodes.choose(found, {"n1"}, 2)] == ["n1", "n4"], "what is offered stays"
+    assert idle_nodes.choose(found, (), 0) == []
 
 
 def test_quiet_hours() -> None:
-    work = manners.QuietHours.parse("Mon-Fri 08:00-18:00")
+    work = limits.QuietHours.parse("Mon-Fri 08:00-18:00")
     assert work.hold(datetime(2026, 11, 20, 8, 0))
     assert not work.hold(datetime(2026, 11, 20, 18, 0))
     assert not work.hold(datetime(2026, 11, 21, 12, 0)), "a Saturday"
-    night = manners.QuietHours.parse("Fri 22:00-06:00")
+    night = limits.QuietHours.parse("Fri 22:00-06:00")
     assert night.hold(datetime(2026, 11, 20, 23, 0))
     assert night.hold(datetime(2026, 11, 21, 5, 59))
     assert not night.hold(datetime(2026, 11, 20, 5, 0))
-    assert manners.QuietHours.parse("00:00-24:00").hold(datetime(2026, 11, 22, 3, 0))
+    assert limits.QuietHours.parse("00:00-24:00").hold(datetime(2026, 11, 22, 3, 0))
 
 
 @pytest.mark.parametrize("text", ["", "Mon", "Mon 8", "Mon 25:00-26:00", "Mon 08:00-08:00", "Foo 08:00-09:00", "a b c"])
 def test_quiet_hours_that_cannot_be_read(text: str) -> None:
     with pytest.raises(ValueError, match=r"quiet hours|same minute"):
-        manners.QuietHours.parse(text)
+        limits.QuietHours.parse(text)
 
 
 def test_the_pause_grows_until_a_pilot_does_well() -> None:
-    pause = manners.Pause(after=2, first_s=60.0)
+    pause = limits.Pause(after=2, first_s=60.0)
     assert not pause.failed(0.0, "a")
     assert pause.failed(1.0, "sbatch refuses")
     assert pause.holds(60.0)
@@ -222,7 +224,7 @@ def test_the_pause_grows_until_a_pilot_does_well() -> None:
 
 
 def test_submissions_per_minute() -> None:
-    rate = manners.SubmissionRate(2)
+    rate = limits.SubmissionRate(2)
     rate.note(0.0)
     rate.note(30.0)
     assert rate.left(59.0) == 0

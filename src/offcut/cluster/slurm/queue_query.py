@@ -1,4 +1,4 @@
-"""One bulk look at the queue: four commands, side by side."""
+"""One snapshot of the queue, read by four commands that run side by side."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from offcut.errors import InputError
 _JOBS = ("squeue", "--noheader", f"--format={text.JOB_FORMAT}")
 
 
-class Look:
-    """Looks as one site's file says; `name` is the job name of our pilots."""
+class QueueQuery:
+    """Reads the queue as the site file says; `name` is the job name of our pilots."""
 
     def __init__(self, commands: Commands, site: SlurmSite, name: str) -> None:
         self._commands = commands
@@ -26,7 +26,7 @@ class Look:
         self._user = getpass.getuser()
         self._version: tuple[int, int] | None = None
 
-    async def whole(self) -> View:
+    async def snapshot(self) -> View:
         """Everything that a decision needs. ClusterError where a command fails or prints what cannot be read."""
         began_s = time.time()
         read_nodes = self._json_nodes if self._site.reading == "json" else self._text_nodes
@@ -47,7 +47,7 @@ class Look:
             took_s=time.time() - began_s,
         )
 
-    async def own(self) -> dict[str, JobRow]:
+    async def pilots(self) -> dict[str, JobRow]:
         """Our pilots alone, which costs slurmctld next to nothing."""
         shown = await self._commands.run((*_JOBS, f"--user={self._user}", f"--name={self._name}", "--states=all"))
         return {row.id: row for row in text.read_jobs(shown)}
@@ -74,7 +74,7 @@ class Look:
         return await asyncio.to_thread(text.read_nodes, shown)
 
     async def _text_jobs(self) -> tuple[tuple[JobRow, ...], dict[str, JobRow]]:
-        shown, own = await asyncio.gather(self._commands.run((*_JOBS, "--states=PENDING")), self.own())
+        shown, own = await asyncio.gather(self._commands.run((*_JOBS, "--states=PENDING")), self.pilots())
         waiting = await asyncio.to_thread(text.read_jobs, shown)
         return tuple(row for row in waiting if row.id not in own), own
 

@@ -1,0 +1,366 @@
+"""A real Slurm of virtual nodes under one directory: for tests, the demo, benchmarks, and trying things out.
+
+    python -m offcut.cluster.slurm.testbed DIRECTORY --nodes 8      # until Ctrl-C
+
+It needs slurmctld, slurmd and Slurm's commands (`scripts/install-slurm`), and neither root, munge, systemd nor cgroups:
+each node is a slurmd with a port of its own, and everything (configuration, spool, logs) lies in the directory. Two
+partitions over all nodes: `main`, the queue's, and `idle`, of a lower tier, whose jobs are cancelled when main wants
+their nodes. Nothing here touches another Slurm: the environment variable SLURM_CONF says which one is meant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from offcut.errors import ClusterError, InputError
+from offcut.wire.forkserver import die_with_parent
+
+_START_PATIENCE_S = 60.0
+_STOP_PATIENCE_S = 5.0
+
+#: Slurm's defaults answer a submission after about three seconds; these after a tenth.
+FAST_SCHEDULER = (
+    "sched_interval=1,sched_min_interval=0,batch_sched_delay=0,"
+    "bf_interval=1,bf_resolution=1,bf_window=1440,bf_max_job_test=1000"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmTestbedConfig:
+    """What the cluster is like. `lines` are added to slurm.conf or replace its lines; an empty value removes one."""
+
+    names: tuple[str, ...] = tuple(f"n{i:02d}" for i in range(1, 9))
+    cpus: int = 1
+    memory_mib: int = 1000
+    #: Claimed to be on each node; there are none.
+    gpus: int = 0
+    #: PreemptMode and GraceTime of the partition `idle`.
+    preempt_mode: str = "CANCEL"
+    grace_s: int = 0
+    #: Added to the line of the partition `idle`, e.g. "AllowAccounts=physics".
+    idle_options: str = ""
+    #: Empty: Slurm's own defaults, as at a site that has changed nothing.
+    scheduler: str = FAST_SCHEDULER
+    lines: Mapping[str, str] = field(default_factory=dict)
+    #: Workers are forked from one process with torch imported, for all nodes share this machine.
+    worker_template: bool = False
+    #: Modules that this process imports beside torch.
+    preload: tuple[str, ...] = ()
+
+    @classmethod
+    def with_nodes(cls, nodes: int, **fields: Any) -> Self:
+        """`nodes` nodes, called n01, n02, …"""
+        return cls(names=tuple(f"n{i:02d}" for i in range(1, nodes + 1)), **fields)
+
+
+def missing() -> str:
+    """Which of Slurm's programs are not on this machine; empty if all are."""
+    programs = ("slurmctld", "slurmd", "sinfo", "squeue", "sbatch", "scancel", "scontrol")
+    return ", ".join(name for name in programs if _program(name) is None)
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+class SlurmTestbed:
+    """A running cluster. Its daemons end when the thread that started them does, whatever becomes of it."""
+
+    def __init__(self, directory: Path, config: SlurmTestbedConfig) -> None:
+        self.directory = directory.resolve()
+        self.config = config
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def conf(self) -> Path:
+        return self.directory / "slurm.conf"
+
+    @property
+    def worker_template(self) -> Path:
+        return self.directory / "workers.sock"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment that leads Slurm's commands to this cluster."""
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+        return {**ours, "SLURM_CONF": str(self.conf)}
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Up, every node idle. InputError where Slurm is not installed, ClusterError if it does not come up."""
+        if lacking := missing():
+            raise InputError(
+                f"Slurm is not installed on this machine: {lacking} not found.",
+                next_step="Debian, Ubuntu: scripts/install-slurm",
+            )
+        for sub in ("state", "spool", "run", "log"):
+            (self.directory / sub).mkdir(parents=True, exist_ok=True)
+        self.conf.write_text(_slurm_conf(self.directory, self.config))
+        if self.config.gpus:
+            for i in range(self.config.gpus):
+                (self.directory / f"gpu{i}").touch()
+            files = f"{self.directory}/gpu[0-{self.config.gpus - 1}]"
+            (self.directory / "gres.conf").write_text(f"Name=gpu File={files}\n")
+        if self.config.worker_template:
+            template = [sys.executable, "-m", "offcut.torch.programs.worker_template", str(self.worker_template)]
+            self._spawn("workers", [*template, "--preload", ",".join(self.config.preload)])
+        try:
+            # The controller first: a slurmd that finds none sleeps a whole second before it tries again.
+            self.start_controller()
+            for name in self.config.names:
+                self.start_node(name)
+            self._until("every node idle", lambda: self._idle() == len(self.config.names))
+            if self.config.worker_template:
+                self._until("the workers' template", self.worker_template.exists)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Cancel every job, end every daemon, and kill what jobs have left."""
+        if self._alive("slurmctld"):
+            with suppress(ClusterError, subprocess.TimeoutExpired):
+                jobs = self.run("squeue", "--noheader", "--format=%A").split()
+                with suppress(ClusterError):  # those that wait cannot be sent a signal
+                    self.run("scancel", "--full", "--signal=KILL", *jobs)
+                self.run("scancel", *jobs)
+                self._until("no job left", lambda: not self.run("squeue", "--noheader").strip(), 10.0)
+        for process in self._daemons.values():
+            process.terminate()
+        give_up_s = time.monotonic() + _STOP_PATIENCE_S
+        for process in self._daemons.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, give_up_s - time.monotonic()))
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self._daemons.clear()
+        for pid in self.strays():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def start_controller(self) -> None:
+        """slurmctld, from the state that the last one saved, if any."""
+        # -i: go on where saved state cannot be read. Nobody's jobs but ours are at stake.
+        self._spawn("slurmctld", [_program("slurmctld") or "slurmctld", "-D", "-i", "-f", str(self.conf)])
+        self._until("slurmctld", self._pings)
+
+    def stop_controller(self, *, crash: bool = False) -> None:
+        """Jobs run on, and every command fails. In a crash it does not save what it did last."""
+        if not crash:
+            self._daemons["slurmctld"].terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._daemons["slurmctld"].wait(_STOP_PATIENCE_S)
+        self._kill("slurmctld")
+
+    def start_node(self, name: str) -> None:
+        (self.directory / "spool" / name).mkdir(exist_ok=True)
+        self._spawn(name, [_program("slurmd") or "slurmd", "-D", "-N", name, "-f", str(self.conf)])
+
+    def kill_node(self, name: str) -> None:
+        """End a node's slurmd by SIGKILL; its job runs on, as it does on a real node."""
+        self._kill(name)
+
+    # -- what is going on -------------------------------------------------------------------------------------------
+
+    def run(self, *command: str, stdin: str = "", limit_s: float = 30.0) -> str:
+        """A command against this cluster; its output. ClusterError with what it said if it fails."""
+        done = subprocess.run(
+            command,
+            input=stdin,
+            env=self.env,
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+        if done.returncode:
+            raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def submit(self, script: str, *options: str) -> int:
+        """A batch job; its id."""
+        command = ("sbatch", "--parsable", "--output=/dev/null", *options)
+        return int(self.run(*command, stdin=f"#!/bin/sh\n{script}\n").split(";")[0])
+
+    def state(self, job: int) -> str:
+        """A job's state, as Slurm calls it; empty where it has forgotten the job."""
+        return self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
+
+    def strays(self) -> list[int]:
+        """Processes of jobs that live: those whose environment names this cluster and a job, and step managers."""
+        wanted = f"SLURM_CONF={self.conf}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                of_job = any(item.startswith(b"SLURM_JOB_ID=") for item in environment)
+                if wanted in environment and (of_job or b"slurmstepd" in (entry / "comm").read_bytes()):
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # gone, or not ours
+        return found
+
+    def _idle(self) -> int:
+        shown = self.run("sinfo", "--noheader", "--partition=main", "--states=idle", "--format=%D").strip()
+        return int(shown or 0)
+
+    def _pings(self) -> bool:
+        try:
+            return "is UP" in self.run("scontrol", "ping")
+        except ClusterError:
+            return False
+
+    # -- daemons ----------------------------------------------------------------------------------------------------
+
+    def _spawn(self, name: str, argv: Sequence[str]) -> None:
+        with (self.directory / "log" / f"{name}.out").open("ab") as out:
+            self._daemons[name] = subprocess.Popen(
+                argv,
+                env={**self.env, "OMP_NUM_THREADS": "1"},
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509
+            )
+
+    def _kill(self, name: str) -> None:
+        process = self._daemons.pop(name)
+        process.kill()
+        process.wait()
+
+    def _alive(self, name: str) -> bool:
+        process = self._daemons.get(name)
+        return process is not None and process.poll() is None
+
+    def _until(self, what: str, holds: Callable[[], bool], patience_s: float = _START_PATIENCE_S) -> None:
+        give_up_s = time.monotonic() + patience_s
+        while not holds():
+            dead = [name for name in self._daemons if not self._alive(name)]
+            if dead or time.monotonic() > give_up_s:
+                said = self._last_words(dead[0] if dead else "slurmctld")
+                raise ClusterError(
+                    f"The private Slurm in {self.directory} did not come up (waited for: {what}): {said}",
+                    next_step=f"Its logs are in {self.directory / 'log'}.",
+                )
+            time.sleep(0.02)
+
+    def _last_words(self, name: str) -> str:
+        with suppress(OSError):
+            return (self.directory / "log" / f"{name}.out").read_text(errors="replace")[-300:].strip()
+        return ""
+
+
+def _free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+def _slurm_conf(directory: Path, config: SlurmTestbedConfig) -> str:
+    host = socket.gethostname().split(".")[0]
+    user = getpass.getuser()
+    ports = _free_ports(len(config.names) + 1)
+    settings = {
+        "ClusterName": "private",
+        "SlurmctldHost": f"{host}(127.0.0.1)",
+        "SlurmctldPort": str(ports[0]),
+        "SlurmUser": user,
+        "SlurmdUser": user,
+        "AuthType": "auth/none",
+        "CredType": "cred/none",
+        "StateSaveLocation": f"{directory}/state",
+        "SlurmdSpoolDir": f"{directory}/spool/%n",
+        "SlurmctldPidFile": f"{directory}/run/slurmctld.pid",
+        "SlurmdPidFile": f"{directory}/run/%n.pid",
+        "SlurmctldLogFile": f"{directory}/log/slurmctld.log",
+        "SlurmdLogFile": f"{directory}/log/%n.log",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "JobAcctGatherType": "jobacct_gather/none",
+        "AccountingStorageType": "accounting_storage/none",
+        "SwitchType": "switch/none",
+        "MpiDefault": "none",
+        "ReturnToService": "2",
+        "SlurmdParameters": "config_overrides",  # believe CPUs and RealMemory below, not the hardware
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core",
+        "SchedulerType": "sched/backfill",
+        "SchedulerParameters": config.scheduler,
+        "PriorityType": "priority/basic",
+        "PreemptType": "preempt/none" if config.preempt_mode == "OFF" else "preempt/partition_prio",
+        "PreemptMode": config.preempt_mode,
+        "KillWait": "2",
+        "MinJobAge": "300",
+        "JobRequeue": "0",
+        "PropagateResourceLimits": "NONE",
+        "MailProg": "/bin/true",
+        "GresTypes": "gpu" if config.gpus else "",
+        **config.lines,
+    }
+    lines = [f"{name}={value}" for name, value in settings.items() if value]
+    shape = f"CPUs={config.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={config.cpus} ThreadsPerCore=1"
+    gres = f" Gres=gpu:{config.gpus}" if config.gpus else ""
+    for name, port in zip(config.names, ports[1:], strict=True):
+        where = f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+        lines.append(f"{where} {shape} RealMemory={config.memory_mib}{gres} State=UNKNOWN")
+    both = f"Nodes={','.join(config.names)} OverSubscribe=EXCLUSIVE MaxTime=INFINITE State=UP"
+    lines += [
+        f"PartitionName=main {both} Default=YES PriorityTier=10 PreemptMode=OFF DefaultTime=10",
+        f"PartitionName=idle {both} PriorityTier=1 PreemptMode={config.preempt_mode} GraceTime={config.grace_s} "
+        f"DefaultTime=60 {config.idle_options}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--grace-s", type=int, default=0, help="GraceTime of the partition idle")
+    parser.add_argument("--site-defaults", action="store_true", help="Slurm's own scheduler settings, not fast ones")
+    given = parser.parse_args()
+    scheduler = "" if given.site_defaults else FAST_SCHEDULER
+    config = SlurmTestbedConfig.with_nodes(given.nodes, grace_s=given.grace_s, scheduler=scheduler)
+    cluster = SlurmTestbed(given.directory, config)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        cluster.start()
+        sys.stdout.write(json.dumps({"SLURM_CONF": str(cluster.conf), "nodes": config.names}) + "\n")
+        sys.stdout.flush()
+        signal.pause()
+    except KeyboardInterrupt:
+        pass
+    except (ClusterError, InputError) as error:
+        sys.stderr.write(f"offcut: {error}\n")
+        return error.exit_code
+    finally:
+        cluster.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
