@@ -32,7 +32,8 @@ from torch.utils.data import TensorDataset
 
 from offcut.torch import Session
 from offcut.torch.step.batch import Batch
-from offcut.wire import local
+from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
+from offcut.wire.worker_messages import Line
 from rendezvous import Store, running_store
 
 MEMBERS = 2
@@ -79,8 +80,8 @@ def by_ddp(rank: int, steps: int, work_s: float, store: str) -> list[float]:
 
 
 def by_session(rank: int, steps: int, work_s: float, agent: str) -> list[float]:
-    os.environ |= {local.ENV_AGENT: agent, local.ENV_WORKER: local.worker_name(f"n{rank}", 1, 0)}
-    os.environ[local.ENV_JOB_DIR] = os.path.dirname(agent)
+    os.environ |= {ENV_AGENT: agent, ENV_WORKER: worker_name(f"n{rank}", 1, 0)}
+    os.environ[ENV_JOB_DIR] = os.path.dirname(agent)
     network = model()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     loss_fn, times = torch.nn.CrossEntropyLoss(), []
@@ -120,7 +121,7 @@ class Agent:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        line = local.Line(connection)
+        line = Line(connection)
         for message in line.messages():
             if message["kind"] == "ready":
                 line.send(

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from offcut.wire.forkserver import die_with_parent
+from offcut.process.parent_death import die_with_parent
 from reaper import ENV_MARK, marked
 
 #: For what was told to end and is still at it.

@@ -21,9 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from offcut.process.parent_death import die_with_parent
 from offcut.service import rendezvous_server
 from offcut.wire import rendezvous, tokens
-from offcut.wire.forkserver import die_with_parent
 
 #: For anything to happen that must happen; a loaded machine is slow.
 LIMIT_S = 60.0

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from offcut.wire.forkserver import die_with_parent
+from offcut.process.parent_death import die_with_parent
 
 NOBODY = 65534
 

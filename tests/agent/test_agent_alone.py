@@ -174,9 +174,9 @@ def test_a_wanted_node_is_released_with_its_worker_though_the_controller_has_gon
 
 STUCK = """
 import subprocess, sys, threading
-from offcut.agent.hard_end import HardEnd
+from offcut.agent.forced_exit import ForcedExit
 worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
-end = HardEnd(0.2, lambda: None, lambda: [worker.pid])
+end = ForcedExit(0.2, lambda: None, lambda: [worker.pid])
 end.listen()
 print(worker.pid, flush=True)
 open(sys.argv[1])
@@ -214,7 +214,8 @@ def test_an_agent_with_workers_outlives_its_controller_for_as_long_as_it_is_told
 def test_a_note_of_any_length_costs_no_worker(place: Path, agent: Callable) -> None:
     script = (
         "import os, time\n"
-        "from offcut.wire.local import ENV_AGENT, ENV_WORKER, Line\n"
+        "from offcut.wire.worker_env import ENV_AGENT, ENV_WORKER\n"
+        "from offcut.wire.worker_messages import Line\n"
         "line = Line.connect(os.environ[ENV_AGENT])\n"
         "line.send(worker=os.environ[ENV_WORKER])\n"
         "line.send(kind='note', text='long ' * 100_000)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offcut.agent.restart import torchrun_env
+from offcut.agent.restart_workers import torchrun_env
 from offcut.wire.messages import GenerationMember, NewGeneration
 
 GENERATION = NewGeneration(

@@ -13,8 +13,8 @@ from offcut.cluster.local.schedule import Schedule
 from offcut.cluster.local.site import LocalSite, ensure_running
 from offcut.cluster.slurm.adapter import SlurmCluster
 from offcut.cluster.slurm.commands import Commands
-from offcut.cluster.slurm.private import PrivateSlurm
 from offcut.cluster.slurm.site import make_site
+from offcut.cluster.slurm.testbed import SlurmTestbed
 from offcut.testing import ClusterConformance, WatchedCluster
 from offcut.testing.cluster import StartCluster
 from offcut.wire.credentials import Credentials
@@ -44,7 +44,7 @@ class TestVirtualNodes(ClusterConformance):
 @pytest.mark.slurm
 class TestSlurm(ClusterConformance):
     @pytest.fixture
-    def cluster(self, directory: Path, private_slurm: Callable[..., PrivateSlurm]) -> StartCluster:  # noqa: F811
+    def cluster(self, directory: Path, private_slurm: Callable[..., SlurmTestbed]) -> StartCluster:  # noqa: F811
         @asynccontextmanager
         async def start() -> AsyncIterator[WatchedCluster]:
             slurm = private_slurm(nodes=len(self.nodes))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from offcut.wire import local
 from offcut.wire.records import StepHistory, history
+from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
 SCRIPT = Path(__file__).with_name("train.py")
 SAMPLES = 500
@@ -21,7 +21,7 @@ STEPS_PER_EPOCH = 11
 def undisturbed(directory: Path, epochs: int) -> dict[int, StepHistory]:
     """The same script, run by plain Python, with nothing to slow it down."""
     directory.mkdir()
-    environment = {**os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, ENV_JOB_DIR: str(directory), ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), "--epochs", str(epochs)]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return history(directory / "records")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from offcut.pipeline.plan import Plan, Stage
 from offcut.pipeline.plan_set import PlanSet
-from offcut.wire import local
 from offcut.wire.records import StepHistory, history
+from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
 SCRIPT = Path(__file__).with_name("train_pipeline.py")
 LAYERS, STEPS_PER_EPOCH = 6, 11
@@ -57,7 +57,7 @@ def undisturbed(directory: Path, epochs: int) -> dict[int, StepHistory]:
     """The same script, run by plain Python on one device, with nothing to slow it down."""
     directory.mkdir()
     plans = write_plans(directory, "1")
-    environment = {**os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, ENV_JOB_DIR: str(directory), ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), "--epochs", str(epochs), "--plans", plans]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return history(directory / "records")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from offcut.wire import local
 from offcut.wire.records import history
+from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
@@ -44,8 +44,8 @@ def test_example_job_file_is_submitted_shrinks_and_trains_as_it_does_alone(up: C
     assert len({record.generation for record in steps.values()}) > 1, "it was resized"
 
     alone = tmp_path / "alone"
-    environment = {**os.environ, local.ENV_JOB_DIR: str(alone), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
-    environment[local.ENV_GOAL] = str(GOAL_SAMPLES)
+    environment = {**os.environ, ENV_JOB_DIR: str(alone), ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
+    environment[ENV_GOAL] = str(GOAL_SAMPLES)
     command = tomllib.loads((EXAMPLES / "plain.toml").read_text())["command"]
     subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, check=True, capture_output=True)
     reference = history(alone / "records")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from offcut.wire import local
 from offcut.wire.jobspec import read_job_file
 from offcut.wire.records import StepHistory, history
+from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
@@ -24,7 +24,7 @@ def alone(directory: Path, samples: int) -> dict[int, StepHistory]:
     """The same script by plain Python, the whole model in one process, for as many samples."""
     directory.mkdir()
     environment = {
-        **os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", local.ENV_GOAL: str(samples),
+        **os.environ, ENV_JOB_DIR: str(directory), ENV_RECORDS: "1", ENV_GOAL: str(samples),
         "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     command = [sys.executable, str(EXAMPLES / "pipeline_gpt.py"), "--double", "--epochs", "1000"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from live import Running
-from offcut.wire import local
 from offcut.wire.records import history
+from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
@@ -36,7 +36,7 @@ def test_updates_that_fail_on_some_members_and_a_joiner(cluster: Running, tmp_pa
     cluster.until(job, "the end", lambda shown: shown["state"] == "finished")
     directory = cluster.paths.job(job)
     steps = history(directory / "records")
-    environment = {**os.environ, local.ENV_JOB_DIR: str(tmp_path), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, ENV_JOB_DIR: str(tmp_path), ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), "--epochs", str(EPOCHS)]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     alone = history(tmp_path / "records")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from live import Running
-from offcut.wire import local
 from offcut.wire.records import StepHistory, history
+from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(600)]
 
@@ -30,7 +30,7 @@ DOUBLE = ("mlp", "cnn", "transformer")
 
 
 def undisturbed(directory: Path, *arguments: str) -> dict[int, StepHistory]:
-    environment = {**os.environ, local.ENV_JOB_DIR: str(directory), local.ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, ENV_JOB_DIR: str(directory), ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, str(SCRIPT), *arguments], env=environment, check=True)
     return history(directory / "records")
 

@@ -150,7 +150,7 @@ def test_what_the_world_remembers_is_on_the_disk_first(tmp_path, monkeypatch):
         assert set(order[4:]) == {"generation"}
         order.clear()
         it.send(ev.NodesChanged, wanted=("n2",))
-        assert order[0] == "hand_back"
+        assert order[0] == "release_node"
         assert order[1] == "sync"
         order.clear()
         it.send(ev.JobNoted, job="a", text="x")

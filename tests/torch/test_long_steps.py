@@ -13,11 +13,13 @@ import torch
 import torch.multiprocessing
 from torch.utils.data import TensorDataset
 
+from offcut.process import unix_socket
 from offcut.torch import Session
-from offcut.wire import local
+from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
+from offcut.wire.worker_messages import Line
 from rendezvous import shared_store
 
-WORKERS = [local.worker_name(f"n{rank}", 1, 0) for rank in range(2)]
+WORKERS = [worker_name(f"n{rank}", 1, 0) for rank in range(2)]
 #: What the second member's steps take, s: the last one never ends.
 STEPS_S = (1.6, 1.6, 600.0)
 #: Less than a step.
@@ -29,10 +31,10 @@ class Agents:
 
     def __init__(self, path: Path) -> None:
         self.heard: dict[str, list[str]] = {worker: [] for worker in WORKERS}
-        self._lines: dict[str, local.Line] = {}
+        self._lines: dict[str, Line] = {}
         self._told = False
         self._lock = threading.Lock()
-        self._listener = local.listen(path)
+        self._listener = unix_socket.listen(path)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -41,7 +43,7 @@ class Agents:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        line = local.Line(connection)
+        line = Line(connection)
         worker = ""
         for message in line.messages():
             worker = message.get("worker", worker)
@@ -61,7 +63,7 @@ class Agents:
         for line in self._lines.values():
             self._set_generation(line, 2, (0,))
 
-    def _set_generation(self, line: local.Line, generation: int, ranks: tuple[int, ...]) -> None:
+    def _set_generation(self, line: Line, generation: int, ranks: tuple[int, ...]) -> None:
         members = [{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in ranks]
         met = shared_store().meeting_point("long-steps", generation)
         line.send(
@@ -77,7 +79,7 @@ class Agents:
 
 def member(rank: int, agent: str, results: Any) -> None:
     torch.set_num_threads(1)
-    os.environ |= {local.ENV_AGENT: agent, local.ENV_WORKER: WORKERS[rank], local.ENV_JOB_DIR: os.path.dirname(agent)}
+    os.environ |= {ENV_AGENT: agent, ENV_WORKER: WORKERS[rank], ENV_JOB_DIR: os.path.dirname(agent)}
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 1)
     data = TensorDataset(torch.randn(20, 3), torch.randn(20, 1))

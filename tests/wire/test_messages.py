@@ -29,7 +29,7 @@ TO_AGENT: list[m.Message] = [
     m.NewGeneration(
         job="a", generation=3, members=(m.GenerationMember(node="n1", incarnation=4, ranks=2),), store="h:1", abort=True
     ),
-    m.HandBack(),
+    m.ReleaseNode(),
     m.Refused(reason="stale", fatal=True),
 ]
 

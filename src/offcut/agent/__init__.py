@@ -1,10 +1,13 @@
 """What runs on a claimed node: starts and ends workers, obeys the queue, dials out to the controller.
 
-- `agent`: the process: membership messages in, reports out, and giving the node back in time
-- `crew`: one job's workers on this node, from start to exit
-- `restart`: the same for a script that knows nothing of offcut
+- `agent`: the process: messages of the controller in, reports out, and releasing the node in time
+- `controller_link`: the connection to the controller, which may be cut and come back
+- `job_workers`: one job's workers on this node, from start to exit
+- `restart_workers`: the same for a script that knows nothing of offcut
 - `devices`: which of the node's accelerators each rank sees
-- `launch`: how a worker's process comes to be, and how it surely ends
-- `leftovers`: processes that got away from their rank
-- `controller`: the line to the controller, which may be cut and come back
+- `launch`: starting a worker's process, and making sure that it ends
+- `heartbeat_timeouts`: when a silent worker counts as frozen
+- `escaped_processes`: ending processes that escaped their process group
+- `disks`: whether a worker failed because its files could not be written
+- `forced_exit`: ending the agent in time whatever its event loop does
 """

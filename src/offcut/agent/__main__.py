@@ -12,8 +12,8 @@ from pathlib import Path
 import structlog
 
 from offcut.agent.agent import EMPTY_LIMIT_S, LEAVE_LIMIT_S, ORPHAN_LIMIT_S, Agent, AgentConfig
-from offcut.wire.local import ENV_WORKER_ENV
 from offcut.wire.printer import Printer
+from offcut.wire.worker_env import ENV_WORKER_ENV
 
 #: How long the last lines of the log may take.
 _LOG_LIMIT_S = 0.05

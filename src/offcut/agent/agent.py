@@ -14,13 +14,14 @@ from pathlib import Path
 
 import structlog
 
-from offcut.agent.controller import ControllerLine
-from offcut.agent.crew import Crew
-from offcut.agent.hard_end import HardEnd
+from offcut.agent.controller_link import ControllerLink
+from offcut.agent.forced_exit import ForcedExit
+from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
+from offcut.agent.job_workers import JobWorkers
 from offcut.agent.launch import Launcher
-from offcut.agent.restart import RestartCrew
-from offcut.agent.silence import SilenceLimits
-from offcut.wire import local, messages
+from offcut.agent.restart_workers import RestartWorkers
+from offcut.process import unix_socket
+from offcut.wire import messages
 
 _log = structlog.get_logger()
 
@@ -29,7 +30,7 @@ LEAVE_LIMIT_S = 0.8
 #: How long the last reports may take when the agent exits.
 _LAST_WORDS_S = 0.1
 #: What an orderly end may take beyond `leave_limit_s`; then it is ended by force.
-_HARD_END_S = 0.15
+_FORCED_EXIT_S = 0.15
 #: See `AgentConfig`.
 EMPTY_LIMIT_S = 30.0
 ORPHAN_LIMIT_S = 600.0
@@ -51,7 +52,7 @@ class AgentConfig:
     #: Without a controller the agent leaves by itself after this if its node has no worker, and in any case.
     empty_limit_s: float = EMPTY_LIMIT_S
     orphan_limit_s: float = ORPHAN_LIMIT_S
-    silence: SilenceLimits = field(default_factory=SilenceLimits)
+    heartbeat_timeouts: HeartbeatTimeouts = field(default_factory=HeartbeatTimeouts)
     #: Added to the environment of every worker.
     worker_env: tuple[tuple[str, str], ...] = ()
 
@@ -60,29 +61,29 @@ class Agent:
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
         self._launcher = Launcher(config.template)
-        self._crews: dict[tuple[str, int], Crew] = {}
+        self._jobs: dict[tuple[str, int], JobWorkers] = {}
         #: StartedWorkers start one after another: a node that passes from one job to the next is empty in between.
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._line = ControllerLine(config.address_file, config.token_file, self._hello, self._take)
+        self._line = ControllerLink(config.address_file, config.token_file, self._hello, self._take)
         self._leaving = asyncio.Event()
-        self._hard_end = HardEnd(config.leave_limit_s + _HARD_END_S, self._told_to_leave, self._groups)
+        self._forced_exit = ForcedExit(config.leave_limit_s + _FORCED_EXIT_S, self._told_to_leave, self._groups)
         #: The highest that was ever started here.
         self._incarnation = 0
 
     async def run(self) -> None:
         """Until the node is wanted, or the controller has no use for this agent."""
         self._loop = asyncio.get_running_loop()
-        self._hard_end.listen()
+        self._forced_exit.listen()
         server = await asyncio.start_unix_server(
-            self._serve_worker, sock=local.listen(self._config.socket), limit=_LINE_LIMIT_BYTES
+            self._serve_worker, sock=unix_socket.listen(self._config.socket), limit=_LINE_LIMIT_BYTES
         )
         line = asyncio.create_task(self._line.run())
         watches = [asyncio.create_task(self._watch_workers()), asyncio.create_task(self._watch_controller())]
         leaving = asyncio.create_task(self._leaving.wait())
         # A watch that fails ends the agent too: a node must not be held by one that does not look after it.
         await asyncio.wait((line, leaving, *watches), return_when=asyncio.FIRST_COMPLETED)
-        self._hard_end.begin()
+        self._forced_exit.begin()
         await self._give_back()
         for task in (line, leaving, *watches):
             task.cancel()
@@ -99,20 +100,20 @@ class Agent:
         """The process groups of all workers; called in another thread."""
         return [
             running.pid
-            for crew in list(self._crews.values())
-            for rank in crew.ranks
+            for workers in list(self._jobs.values())
+            for rank in workers.ranks
             if (running := rank.running) is not None
         ]
 
     async def _give_back(self) -> None:
         limit_s = self._config.leave_limit_s
-        _log.info("leaving", node=self._config.node, crews=len(self._crews))
-        for crew in self._crews.values():
-            crew.leave(limit_s)
+        _log.info("leaving", node=self._config.node, jobs=len(self._jobs))
+        for workers in self._jobs.values():
+            workers.leave(limit_s)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=limit_s)
-        for crew in self._crews.values():
-            crew.kill()
+        for workers in self._jobs.values():
+            workers.kill()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_WORDS_S)
         await self._line.drained(_LAST_WORDS_S)
@@ -127,11 +128,11 @@ class Agent:
                 messages.WorkerReport(
                     job=job,
                     incarnation=incarnation,
-                    ready=crew.ready,
-                    address=crew.address,
-                    generation=crew.newest_generation,
+                    ready=workers.ready,
+                    address=workers.address,
+                    generation=workers.newest_generation,
                 )
-                for (job, incarnation), crew in self._crews.items()
+                for (job, incarnation), workers in self._jobs.items()
             )
             # Their end is about to be reported: until then the controller should not miss them.
             + tuple(
@@ -148,35 +149,35 @@ class Agent:
             case messages.Start():
                 self._start(message)
             case messages.Stop():
-                crew = self._crews.get((message.job, message.incarnation))
-                if crew is not None:
-                    crew.leave(message.limit_s)
-            case messages.HandBack():
+                workers = self._jobs.get((message.job, message.incarnation))
+                if workers is not None:
+                    workers.leave(message.limit_s)
+            case messages.ReleaseNode():
                 self._leaving.set()
             case messages.NewGeneration():
-                for (job, _), crew in self._crews.items():
-                    if job == message.job and message.generation >= crew.newest_generation:
-                        crew.newest_generation = message.generation
-                        crew.take_generation(message)
+                for (job, _), workers in self._jobs.items():
+                    if job == message.job and message.generation >= workers.newest_generation:
+                        workers.newest_generation = message.generation
+                        workers.take_generation(message)
 
     def _start(self, start: messages.Start) -> None:
         key = (start.launch.job, start.incarnation)
-        if key in self._crews or self._leaving.is_set():
+        if key in self._jobs or self._leaving.is_set():
             return
         given = self._config.node, start, self._config.socket, dict(self._config.worker_env), self._line.report
-        crew = RestartCrew(*given, host=self._line.host) if start.launch.mode == "restart" else Crew(*given)
-        self._crews[key] = crew
+        workers = RestartWorkers(*given, host=self._line.host) if start.launch.mode == "restart" else JobWorkers(*given)
+        self._jobs[key] = workers
         self._incarnation = max(self._incarnation, start.incarnation)
-        task = asyncio.create_task(self._run(key, crew))
+        task = asyncio.create_task(self._run(key, workers))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, key: tuple[str, int], crew: Crew) -> None:
+    async def _run(self, key: tuple[str, int], workers: JobWorkers) -> None:
         try:
             async with self._turn:
-                await crew.run(self._launcher)
+                await workers.run(self._launcher)
         finally:
-            self._crews.pop(key, None)
+            self._jobs.pop(key, None)
 
     # -- the workers ------------------------------------------------------------------------------------------------
 
@@ -185,12 +186,12 @@ class Agent:
             hello = json.loads(await reader.readline() or b"null")
             if hello is None:
                 return
-            for crew in list(self._crews.values()):
-                rank = crew.rank(hello["worker"])
+            for workers in list(self._jobs.values()):
+                rank = workers.rank(hello["worker"])
                 if rank is not None:
-                    crew.connected(rank, writer, local.peer_pid(writer.get_extra_info("socket")))
+                    workers.connected(rank, writer, unix_socket.peer_pid(writer.get_extra_info("socket")))
                     while line := await reader.readline():
-                        crew.take(rank, json.loads(line))
+                        workers.take(rank, json.loads(line))
                     return
         except (OSError, ValueError):
             pass
@@ -204,18 +205,18 @@ class Agent:
         while True:
             await asyncio.sleep(period_s)
             away_s = self._line.away_s()
-            if away_s > (config.orphan_limit_s if self._crews else config.empty_limit_s):
-                _log.warning("no_controller", node=config.node, away_s=round(away_s), workers=bool(self._crews))
+            if away_s > (config.orphan_limit_s if self._jobs else config.empty_limit_s):
+                _log.warning("no_controller", node=config.node, away_s=round(away_s), workers=bool(self._jobs))
                 return
 
     async def _watch_workers(self) -> None:
         """Find frozen workers."""
-        limits = self._config.silence
+        limits = self._config.heartbeat_timeouts
         period_s = limits.stopped_s / 10
         while True:
             before_s = asyncio.get_running_loop().time()
             await asyncio.sleep(period_s)
             # If this process itself did not get to run, its workers' silence proves nothing.
             if asyncio.get_running_loop().time() - before_s < 3 * period_s:
-                for crew in self._crews.values():
-                    crew.kill_frozen(limits)
+                for workers in self._jobs.values():
+                    workers.kill_frozen(limits)

@@ -19,9 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from offcut.agent.hard_end import unblock
+from offcut.agent.forced_exit import unblock
 from offcut.errors import ClusterError
-from offcut.wire.forkserver import Forked, die_with_parent, kill_group
+from offcut.process.fork_server import Forked
+from offcut.process.parent_death import die_with_parent
+from offcut.process.process_group import kill_group
 
 #: How long a template that is still importing, or was just replaced, is waited for.
 _TEMPLATE_PATIENCE_S = 60.0

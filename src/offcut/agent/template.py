@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from offcut.agent.__main__ import main as run_agent
-from offcut.wire.forkserver import ForkServer, die_with_parent
+from offcut.process.fork_server import ForkServer
+from offcut.process.parent_death import die_with_parent
 
 
 def main() -> None:

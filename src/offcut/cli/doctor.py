@@ -111,7 +111,7 @@ def _loopback() -> Finding:
 
 
 def _directory(root: Path) -> Finding:
-    from offcut.wire.local import check_socket_path
+    from offcut.process.unix_socket import check_socket_path
 
     nearest = next(path for path in (root, *root.parents) if path.exists())
     try:

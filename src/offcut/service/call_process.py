@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 
 from offcut.errors import ServiceError
-from offcut.wire.forkserver import die_with_parent
+from offcut.process.parent_death import die_with_parent
 
 _log = structlog.get_logger()
 _Result = TypeVar("_Result")

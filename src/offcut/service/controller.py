@@ -120,7 +120,7 @@ class Controller:
             if isinstance(event, events.NodesChanged):
                 # A batch system may give up a node whose agent it could not end: nobody else would tell it.
                 for node in event.lost:
-                    self.agents.send(node, messages.HandBack())
+                    self.agents.send(node, messages.ReleaseNode())
         if not self.closing:
             raise ClusterError("The batch system tells no more events.", next_step="Start the controller again.")
 
@@ -282,7 +282,7 @@ class Controller:
             case effects.Release():
                 # Both ways: the agent is told at once, and the batch system surely.
                 for node in effect.nodes:
-                    self.agents.send(node, messages.HandBack())
+                    self.agents.send(node, messages.ReleaseNode())
                 self.tasks.once("cluster call", self._cluster_call(self.cluster.release(effect.nodes)))
             case effects.Claim():
                 self._started_workers.note_claimed(effect.nodes)

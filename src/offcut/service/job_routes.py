@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
-from offcut.agent.aside import aside
 from offcut.control.state import ENDED
 from offcut.errors import InputError
 from offcut.model import Sizes, events
+from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service import curve_report, explain, views
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
@@ -50,7 +50,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
                 "env_file: the file is read where a job is submitted from.", next_step="Give what it says as env."
             )
         unnamed = with_plans(spec).to_job(spec.name)
-        job_id = await aside(paths.new_job, spec.name, len(controller.state.jobs) + 1)
+        job_id = await in_daemon_thread(paths.new_job, spec.name, len(controller.state.jobs) + 1)
         job = replace(unnamed, id=job_id)
         controller.ask(events.JobSubmitted(time_s=controller.clock.now(), job=job))
         return views.job(controller, controller.state.jobs[job_id])

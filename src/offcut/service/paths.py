@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from offcut.errors import StoreError
-from offcut.wire.local import check_socket_path
+from offcut.process.unix_socket import check_socket_path
 from offcut.wire.ownership import own_directory, own_part
 
 

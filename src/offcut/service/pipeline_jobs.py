@@ -9,7 +9,7 @@ from offcut.errors import InputError
 from offcut.model import Job, Sizes
 from offcut.pipeline.plan_set import read_plans
 from offcut.wire.jobspec import CurveSpec, JobSpec
-from offcut.wire.local import ENV_PLANS
+from offcut.wire.worker_env import ENV_PLANS
 
 
 def check_sizes(job: Job, sizes: Sizes) -> None:

@@ -16,12 +16,13 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from offcut.agent.aside import aside
 from offcut.cluster.base import Cluster
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.control import Settings
 from offcut.errors import OffcutError, ServiceError
 from offcut.model import events
+from offcut.process import unix_socket
+from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service import app as api
 from offcut.service import clusters
 from offcut.service.agent_protocol import AgentProtocol
@@ -34,7 +35,6 @@ from offcut.service.limits import NetworkLimits, network_limits, owner_connectio
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
-from offcut.wire import local
 from offcut.wire.certificate import Certificate
 from offcut.wire.credentials import Credentials
 
@@ -97,7 +97,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     tcp = agents.bind()
     lock = paths.take_lock()
     lease = Lease(paths.lease)
-    await aside(lease.acquire)
+    await in_daemon_thread(lease.acquire)
     credentials = Credentials.of(paths.agent_key, paths.credentials)
     endings.listen()
 
@@ -115,7 +115,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     descriptors = raise_descriptor_limit()
     owner = _OwnerServer.of(api.build(controller, journal, cluster, paths), owner_connections(descriptors))
     network = _network(controller, tcp, credentials, agents.certificate, network_limits(descriptors))
-    controller.tasks.need("owner's API", partial(owner.serve, sockets=[local.listen(paths.socket)]))
+    controller.tasks.need("owner's API", partial(owner.serve, sockets=[unix_socket.listen(paths.socket)]))
     network.start()
     controller.tasks.need("cluster", controller.run)
     controller.tasks.need("lease", lease.keep)
@@ -123,7 +123,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     taken_over = False
     try:
         certificate = agents.certificate.public.read_text() if agents.certificate else None
-        await aside(paths.publish_address, agents.url(tcp.getsockname()[1]), certificate)
+        await in_daemon_thread(paths.publish_address, agents.url(tcp.getsockname()[1]), certificate)
         if config.begin and isinstance(cluster, LocalCluster):
             cluster.begin()
         _log.info("ready", state_dir=str(paths.root))
@@ -138,7 +138,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     finally:
         asked.cancel()
         not_closed = await _end(controller, owner, network, endings, paths, taken_over=taken_over)
-        await endings.step(aside(lease.drop), _SHARE_LIMIT_S)
+        await endings.step(in_daemon_thread(lease.drop), _SHARE_LIMIT_S)
         lock.close()
     if endings.hurried.is_set():
         raise ServiceError(HURRIED)
@@ -176,7 +176,7 @@ async def _end(
         paths.socket.unlink(missing_ok=True)
     if not taken_over:
         with suppress(OSError):
-            await endings.step(aside(paths.address.unlink, True), _SHARE_LIMIT_S)
+            await endings.step(in_daemon_thread(paths.address.unlink, True), _SHARE_LIMIT_S)
     return not_closed
 
 

@@ -27,7 +27,7 @@ from offcut.torch.step.gradient_reduce import StepOutcome
 from offcut.torch.step.loader import AheadLoader, Loader
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.training_loop import TrainingLoop
-from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_JOB_DIR
+from offcut.wire.worker_env import ENV_CHECKPOINT_AGE, ENV_JOB_DIR
 
 __all__ = ["Left", "Session"]
 

@@ -29,8 +29,8 @@ from offcut.torch.state.training_state import Stateful, TrainingState
 from offcut.torch.step.gradient_reduce import StepOutcome
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.testing.fault_injection import Faults
-from offcut.wire.local import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 from offcut.wire.records import StepRecords
+from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
 __all__ = ["Left", "TrainingLoop"]
 

@@ -12,7 +12,7 @@ from offcut.errors import InputError
 from offcut.model import Job, ScalingCurve, Sizes
 from offcut.model.sizes import LARGEST
 from offcut.wire.fields import PlainText, fault
-from offcut.wire.local import ENV_PLANS
+from offcut.wire.worker_env import ENV_PLANS
 
 #: Programs that start a script's ranks, as mode `restart` does.
 _LAUNCHERS = ("torchrun", "accelerate", "mpirun", "srun")

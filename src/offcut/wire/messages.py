@@ -201,10 +201,10 @@ class Stop(Message):
     limit_s: float
 
 
-class HandBack(Message):
+class ReleaseNode(Message):
     """The agent's node is to be handed back, as if the queue wanted it: let workers leave, and exit."""
 
-    kind: Literal["hand_back"] = "hand_back"
+    kind: Literal["release_node"] = "release_node"
 
 
 class GenerationMember(Message):
@@ -242,7 +242,7 @@ class Refused(Message):
 FromAgent = Annotated[
     Hello | Ready | Exited | Formed | Trained | Broken | Progress | Pace | Note | Heartbeat, Field(discriminator="kind")
 ]
-ToAgent = Annotated[Start | Stop | NewGeneration | HandBack | Refused, Field(discriminator="kind")]
+ToAgent = Annotated[Start | Stop | NewGeneration | ReleaseNode | Refused, Field(discriminator="kind")]
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(FromAgent)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)

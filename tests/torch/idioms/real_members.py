@@ -31,9 +31,11 @@ from typing import Any, Self
 import pytest
 import torch
 
+from offcut.process import unix_socket
+from offcut.process.parent_death import die_with_parent
 from offcut.torch.testing.fault_injection import ENV_FAULTS
-from offcut.wire import local
-from offcut.wire.forkserver import die_with_parent
+from offcut.wire.worker_env import ENV_AGENT, ENV_CHECKPOINT_AGE, ENV_JOB_DIR, ENV_WORKER, worker_name
+from offcut.wire.worker_messages import encode
 from rendezvous import LIMIT_S, fork_server, shared_store
 
 #: How long the controller waits before it renews a generation that one member has found broken: the others may get on.
@@ -132,13 +134,13 @@ class Cluster:
         #: The job's directory.
         self.directory = directory or Path(self._place.name)
         self._env = {
-            local.ENV_JOB_DIR: str(self.directory),
-            local.ENV_CHECKPOINT_AGE: str(checkpoint_age_s),
+            ENV_JOB_DIR: str(self.directory),
+            ENV_CHECKPOINT_AGE: str(checkpoint_age_s),
             ENV_FAULTS: json.dumps(list(faults)),
         }
         self._selector = selectors.DefaultSelector()
         self._agent_path = Path(self._place.name) / "agent"
-        self._listener = local.listen(self._agent_path)
+        self._listener = unix_socket.listen(self._agent_path)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._workers: dict[str, _Worker] = {}
         self._stops: list[tuple[str, str, int | None]] = []
@@ -167,9 +169,9 @@ class Cluster:
 
     def start(self, count: int = 1) -> list[str]:
         """Start workers and wait until they are ready; their names, in rank order."""
-        names = [local.worker_name(f"n{len(self._workers) + i}", 1, 0) for i in range(count)]
+        names = [worker_name(f"n{len(self._workers) + i}", 1, 0) for i in range(count)]
         for name in names:
-            self._start(name, {local.ENV_AGENT: str(self._agent_path), local.ENV_WORKER: name})
+            self._start(name, {ENV_AGENT: str(self._agent_path), ENV_WORKER: name})
         self.until(lambda: all("ready" in self._workers[name].said or self._workers[name].outcome for name in names))
         return names
 
@@ -338,7 +340,7 @@ class Cluster:
         agent = self._workers[name].agent
         if agent is not None:
             with suppress(OSError):
-                agent.sendall(local.encode(message))
+                agent.sendall(encode(message))
 
     def _story(self) -> str:
         workers = [

@@ -9,18 +9,20 @@ import torch
 import torch.multiprocessing
 from torch.utils.data import TensorDataset
 
+from offcut.process import unix_socket
 from offcut.torch import Session
-from offcut.wire import local
+from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
+from offcut.wire.worker_messages import Line
 from rendezvous import shared_store
 
-JOINER = local.worker_name("n1", 1, 0)
+JOINER = worker_name("n1", 1, 0)
 #: Longer than this test may take.
 GRACE_S = 600.0
 
 
 def join(agent: str) -> None:
     torch.set_num_threads(1)
-    os.environ |= {local.ENV_AGENT: agent, local.ENV_WORKER: JOINER, local.ENV_JOB_DIR: os.path.dirname(agent)}
+    os.environ |= {ENV_AGENT: agent, ENV_WORKER: JOINER, ENV_JOB_DIR: os.path.dirname(agent)}
     model = torch.nn.Linear(3, 1)
     data = TensorDataset(torch.randn(20, 3), torch.randn(20, 1))
     with Session(model, torch.optim.SGD(model.parameters(), 0.1), data, global_batch=4) as session:
@@ -31,11 +33,11 @@ def join(agent: str) -> None:
 def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> None:
     """They may have come to the end of the training, say, when the generation that it was to join in was set."""
     path = tmp_path / "agent"
-    listener = local.listen(path)
+    listener = unix_socket.listen(path)
     process = torch.multiprocessing.get_context("fork").Process(target=join, args=(str(path),), daemon=True)
     process.start()
     heard = []
-    line = local.Line(listener.accept()[0])
+    line = Line(listener.accept()[0])
     for message in line.messages():
         heard.append(message["kind"])
         if message["kind"] == "ready":

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from offcut.cli.demo.plan import DemoJob
-from offcut.wire import local
 from offcut.wire.records import StepHistory, history
+from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
 #: How far a loss may be from the undisturbed run's: sums are taken in another order, nothing else differs.
 LOSS_TOLERANCE = 1e-5
@@ -87,9 +87,9 @@ def _reference(job: DemoJob, samples: int, step: int, scratch: Path) -> float | 
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        local.ENV_JOB_DIR: str(directory),
-        local.ENV_RECORDS: "1",
-        local.ENV_GOAL: str(samples),
+        ENV_JOB_DIR: str(directory),
+        ENV_RECORDS: "1",
+        ENV_GOAL: str(samples),
     }
     done = subprocess.run(
         [sys.executable, str(job.script)], env=environment, cwd=directory, capture_output=True, check=False

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from offcut.cluster.base import ClusterEvent
+from offcut.cluster.local.site import LINE_LIMIT_BYTES
 from offcut.errors import ClusterError, InputError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
+from offcut.process.json_lines import encode_line
+from offcut.process.unix_socket import answers
 from offcut.wire.credentials import Credentials
-from offcut.wire.local import LINE_BYTES, answers, encode
 
 #: The daemon takes its nodes down, each within its grace, when it is told to stop.
 _CLOSE_PATIENCE_S = 15.0
@@ -40,7 +42,7 @@ class LocalCluster:
         """ClusterError if the daemon does not answer."""
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(
-                str(self._directory / "cluster.sock"), limit=LINE_BYTES
+                str(self._directory / "cluster.sock"), limit=LINE_LIMIT_BYTES
             )
         except OSError as error:
             raise ClusterError(f"The local cluster in {self._directory} does not answer: {error.strerror}.") from None
@@ -126,15 +128,17 @@ class LocalCluster:
     def _send(self, **command: Any) -> None:
         if self._writer is None or self._writer.is_closing():
             raise ClusterError("The local cluster is gone.")
-        self._writer.write(encode(command))
+        self._writer.write(encode_line(command))
 
     async def _ask(self, **command: Any) -> dict[str, Any]:
         try:
-            reader, writer = await asyncio.open_unix_connection(str(self._directory / "cluster.sock"), limit=LINE_BYTES)
+            reader, writer = await asyncio.open_unix_connection(
+                str(self._directory / "cluster.sock"), limit=LINE_LIMIT_BYTES
+            )
         except OSError as error:
             raise ClusterError(f"The local cluster does not answer: {error.strerror}.") from None
         try:
-            writer.write(encode(command))
+            writer.write(encode_line(command))
             return await self._answer(reader)
         finally:
             writer.close()

@@ -23,8 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from offcut.cluster.local.schedule import Schedule
-from offcut.wire import local
-from offcut.wire.forkserver import Forked
+from offcut.cluster.local.site import LINE_LIMIT_BYTES
+from offcut.process import unix_socket
+from offcut.process.fork_server import Forked
+from offcut.process.json_lines import encode_line
+from offcut.wire.worker_env import ENV_WORKER_ENV
 
 #: With no controller attached for this long, the daemon takes everything down and ends.
 LINGER_S = 600.0
@@ -65,7 +68,7 @@ class Daemon:
         self._grace_s: float = config["grace_s"]
         self._preload: str = config["preload"]
         self._agent_arguments: list[str] = config["agent_arguments"]
-        self._agent_env = {**os.environ, local.ENV_WORKER_ENV: json.dumps(config["worker_env"])}
+        self._agent_env = {**os.environ, ENV_WORKER_ENV: json.dumps(config["worker_env"])}
         self._schedule = Schedule.load(directory / "schedule.json")
         self._nodes = {name: _Node(name) for name in self._schedule.nodes}
         self._watchers: list[asyncio.StreamWriter] = []
@@ -86,7 +89,7 @@ class Daemon:
         worker_template = [str(self._directory / "workers.sock"), "--parent", parent, "--preload", self._preload]
         self._spawn(self._keep("workers", "offcut.torch.programs.worker_template", *worker_template))
         path = self._directory / "cluster.sock"
-        server = await asyncio.start_unix_server(self._serve, sock=local.listen(path), limit=local.LINE_BYTES)
+        server = await asyncio.start_unix_server(self._serve, sock=unix_socket.listen(path), limit=LINE_LIMIT_BYTES)
         self._spawn(self._end_when_forgotten())
         await self._stopping.wait()
         await self._take_down()
@@ -266,7 +269,7 @@ class Daemon:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def _tell(self, **event: Any) -> None:
-        data = local.encode({"kind": "nodes", "time_s": _now_s(), **event})
+        data = encode_line({"kind": "nodes", "time_s": _now_s(), **event})
         for writer in self._watchers:
             writer.write(data)
 
@@ -276,7 +279,7 @@ class Daemon:
                 command = json.loads(line)
                 answer = self._obey(command, writer)
                 if answer is not None:
-                    writer.write(local.encode(answer))
+                    writer.write(encode_line(answer))
                 await writer.drain()
         except (OSError, ValueError):
             pass
@@ -291,10 +294,10 @@ class Daemon:
         match command["kind"]:
             case "watch":
                 held = {node.name: node.pilot for node in self._nodes.values() if node.phase in ("held", "taking")}
-                writer.write(local.encode({"kind": "held", "pilots": held}))
+                writer.write(encode_line({"kind": "held", "pilots": held}))
                 self._watchers.append(writer)
                 idle = [node.name for node in self._nodes.values() if node.phase == "idle"]
-                writer.write(local.encode({"kind": "nodes", "time_s": _now_s(), "idle": idle}))
+                writer.write(encode_line({"kind": "nodes", "time_s": _now_s(), "idle": idle}))
             case "begin" if self._began_s is None:
                 self._began_s = _now_s()
                 self._spawn(self._follow_schedule())

@@ -13,9 +13,11 @@ from pathlib import Path
 
 from offcut.cluster.local.schedule import Schedule
 from offcut.errors import ClusterError
-from offcut.wire.local import answers, check_socket_path
+from offcut.process.unix_socket import answers, check_socket_path
 
 _START_PATIENCE_S = 20.0
+#: The longest line between the daemon and its clients: it may name every node, or list every release so far.
+LINE_LIMIT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from offcut.cluster.slurm.records import ENDED, JobRow, PartitionRow, expand
 from offcut.cluster.slurm.site import NAME, SlurmSite
-from offcut.wire.local import ENV_WORKER_ENV
+from offcut.wire.worker_env import ENV_WORKER_ENV
 
 #: In backfill mode a pilot gives way to every other job of its partition.
 _NICE = 10000

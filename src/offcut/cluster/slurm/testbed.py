@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from offcut.errors import ClusterError, InputError
-from offcut.wire.forkserver import die_with_parent
+from offcut.process.parent_death import die_with_parent
 
 _START_PATIENCE_S = 60.0
 _STOP_PATIENCE_S = 5.0

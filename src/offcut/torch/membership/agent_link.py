@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offcut.errors import InputError
-from offcut.wire.local import ENV_AGENT, ENV_JOB, ENV_WORKER, Line, worker_name
+from offcut.wire.worker_env import ENV_AGENT, ENV_JOB, ENV_WORKER, worker_name
+from offcut.wire.worker_messages import Line
 
 #: How often a worker says that it lives, and how far it is.
 BEAT_S = 0.2

@@ -23,7 +23,7 @@ from offcut.torch.pipeline.runtime.engine import LossFn
 from offcut.torch.step.batch import Fetcher
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.training_loop import TrainingLoop
-from offcut.wire.local import ENV_CHECKPOINT_AGE, ENV_JOB_DIR, ENV_PLANS
+from offcut.wire.worker_env import ENV_CHECKPOINT_AGE, ENV_JOB_DIR, ENV_PLANS
 
 
 class PipelineSession(TrainingLoop):

@@ -1,6 +1,6 @@
 """The process that workers are forked from: `python -m offcut.torch.programs.worker_template SOCKET`.
 
-It has torch imported and waits for requests; see `offcut.wire.forkserver`.
+It has torch imported and waits for requests; see `offcut.process.fork_server`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from offcut.wire.forkserver import ForkServer, die_with_parent
-from offcut.wire.local import ENV_AGENT
+from offcut.process.fork_server import ForkServer
+from offcut.process.parent_death import die_with_parent
+from offcut.wire.worker_env import ENV_AGENT
 
 
 def run_script(argv: list[str]) -> int:

@@ -13,9 +13,9 @@ import torch
 import torch.multiprocessing
 
 from offcut.errors import OffcutError
+from offcut.process.parent_death import die_with_parent
 from offcut.torch.step.batch import Batch, Fetcher, to_device
 from offcut.torch.step.batch_policy import Part
-from offcut.wire.forkserver import die_with_parent
 
 
 class Loader:

@@ -39,8 +39,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offcut.errors import InputError
+from offcut.process.unix_socket import peer_pid
 from offcut.torch.membership.socket_timeouts import own_sockets
-from offcut.wire.local import ENV_JOB_DIR, ENV_WORKER, peer_pid
+from offcut.wire.worker_env import ENV_JOB_DIR, ENV_WORKER
 
 ENV_FAULTS = "OFFCUT_FAULTS"
 

@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from offcut.wire.forkserver import kill_group
+from offcut.process.process_group import kill_group
 
 #: What makes an agent leave.
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
-class HardEnd:
+class ForcedExit:
     """`told` is called, in a thread, when a signal comes; `groups` names the process groups to kill."""
 
     def __init__(self, limit_s: float, told: Callable[[], None], groups: Callable[[], Iterable[int]]) -> None:

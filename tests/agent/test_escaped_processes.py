@@ -1,4 +1,4 @@
-"""What carries a crew's mark is ended, whatever session it is in, and nothing else."""
+"""Every process that carries the mark of a job's workers is ended, whatever its session is, and no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from offcut.agent.leftovers import kill_marked
+from offcut.agent.escaped_processes import kill_marked
 
 NAME = "OFFCUT_TEST_MARK"
 

@@ -1,7 +1,7 @@
-"""Processes that a rank started and that got away from its group: found by what they inherited.
+"""Processes that escaped their process group: found by what they inherited, and ended.
 
-Ending a process group ends what a script normally starts. A daemon of its own session (trackers of experiments start
-some) is in no group of ours; but unless it was given another environment it still carries the mark of its crew.
+Ending a process group ends what a script normally starts. A daemon in a session of its own (experiment trackers start
+some) is in none of our groups. Unless it was given another environment, it still carries the mark of its job's workers.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import ctypes
 import errno
 import gc
 import io
@@ -29,31 +28,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from offcut.wire.local import encode, listen
+from offcut.process.json_lines import encode_line
+from offcut.process.parent_death import die_with_parent
+from offcut.process.process_group import kill_group
+from offcut.process.unix_socket import listen
 
-_PR_SET_PDEATHSIG = 1
 #: An environment may be large; this is larger than the kernel would take.
 _REQUEST_LIMIT_BYTES = 16 << 20
 #: Answers are some bytes: a client that does not take them has no room for them for a reason of its own.
 _ANSWER_LIMIT_S = 1.0
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to signal this process when `parent`, which started it, ends; end now if it has ended already.
-
-    `parent` is what the parent said of itself: one that asks `os.getppid()` here is told of init if the parent is dead.
-    """
-    _libc.prctl(_PR_SET_PDEATHSIG, signal_number)
-    if os.getppid() != parent:
-        os._exit(3)
-
-
-def kill_group(leader: int) -> None:
-    """End a process that leads a group, and the group, at once; again does nothing."""
-    for kill in (os.killpg, os.kill):
-        with suppress(ProcessLookupError, PermissionError):
-            kill(leader, signal.SIGKILL)
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -133,7 +116,7 @@ class ForkServer:
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._exited(child))
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._dropped(child))
         with suppress(OSError):
-            connection.sendall(encode({"kind": "started", "pid": pid}))
+            connection.sendall(encode_line({"kind": "started", "pid": pid}))
 
     def _dropped(self, child: _Child) -> None:
         """Whoever asked closed the connection, or is gone."""
@@ -152,7 +135,7 @@ class ForkServer:
         with suppress(KeyError):
             self._selector.unregister(child.connection)
         with suppress(OSError):
-            child.connection.sendall(encode({"kind": "exited", "code": os.waitstatus_to_exitcode(status)}))
+            child.connection.sendall(encode_line({"kind": "exited", "code": os.waitstatus_to_exitcode(status)}))
         child.connection.close()
 
     def _become(self, request: dict[str, Any], parent: int, connection: socket.socket) -> NoReturn:
@@ -248,7 +231,7 @@ class Forked:
                     raise
                 await asyncio.sleep(0.02)
         request = {"argv": list(argv), "env": dict(env), "workdir": workdir, "log": str(log), "umask": umask}
-        writer.write(encode(request))
+        writer.write(encode_line(request))
         await writer.drain()
         line = await reader.readline()
         if not line:

@@ -14,8 +14,8 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from offcut.agent.aside import aside
 from offcut.errors import OffcutError, ProtocolError
+from offcut.process.daemon_thread import in_daemon_thread
 from offcut.wire import messages, tokens
 from offcut.wire.certificate import trusting
 from offcut.wire.ownership import read_own
@@ -33,7 +33,7 @@ _MOST_WAITING = 1000
 _LASTS_S = 1.0
 
 
-class ControllerLine:
+class ControllerLink:
     """Sends reports in order, keeps them while the line is cut, and hands every message of the controller to `take`.
 
     `address_file` is read anew at each attempt: a restarted controller listens elsewhere. `hello` says what the agent
@@ -91,7 +91,7 @@ class ControllerLine:
         attempt = 0
         while True:
             try:
-                told, token = await aside(self._look_up)
+                told, token = await in_daemon_thread(self._look_up)
                 async with connect(
                     told["agents"],
                     additional_headers={"Authorization": f"Bearer {token}"},

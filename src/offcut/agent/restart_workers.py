@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from offcut.agent.crew import Crew, Rank
+from offcut.agent.job_workers import JobWorkers, Rank
 from offcut.agent.launch import Launcher
 from offcut.wire import messages
 
@@ -24,7 +24,7 @@ from offcut.wire import messages
 _PORTS = range(20_000, 32_000)
 
 
-class RestartCrew(Crew):
+class RestartWorkers(JobWorkers):
     """Is ready at once; launches the script when a generation includes it, and lives no longer than that generation."""
 
     def __init__(self, *given: Any, host: str) -> None:

@@ -11,13 +11,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from offcut.agent import devices, disks, leftovers
-from offcut.agent.aside import aside
+from offcut.agent import devices, disks, escaped_processes
+from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
-from offcut.agent.silence import SilenceLimits
 from offcut.errors import ClusterError
-from offcut.wire import local, messages
-from offcut.wire.local import HUGE_PAGES, worker_name
+from offcut.process.daemon_thread import in_daemon_thread
+from offcut.wire import messages
+from offcut.wire.worker_env import (
+    ENV_AGENT,
+    ENV_CHECKPOINT_AGE,
+    ENV_GOAL,
+    ENV_JOB,
+    ENV_JOB_DIR,
+    ENV_RECORDS,
+    ENV_WORKER,
+    ENV_WORKERS_MARK,
+    HUGE_PAGES,
+    worker_name,
+)
+from offcut.wire.worker_messages import encode
 
 #: How much of a failed worker's log its report carries.
 _TAIL_BYTES = 4000
@@ -53,10 +65,10 @@ class Rank:
 
     def tell(self, message: dict[str, Any]) -> None:
         if self.line is not None and not self.line.is_closing():
-            self.line.write(local.encode(message))
+            self.line.write(encode(message))
 
 
-class Crew:
+class JobWorkers:
     """`report` takes what the controller should hear. `run` starts the ranks and returns when all are gone."""
 
     def __init__(
@@ -97,12 +109,12 @@ class Crew:
             "PYTHONUNBUFFERED": "1",
             HUGE_PAGES[0]: os.environ.get(*HUGE_PAGES),
             **self.launch.env,
-            local.ENV_CREW: self._mark,
-            local.ENV_JOB: self.launch.job,
-            local.ENV_JOB_DIR: self.launch.directory,
-            local.ENV_CHECKPOINT_AGE: str(self.launch.checkpoint_age_s),
-            local.ENV_GOAL: "" if self.launch.goal_samples is None else str(self.launch.goal_samples),
-            local.ENV_RECORDS: "1" if self.launch.step_records else "",
+            ENV_WORKERS_MARK: self._mark,
+            ENV_JOB: self.launch.job,
+            ENV_JOB_DIR: self.launch.directory,
+            ENV_CHECKPOINT_AGE: str(self.launch.checkpoint_age_s),
+            ENV_GOAL: "" if self.launch.goal_samples is None else str(self.launch.goal_samples),
+            ENV_RECORDS: "1" if self.launch.step_records else "",
         }
 
     def _is_stopping(self) -> bool:
@@ -128,7 +140,7 @@ class Crew:
                 detail = str(error)
                 self.kill()
             codes = await asyncio.gather(*(self._wait(rank) for rank in self.ranks if rank.running))
-        await _within(_LOOK_LIMIT_S, leftovers.kill_marked, local.ENV_CREW, self._mark)
+        await _within(_LOOK_LIMIT_S, escaped_processes.kill_marked, ENV_WORKERS_MARK, self._mark)
         self.done = True
         if self._stopping is None and any(codes):
             for rank in self.ranks:
@@ -164,14 +176,14 @@ class Crew:
         return {
             **self._env,
             **devices.rank_env(self._env, local_rank, len(self.ranks)),
-            local.ENV_AGENT: str(self._socket),
-            local.ENV_WORKER: rank.name,
+            ENV_AGENT: str(self._socket),
+            ENV_WORKER: rank.name,
             "LOCAL_RANK": str(local_rank),
         }
 
     async def _start(self, launcher: Launcher, rank: Rank, local_rank: int) -> None:
         # Into a file system that all nodes share, and that may hang: the job's workers wait then, the agent does not.
-        await aside(partial(rank.log.parent.mkdir, parents=True, exist_ok=True))
+        await in_daemon_thread(partial(rank.log.parent.mkdir, parents=True, exist_ok=True))
         if self._is_stopping():
             return
         command = self.launch.command
@@ -346,7 +358,7 @@ class Crew:
                 messages.Pace(job=self.launch.job, incarnation=self.incarnation, generation=here[0], own_step_s=slowest)
             )
 
-    def kill_frozen(self, limits: SilenceLimits) -> None:
+    def kill_frozen(self, limits: HeartbeatTimeouts) -> None:
         """End ranks from which nothing has been heard for too long."""
         now_s = time.monotonic()
         for rank in self.ranks:
@@ -361,7 +373,7 @@ async def _within(limit_s: float, function: Callable[..., _Result], *arguments: 
     """What the function returns; None if it hangs for so long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
-            return await aside(function, *arguments)
+            return await in_daemon_thread(function, *arguments)
     return None
 
 

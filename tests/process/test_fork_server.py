@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from live import wait_for
-from offcut.wire.forkserver import Forked
+from offcut.process.fork_server import Forked
 
 SERVER = """
 import os, sys
 from pathlib import Path
-from offcut.wire.forkserver import ForkServer, die_with_parent
+from offcut.process.fork_server import ForkServer
+from offcut.process.parent_death import die_with_parent
 die_with_parent(int(sys.argv[2]))
 def run(argv):
     return int(argv[0])

@@ -1,4 +1,4 @@
-"""Calls that may hang, because a shared file system does: in threads, so that the agent itself never waits."""
+"""Calls that may hang (on a shared file system, say), made in threads, so that the event loop never waits for them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 _Result = TypeVar("_Result")
 
 
-async def aside(function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """`function(*arguments)`, called in a thread of its own that does not keep the process from ending."""
+async def in_daemon_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Return `function(*arguments)`, called in a thread of its own that does not keep the process from ending."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Result] = loop.create_future()
 
@@ -29,7 +29,7 @@ async def aside(function: Callable[..., _Result], *arguments: Any) -> _Result:
             outcome = function(*arguments), None
         except BaseException as error:
             outcome = None, error  # type: ignore[assignment]
-        with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+        with suppress(RuntimeError):  # the loop is closed: the result is not needed any more
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=call, daemon=True).start()

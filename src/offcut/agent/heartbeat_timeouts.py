@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class SilenceLimits:
+class HeartbeatTimeouts:
     """After how much silence a worker counts as frozen: if the kernel says that it is stopped, and in any case."""
 
     stopped_s: float = 2.0

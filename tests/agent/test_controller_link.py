@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from offcut.agent import controller
-from offcut.agent.controller import ControllerLine
+from offcut.agent import controller_link
+from offcut.agent.controller_link import ControllerLink
 from offcut.wire import messages
 
 
 def test_the_oldest_reports_are_dropped_and_no_end_of_a_worker(monkeypatch) -> None:
-    monkeypatch.setattr(controller, "_MOST_WAITING", 10)
+    monkeypatch.setattr(controller_link, "_MOST_WAITING", 10)
 
     async def scenario() -> None:
-        line = ControllerLine(Path(), Path(), lambda: messages.Hello(node="n", pilot="p"), lambda _: None)
+        line = ControllerLink(Path(), Path(), lambda: messages.Hello(node="n", pilot="p"), lambda _: None)
         ends = [messages.Exited(job="a", incarnation=i, outcome="lost") for i in range(3)]
         line.report(messages.Note(job="a", text="the first may be on its way"))
         for end in ends:

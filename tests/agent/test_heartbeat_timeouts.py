@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from offcut.agent.silence import SilenceLimits, is_stopped
-from offcut.wire.local import peer_pid
+from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts, is_stopped
+from offcut.process.unix_socket import peer_pid
 
-LIMITS = SilenceLimits(stopped_s=2.0, any_s=5.0)
+LIMITS = HeartbeatTimeouts(stopped_s=2.0, any_s=5.0)
 
 
 @pytest.fixture
