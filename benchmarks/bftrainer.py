@@ -25,8 +25,8 @@ import setting
 from offcut.errors import OffcutError
 from offcut.simulate.metrics import ReplayMetrics
 from offcut.simulate.options import ReplayOptions, parse_cost
-from offcut.simulate.sweep import sweep
-from offcut.traces.joblist import ListedJob, read_job_list
+from offcut.simulate.parallel_replays import replay_each
+from offcut.traces.job_list import ListedJob, read_job_list
 from offcut.traces.windows import Windows, read_windows
 
 SEED = 20210210
@@ -128,7 +128,7 @@ def _replay(
         print(_row(cases[number], found), file=sys.stderr, flush=True)
 
     options = [case.options for case in cases]
-    return sweep(windows, jobs, options, start_s=START_S, end_s=end_s, processes=processes, finished=tell)
+    return replay_each(windows, jobs, options, start_s=START_S, end_s=end_s, processes=processes, finished=tell)
 
 
 def summary(runs: list[tuple[Case, ReplayMetrics]]) -> dict[str, float | None]:

@@ -27,16 +27,16 @@ import numpy as np
 import setting
 
 from offcut.pipeline.hardware import Link, homogeneous
-from offcut.pipeline.layer_profile import Chain, Profile
+from offcut.pipeline.layer_profile import Chain, LayerProfile
 from offcut.pipeline.peers.bapipe import bapipe_plan
 from offcut.pipeline.peers.baselines import data_parallel_step_s, pipedream_hybrid
 from offcut.pipeline.peers.closed_forms import checks
 from offcut.pipeline.plan import Plan, Stage
-from offcut.pipeline.planner.candidates import Candidate, make_candidate
+from offcut.pipeline.planner.candidates import CandidatePlan, make_candidate
 from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.explore import Explorer, evaluate
 from offcut.pipeline.planner.partition import StageSlots, balance, least_bound
-from offcut.pipeline.planner.problem import Problem
+from offcut.pipeline.planner.problem import PlanningProblem
 from offcut.pipeline.profile_file import read_profile
 from offcut.pipeline.schedules import SCHEDULES, Shape
 from offcut.pipeline.simulator import simulate
@@ -53,7 +53,7 @@ def closed_forms() -> tuple[int, int]:
     return len(results), results.count(False)
 
 
-def speeds(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
+def speeds(profiles: dict[str, LayerProfile]) -> list[dict[str, Any]]:
     rows = []
     shape, costs = Shape(ranks=64, micro_batches=1024), plain_costs([1.0] * 64, [2.0] * 64)
     program = SCHEDULES["1f1b"].program(shape)
@@ -98,9 +98,9 @@ def _timed(work: Any) -> float:
     return time.perf_counter() - start
 
 
-def _problem(profile: Profile, bandwidth: float, devices: int) -> Problem:
+def _problem(profile: LayerProfile, bandwidth: float, devices: int) -> PlanningProblem:
     size = profile.micro_batches[0]
-    return Problem(
+    return PlanningProblem(
         profile=profile,
         hardware=homogeneous(devices, bandwidth_bytes_s=bandwidth),
         batch=MICRO_BATCHES * size,
@@ -108,12 +108,12 @@ def _problem(profile: Profile, bandwidth: float, devices: int) -> Problem:
     )
 
 
-def _explore(profile: Profile, bandwidth: float, sizes: Any) -> list[Any]:
+def _explore(profile: LayerProfile, bandwidth: float, sizes: Any) -> list[Any]:
     explorer = Explorer(_problem(profile, bandwidth, max(sizes)))
     return [explorer.explore(n) for n in sizes]
 
 
-def planning(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
+def planning(profiles: dict[str, LayerProfile]) -> list[dict[str, Any]]:
     rows = []
     for model, (network, bandwidth), n in itertools.product(MODELS, NETWORKS.items(), (2, 4, 8, 16)):
         profile = profiles[model]
@@ -157,13 +157,15 @@ def planning(profiles: dict[str, Profile]) -> list[dict[str, Any]]:
     return rows
 
 
-def _run(problem: Problem, device_chain: DeviceChain, cuts: Any, replicas: Any, schedule: str) -> Plan:
+def _run(problem: PlanningProblem, device_chain: DeviceChain, cuts: Any, replicas: Any, schedule: str) -> Plan:
     made = make_candidate(problem, device_chain, cuts, replicas, SCHEDULES[schedule])
-    assert isinstance(made, Candidate)
+    assert isinstance(made, CandidatePlan)
     return evaluate(problem, made)
 
 
-def _speedup(problem: Problem, device_chain: DeviceChain, split: Any, schedule: str, alone_s: float) -> float | None:
+def _speedup(
+    problem: PlanningProblem, device_chain: DeviceChain, split: Any, schedule: str, alone_s: float
+) -> float | None:
     if split is None:
         return None
     return alone_s / _run(problem, device_chain, split.cuts, (1,) * (len(split.cuts) - 1), schedule).step_s

@@ -32,10 +32,10 @@ from offcut.errors import OffcutError
 from offcut.model import ScalingCurve
 from offcut.simulate.metrics import ReplayMetrics
 from offcut.simulate.options import ReplayOptions, parse_cost
-from offcut.simulate.sweep import sweep
+from offcut.simulate.parallel_replays import replay_each
 from offcut.traces.generate import generate
-from offcut.traces.joblist import ListedJob, read_job_list
-from offcut.traces.process import SUMMIT
+from offcut.traces.job_list import ListedJob, read_job_list
+from offcut.traces.window_process import SUMMIT
 from offcut.traces.windows import Windows, read_windows
 
 NODES = 512
@@ -102,7 +102,7 @@ def job_list(kinds: dict[str, ScalingCurve], run_s: float) -> list[ListedJob]:
             submit_s=0.0,
             min_nodes=1,
             max_nodes=LARGEST,
-            samples=run_s * curve.at(8),
+            samples=run_s * curve.rate_at(8),
             grow_cost_s=18.0,
             shrink_cost_s=12.0,
         )
@@ -114,7 +114,7 @@ def real_curves(data: Path) -> dict[str, ScalingCurve]:
     path = data / "jobs-imagenet-1001.json.gz"
     if path.is_file():
         return {job.curve_name: job.curve for job in read_job_list(path)}
-    from offcut.simulate.networks import NETWORKS
+    from offcut.simulate.imagenet_networks import NETWORKS
 
     return {network.name: network.curve for network in NETWORKS}
 
@@ -162,7 +162,7 @@ def rows(given: argparse.Namespace, data: Path) -> list[dict[str, Any]]:
                         ReplayOptions(concurrency=SLOTS, cost=parse_cost(cost), repeat=True, profiler=name, seed=seed)
                         for name in ("oracle", *profilers)
                     ]
-                    oracle, *others = sweep(
+                    oracle, *others = replay_each(
                         windows.between(start_s, start_s + 3600 * hours),
                         jobs,
                         options,

@@ -34,10 +34,10 @@ from typing import Any
 import setting
 
 from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig
-from offcut.report.timeline import timeline
+from offcut.report.run_timeline import timeline
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
-from offcut.traces.log import read_log
+from offcut.traces.read_log import read_log
 from offcut.wire.client import Client
 
 LOG = "logs/alcf-theta_2022.swf.gz"

@@ -13,15 +13,15 @@ from offcut.model import AllocationProblem
 def solve(problem: AllocationProblem, limit_s: float) -> tuple[float, float, bool]:
     """Milliseconds, objective, proven."""
     first = Model()
-    first.maximise({first.flag(): 1.0})  # loads what a first call loads
+    first.maximise({first.add_binary(): 1.0})  # loads what a first call loads
     model = Model()
     nodes = problem.nodes
     uses: list[list[int]] = []
     values: list[Expression] = []
     for job in node_level.jobs(problem):
-        x = [model.flag() for _ in range(nodes)]
+        x = [model.add_binary() for _ in range(nodes)]
         size: Expression = dict.fromkeys(x, 1.0)
-        runs, grows, shrinks = model.flag(), model.flag(), model.flag()
+        runs, grows, shrinks = model.add_binary(), model.add_binary(), model.add_binary()
         model.at_most(total([size, {runs: -float(job.largest)}]), 0)
         model.at_least(total([size, {runs: -float(job.smallest)}]), 0)
         model.at_most({grows: 1.0, shrinks: 1.0}, 1)
@@ -29,8 +29,8 @@ def solve(problem: AllocationProblem, limit_s: float) -> tuple[float, float, boo
         model.at_most({**{x[n]: 1.0 for n in range(nodes) if n not in held}, grows: -float(nodes)}, 0)
         model.at_least({**{x[n]: 1.0 for n in held}, shrinks: float(nodes)}, len(held))
         # The curve: weights on the points, two neighbours at most.
-        weights = [model.var(0, 1, integer=False) for _ in job.points]
-        segments = [model.flag() for _ in pairwise(job.points)]
+        weights = [model.add_variable(0, 1, integer=False) for _ in job.points]
+        segments = [model.add_binary() for _ in pairwise(job.points)]
         model.equal(dict.fromkeys(weights, 1.0), 1)
         model.equal(dict.fromkeys(segments, 1.0), 1)
         for k, weight in enumerate(weights):

@@ -30,7 +30,7 @@ def jobs(problem: AllocationProblem) -> list[JobData]:
     out = []
     at = 0
     for job in problem.jobs:
-        now = job.curve.at(job.current)
+        now = job.curve.rate_at(job.current)
         out.append(
             JobData(
                 points=job.curve.nodes,

@@ -9,7 +9,8 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-from offcut.allocate import exact, value
+from offcut.allocate import exact
+from offcut.allocate.objective import allowed_sizes, job_value
 from offcut.model import AllocationProblem, JobRequest, ScalingCurve
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -35,9 +36,9 @@ def main() -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
     for axis, job, colour in zip(axes, JOBS, COLOURS, strict=True):
         n = answer.nodes[job.id]
-        sizes = list(value.allowed(job, problem.nodes))
-        worth = [value.value(problem, job, s) for s in sizes]
-        here = value.value(problem, job, n)
+        sizes = list(allowed_sizes(job, problem.nodes))
+        worth = [job_value(problem, job, s) for s in sizes]
+        here = job_value(problem, job, n)
         axis.plot(sizes, worth, ".", color=colour, ms=4, label="worth of each size")
         axis.plot(sizes, [here + answer.price * (s - n) for s in sizes], "--", color="0.5", lw=1)
         axis.plot([n], [here], "o", color=colour, ms=9, mfc="white", mew=2, label=f"chosen: {n} nodes")

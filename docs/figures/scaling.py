@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 
 from offcut.allocate import exact
 from offcut.model import ScalingCurve
-from offcut.report.scaling import draw_curve
+from offcut.report.scaling_figure import draw_curve
 from offcut.service import curve_report
+from offcut.simulate.job_arrivals import JobArrivals
 from offcut.simulate.options import ReplayOptions, parse_cost
-from offcut.simulate.supply import Supply
 from offcut.simulate.world import World
-from offcut.traces.joblist import ListedJob
+from offcut.traces.job_list import ListedJob
 
 SIZES = range(1, 65)
 NODES, AT_ONCE = 96, 4
@@ -34,12 +34,18 @@ def main() -> None:
     curves = {name: ScalingCurve(tuple(SIZES), tuple(rates)) for name, rates in KINDS.items()}
     jobs = [
         ListedJob(
-            id=name, curve_name=name, curve=curve, submit_s=0.0, min_nodes=1, max_nodes=64, samples=1800 * curve.at(8)
+            id=name,
+            curve_name=name,
+            curve=curve,
+            submit_s=0.0,
+            min_nodes=1,
+            max_nodes=64,
+            samples=1800 * curve.rate_at(8),
         )
         for name, curve in curves.items()
     ]
     options = ReplayOptions(concurrency=AT_ONCE, repeat=True, profiler="gp", cost=parse_cost("measured"))
-    world = World(Supply(jobs, repeat=True), exact.solve, options, 0.0)
+    world = World(JobArrivals(jobs, repeat=True), exact.solve, options, 0.0)
     world.instant(0.0, [(f"n{i}", None) for i in range(NODES)])
     early: dict[str, dict] = {}
     late: dict[str, dict] = {}

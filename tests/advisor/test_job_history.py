@@ -197,11 +197,11 @@ class TestProfilers:
     def test_a_given_curve_is_believed_until_it_is_measured(self):
         given = ScalingCurve((1, 8, 64), (10.0, 40.0, 60.0))
         believed = load("gp").posterior(Evidence(sizes=SIZES, given=given))
-        ratio = believed.curve.at(8) / believed.curve.at(1)
+        ratio = believed.curve.rate_at(8) / believed.curve.rate_at(1)
         assert ratio == pytest.approx(4.0)
         own = tuple(Point(n, log_efficiency(n, 100.0 * n), 1e-4) for n in (1, 8, 32))
         measured = load("gp").posterior(Evidence(sizes=SIZES, measured=own, given=given))
-        assert measured.curve.at(8) / measured.curve.at(1) == pytest.approx(8.0, rel=0.05)
+        assert measured.curve.rate_at(8) / measured.curve.rate_at(1) == pytest.approx(8.0, rel=0.05)
         assert load("oracle").posterior(Evidence(sizes=SIZES, given=given)).curve == given
 
     def test_a_shape_survives_zero_rates(self):
@@ -210,7 +210,7 @@ class TestProfilers:
     def test_passive_interpolates_and_goes_on_linearly(self):
         own = (Point(4, math.log(10.0), 1e-4), Point(8, math.log(5.0), 1e-4))
         found = load("passive").posterior(Evidence(sizes=SIZES, measured=own)).curve
-        assert [found.at(n) for n in (2, 4, 8, 16)] == pytest.approx([20, 40, 40, 80])
+        assert [found.rate_at(n) for n in (2, 4, 8, 16)] == pytest.approx([20, 40, 40, 80])
 
     @pytest.mark.parametrize("name", ["linear", "amdahl", "oracle"])
     def test_those_that_measure_nothing(self, name):
@@ -223,7 +223,7 @@ class TestProfilers:
         path = tmp_path / "mine.py"
         path.write_text("def curve(known):\n    return {n: 2.0 * n for n in known.sizes.allowed}\n")
         profiler = load(f"{path}:curve")
-        assert profiler.posterior(Evidence(sizes=SIZES)).curve.at(64) == 128.0
+        assert profiler.posterior(Evidence(sizes=SIZES)).curve.rate_at(64) == 128.0
 
     @pytest.mark.parametrize(
         ("text", "words"),

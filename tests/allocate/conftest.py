@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from offcut.allocate import value
+from offcut.allocate.objective import allowed_sizes, job_value
 from offcut.model import AllocationProblem
 from offcut.testing.policy import random_problem as draw_problem
 
 
 def _everything(problem: AllocationProblem) -> list[tuple[float, tuple[int, ...]]]:
     """The value and the sizes of every allocation that fits."""
-    options = [list(value.allowed(job, problem.nodes)) for job in problem.jobs]
-    worth = [{n: value.value(problem, job, n) for n in sizes} for job, sizes in zip(problem.jobs, options, strict=True)]
+    options = [list(allowed_sizes(job, problem.nodes)) for job in problem.jobs]
+    worth = [{n: job_value(problem, job, n) for n in sizes} for job, sizes in zip(problem.jobs, options, strict=True)]
     return [
         (sum(w[n] for w, n in zip(worth, sizes, strict=True)), sizes)
         for sizes in itertools.product(*options)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from offcut.allocate import exact, policy, value
+from offcut.allocate import exact, policy
 from offcut.allocate.explain import explain
+from offcut.allocate.objective import job_value
 from offcut.errors import AllocationError, InputError
-from offcut.model import AllocationProblem, Group, JobRequest, NodeClass, ScalingCurve
+from offcut.model import AllocationProblem, JobRequest, NodeClass, QuotaGroup, ScalingCurve
 
 STEEP = ScalingCurve((1, 8), (10.0, 80.0))
 FLAT = ScalingCurve((1, 2, 8), (11.0, 12.0, 12.0))
@@ -34,7 +35,7 @@ def problem(nodes: int, *jobs: JobRequest, **more: Any) -> AllocationProblem:
         (problem(8, job("a", FLAT, current=2)), "curve", "not make it faster"),
         (problem(4, job("a", current=2, grow_cost_s=120.0)), "resize", "costs 120 s, more than any size gains in 60 s"),
         (problem(8, job("a", FLAT), job("b")), "others", "others make more of the nodes"),
-        (problem(8, job("a", group="x"), groups=(Group(id="x", max_nodes=3),)), "quota", "quota of its group 'x'"),
+        (problem(8, job("a", group="x"), groups=(QuotaGroup(id="x", max_nodes=3),)), "quota", "quota of its group 'x'"),
         (problem(8, job("a", current=2), job("b", current=6, locked=True)), "constraint", "leave no allocation"),
         (problem(4, job("a", current=2), job("b", current=2)), "tie", "no better (b 2 → 1)"),
         (problem(8, job("a", priority=0), job("b", priority=1), objective="priority"), "others", "others come first"),
@@ -90,7 +91,7 @@ def test_no_optimal_allocation_is_called_improvable(objective: str, random_probl
         for one in p.jobs:
             found = explain(p, one.id, best)
             assert found.cause != "policy", p
-            assert found.worth == pytest.approx(value.value(p, one, best.nodes[one.id]))
+            assert found.worth == pytest.approx(job_value(p, one, best.nodes[one.id]))
             if found.cause == "others" and found.others_lose is not None and found.target_gain is not None:
                 assert found.others_lose >= found.target_gain - 1e-9 * max(1.0, abs(best.objective))
             explained += 1

@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from offcut.allocate import value
 from offcut.allocate.exact import solve
+from offcut.allocate.objective import allowed_sizes
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, JobRequest, ScalingCurve
 from offcut.wire.jobspec import JobSpec
@@ -26,7 +26,7 @@ def requests(draw: st.DrawFn, job_id: str, weights: st.SearchStrategy[float], ra
     curve = ScalingCurve(tuple(points), tuple(draw(rates) for _ in points))
     smallest = draw(st.integers(1, curve.max_nodes))
     # As the controller makes it: rates in units of the job's own at its smallest size.
-    unit = curve.at(smallest) or 1.0
+    unit = curve.rate_at(smallest) or 1.0
     return JobRequest(
         id=job_id,
         min_nodes=smallest,
@@ -56,7 +56,7 @@ def problems(draw: st.DrawFn, weights: st.SearchStrategy[float], rates: st.Searc
 def assert_allowed(problem: AllocationProblem, nodes: dict[str, int]) -> None:
     assert sum(nodes.values()) <= problem.nodes
     for job in problem.jobs:
-        assert nodes[job.id] in set(value.allowed(job, problem.nodes))
+        assert nodes[job.id] in set(allowed_sizes(job, problem.nodes))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -41,7 +41,7 @@ def test_the_documented_form_is_read() -> None:
     job = p.jobs[0]
     assert (p.nodes, p.horizon_s, p.cost_model, p.objective) == (53, 120.0, "published", "weighted")
     assert (job.id, job.min_nodes, job.max_nodes, job.sizes, job.current) == ("a", 1, 64, None, 49)
-    assert job.curve.at(3) == pytest.approx(2.4)
+    assert job.curve.rate_at(3) == pytest.approx(2.4)
 
 
 def test_only_id_and_curve_of_a_job_are_needed() -> None:
@@ -62,7 +62,7 @@ def test_the_general_form_is_read() -> None:
     assert p.needs_milp
     assert p.groups[0].share == 1.0
     assert p.classes[1].held_by == "a"
-    assert dict(p.jobs[0].type_curves)["fast"].at(1) == 9.0
+    assert dict(p.jobs[0].type_curves)["fast"].rate_at(1) == 9.0
 
 
 def change(path: str, value: Any) -> dict[str, Any]:

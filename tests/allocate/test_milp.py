@@ -10,7 +10,7 @@ import pytest
 
 from offcut.allocate import exact, milp
 from offcut.errors import AllocationError
-from offcut.model import Allocation, AllocationProblem, Group, JobRequest, NodeClass, ScalingCurve
+from offcut.model import Allocation, AllocationProblem, JobRequest, NodeClass, QuotaGroup, ScalingCurve
 
 
 def line(per_node: float, top: int) -> ScalingCurve:
@@ -142,7 +142,7 @@ QUOTA = (job("a", 3.0, 6, group="x"), job("b", 2.0, 6, group="x"), job("c", 1.0,
 
 @pytest.mark.parametrize("solver", [exact.solve, milp.solve])
 def test_a_group_quota_holds(solver: Any) -> None:
-    groups = (Group(id="x", max_nodes=4), Group(id="y"))
+    groups = (QuotaGroup(id="x", max_nodes=4), QuotaGroup(id="y"))
     answer = solver(AllocationProblem(nodes=8, horizon_s=100.0, jobs=QUOTA, groups=groups))
     assert answer.nodes == {"a": 4, "b": 0, "c": 4}
     assert answer.objective == pytest.approx(100 * (4 * 3 + 4))
@@ -150,7 +150,7 @@ def test_a_group_quota_holds(solver: Any) -> None:
 
 @pytest.mark.parametrize("solver", [exact.solve, milp.solve])
 def test_a_group_gets_its_fair_share_or_what_it_can_use_of_it(solver: Any) -> None:
-    groups = (Group(id="x", share=3.0), Group(id="y", share=1.0))
+    groups = (QuotaGroup(id="x", share=3.0), QuotaGroup(id="y", share=1.0))
     problem = AllocationProblem(nodes=8, horizon_s=100.0, jobs=QUOTA, groups=groups)
     assert solver(problem).nodes == {"a": 6, "b": 0, "c": 2}
     small = replace(QUOTA[2], max_nodes=1)
@@ -164,7 +164,10 @@ def test_counts_and_classes_agree_with_the_exact_solver(objective: str, random_p
     for _ in range(120):
         p: AllocationProblem = random_problem(rng, objective)
         if objective == "weighted" and rng.random() < 0.5:
-            groups = (Group(id="x", max_nodes=rng.randint(1, 9)), Group(id="y", share=rng.choice([None, 2.0])))
+            groups = (
+                QuotaGroup(id="x", max_nodes=rng.randint(1, 9)),
+                QuotaGroup(id="y", share=rng.choice([None, 2.0])),
+            )
             p = replace(p, groups=groups, jobs=tuple(replace(j, group=rng.choice("xy")) for j in p.jobs))
         forms = [p]
         held = sum(j.current for j in p.jobs)

@@ -10,7 +10,7 @@ import pytest
 
 from offcut.allocate import policy
 from offcut.errors import InputError
-from offcut.model import AllocationProblem, Group, JobRequest, ScalingCurve
+from offcut.model import AllocationProblem, JobRequest, QuotaGroup, ScalingCurve
 
 STEEP = ScalingCurve((1, 2, 4, 8), (10.0, 20.0, 40.0, 80.0))
 FLAT = ScalingCurve((1, 2, 4, 8), (10.0, 15.0, 20.0, 21.0))
@@ -62,7 +62,7 @@ def test_pollux_maximises_its_power_mean() -> None:
         for j in jobs:
             n = sizes[j.id]
             cost_s = 0.0 if n == j.current else j.grow_cost_s if n > j.current else j.shrink_cost_s
-            total += 1 / max(0.01, (1 - cost_s / 60) * j.curve.at(n) / j.curve.at(3))
+            total += 1 / max(0.01, (1 - cost_s / 60) * j.curve.rate_at(n) / j.curve.rate_at(3))
         return len(jobs) / total
 
     best = max(
@@ -127,7 +127,9 @@ def test_a_policy_that_misbehaves_is_said(tmp_path: Path, body: str, said: str) 
 
 
 def test_a_policy_that_breaks_a_quota_is_said() -> None:
-    p = AllocationProblem(nodes=8, horizon_s=60.0, jobs=(job("a", group="x"),), groups=(Group(id="x", max_nodes=4),))
+    p = AllocationProblem(
+        nodes=8, horizon_s=60.0, jobs=(job("a", group="x"),), groups=(QuotaGroup(id="x", max_nodes=4),)
+    )
     with pytest.raises(InputError, match="quota is 4"):
         policy.decide(policy.load("first-come"), p)
     assert policy.decide(policy.load("first-come"), replace(p, groups=())).nodes == {"a": 8}

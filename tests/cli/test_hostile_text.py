@@ -10,7 +10,7 @@ from fake_api import FakeClient, status
 from rich.console import Console
 
 from offcut.cli import doctor, dry_run, output
-from offcut.cli.demo import view
+from offcut.cli.demo import screen
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.plaintext import visible
 
@@ -30,7 +30,7 @@ def check(shown: str, text: str = HOSTILE) -> None:
 @pytest.fixture(autouse=True)
 def hostile_api(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeClient, "text", HOSTILE)
-    monkeypatch.setattr("offcut.cli.shared.Client", FakeClient)
+    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
     monkeypatch.setattr("offcut.wire.client.Client", FakeClient)
 
 
@@ -82,7 +82,7 @@ def test_a_line_of_data_does_not_look_like_one_of_ours(offcut) -> None:
 def test_the_demos_picture() -> None:
     wide = Console(markup=False, emoji=False, highlight=False, width=1000)
     with wide.capture() as shown:
-        wide.print(view.screen(status(HOSTILE), [HOSTILE, "busy"], 1.0, 5.0))
+        wide.print(screen(status(HOSTILE), [HOSTILE, "busy"], 1.0, 5.0))
     check(shown.get())
 
 

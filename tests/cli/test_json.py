@@ -114,7 +114,7 @@ def test_a_failure_is_one_document(offcut, name: str) -> None:
 
 @pytest.mark.parametrize("name", RUN)
 def test_a_success_is_one_document(offcut, monkeypatch, place: Path, name: str) -> None:
-    monkeypatch.setattr("offcut.cli.shared.Client", FakeClient)
+    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
     words = [word.format(place) for word in RUN[name]]
     code, out, error = offcut(*name.split(), *words, "--json")
     assert (code, error) == (0, "")

@@ -19,7 +19,7 @@ def worker_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the worker n01#1:0 of the job prints."""
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(FakeClient, "directory", tmp_path)
-    monkeypatch.setattr("offcut.cli.shared.Client", FakeClient)
+    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
     return tmp_path / "logs" / "n01#1:0.log"
 
 

@@ -44,7 +44,7 @@ def test_json_plan_file_and_figure(place: Path) -> None:
     best = document["sizes"][-1]["best"]
     assert best["step_s"] >= document["sizes"][-1]["bound_s"] > 0
     plans = read_plans(place / "plan.json")
-    assert plans.at(4) == plan_from_json(best)
+    assert plans.plan_for(4) == plan_from_json(best)
     assert plans.devices == tuple(sorted({size["best"]["devices"] for size in document["sizes"]}))
     assert (place / "plan.png").read_bytes().startswith(b"\x89PNG")
 

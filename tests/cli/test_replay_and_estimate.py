@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from offcut.cli import main
 from offcut.cli.commands import register
 from offcut.traces.generate import generate
-from offcut.traces.process import SUMMIT
+from offcut.traces.window_process import SUMMIT
 from offcut.traces.windows import write_windows
 
 CURVES = {"net": {"nodes": [1, 2, 4, 8], "rate": [100, 190, 340, 600]}}

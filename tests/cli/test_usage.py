@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fake_api import FakeClient
 
-from offcut.cli import failure
+from offcut.cli import error_report
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_follows_the_dashes_is_the_scripts(offcut, monkeypatch, tmp_path: P
         return {"id": "train-1", "sizes": "1:8"}
 
     monkeypatch.setattr(FakeClient, "post", post)
-    monkeypatch.setattr("offcut.cli.shared.Client", FakeClient)
+    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
     (tmp_path / "train.py").write_text("")
     script = tmp_path / "train.py"
     assert offcut("submit", script, "--sizes", "1:2", "--", "--json", "sizes", "--", "3")[0] == 0
@@ -68,7 +68,7 @@ def test_names_that_no_job_may_have(offcut, tmp_path: Path, name: str) -> None:
 def test_a_name_on_the_command_line_is_never_another_path(offcut, monkeypatch, job: str, path: str) -> None:
     asked = []
     monkeypatch.setattr(FakeClient, "get", lambda self, path, **_: asked.append(path) or {"id": "a", "directory": "/x"})
-    monkeypatch.setattr("offcut.cli.shared.Client", FakeClient)
+    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
     offcut("logs", "--", job)
     assert asked == [f"/v1/jobs/{path}/directory"]
 
@@ -78,7 +78,7 @@ def test_a_defect_of_ours_leaves_no_traceback_but_a_file(offcut, monkeypatch) ->
         raise RuntimeError("unforeseen")
 
     monkeypatch.setattr(FakeClient, "get", fail)
-    monkeypatch.setattr("offcut.cli.shared.Client", FakeClient)
+    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
     code, out, error = offcut("status")
     assert (code, out) == (1, "")
     assert "This is a defect of offcut: RuntimeError: unforeseen." in error
@@ -97,8 +97,8 @@ def test_a_file_that_cannot_be_written_is_named(offcut, tmp_path: Path) -> None:
 
 
 def test_json_is_asked_of_us_and_not_of_the_script() -> None:
-    assert failure.wants_json(["status", "--json"])
-    assert not failure.wants_json(["submit", "train.py", "--", "--json"])
+    assert error_report.wants_json(["status", "--json"])
+    assert not error_report.wants_json(["submit", "train.py", "--", "--json"])
 
 
 def test_a_terminal_of_few_signs_and_a_reader_that_goes(tmp_path: Path) -> None:

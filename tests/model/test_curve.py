@@ -22,17 +22,17 @@ points = st.dictionaries(st.integers(1, 500), st.floats(0, 1e9), min_size=1, max
 def test_a_curve_goes_through_its_points_and_stays_between_them(curve):
     assert (curve.nodes[0], curve.rate[0]) == (0, 0.0)
     for n, rate in zip(curve.nodes, curve.rate, strict=True):
-        assert curve.at(n) == rate
+        assert curve.rate_at(n) == rate
     for i in range(1, len(curve.nodes)):
         middle = (curve.nodes[i - 1] + curve.nodes[i]) // 2
         low, high = sorted(curve.rate[i - 1 : i + 1])
-        assert low * (1 - 1e-12) <= curve.at(middle) <= high * (1 + 1e-12)
-    assert curve.scaled(2.0).at(curve.max_nodes) == 2 * curve.at(curve.max_nodes)
+        assert low * (1 - 1e-12) <= curve.rate_at(middle) <= high * (1 + 1e-12)
+    assert curve.scaled(2.0).rate_at(curve.max_nodes) == 2 * curve.rate_at(curve.max_nodes)
 
 
 def test_a_straight_line_between_points():
     curve = ScalingCurve((2, 4, 8), (2.0, 3.0, 1.0))
-    assert [curve.at(n) for n in (0, 1, 2, 3, 4, 5, 8)] == [0.0, 1.0, 2.0, 2.5, 3.0, 2.5, 1.0]
+    assert [curve.rate_at(n) for n in (0, 1, 2, 3, 4, 5, 8)] == [0.0, 1.0, 2.0, 2.5, 3.0, 2.5, 1.0]
     assert curve == ScalingCurve((0, 2, 4, 8), (0.0, 2.0, 3.0, 1.0))
 
 
@@ -60,15 +60,15 @@ def test_what_cannot_be_a_curve_says_why(nodes, rate, sentence):
 @pytest.mark.parametrize("size", [-1, 5])
 def test_nothing_is_known_beyond_the_ends(size):
     with pytest.raises(InputError, match=rf"nothing is known at {size} nodes; the points go from 0 to 4"):
-        ScalingCurve((1, 4), (1.0, 2.0)).at(size)
+        ScalingCurve((1, 4), (1.0, 2.0)).rate_at(size)
 
 
 @pytest.mark.parametrize("largest", [1, 2, 7, 8, 9, 16, 17, 1000])
 def test_the_curve_of_a_job_about_which_nothing_is_known(largest):
     curve = amdahl(largest)
     assert curve.max_nodes == largest
-    assert curve.at(1) == pytest.approx(1.0)
-    assert curve.at(largest) == pytest.approx(largest / (0.98 + 0.02 * largest))
-    steps = [b - a for a, b in pairwise(curve.at(n) for n in range(largest + 1))]
+    assert curve.rate_at(1) == pytest.approx(1.0)
+    assert curve.rate_at(largest) == pytest.approx(largest / (0.98 + 0.02 * largest))
+    steps = [b - a for a, b in pairwise(curve.rate_at(n) for n in range(largest + 1))]
     assert all(step > 0 for step in steps), "one more node always helps"
     assert all(b <= a + 1e-12 for a, b in pairwise(steps)), "but ever less"

@@ -16,7 +16,7 @@ any_sizes = st.sets(st.integers(1, 60), min_size=1).map(lambda found: Sizes(tupl
 @given(any_sizes, st.integers(-2, 70))
 @settings(max_examples=100, deadline=None)
 def test_fit_is_the_largest_size_that_the_nodes_can_carry(sizes, nodes):
-    assert sizes.fit(nodes) == max((n for n in sizes.allowed if n <= nodes), default=0)
+    assert sizes.largest_within(nodes) == max((n for n in sizes.allowed if n <= nodes), default=0)
     assert (nodes in sizes) == (nodes in sizes.allowed)
 
 
@@ -79,7 +79,7 @@ def test_a_list_and_a_range_of_the_same_sizes_are_equal():
 def test_a_large_range_takes_no_room():
     sizes = Sizes.parse("1:1000000")
     assert isinstance(sizes.allowed, range)
-    assert sizes.fit(999) == 999
+    assert sizes.largest_within(999) == 999
     assert TypeAdapter(Sizes).dump_json(sizes) == b'"1:1000000"'
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from offcut.errors import InputError
-from offcut.pipeline.layer_profile import Layer, Profile, from_json, to_json
+from offcut.pipeline.layer_profile import Layer, LayerProfile, from_json, to_json
 from offcut.pipeline.pipedream_graph import parse_graph
 from offcut.pipeline.profile_file import read_profile
 
 NODE = "node{} -- {} -- forward_compute_time={}, backward_compute_time={}, activation_size={}, parameter_size={}"
 
 
-def graph(*lines: str) -> Profile:
+def graph(*lines: str) -> LayerProfile:
     return parse_graph("\n".join(lines), source="g.txt", model="toy", micro_batch=2)
 
 
@@ -82,8 +82,8 @@ def test_published_profiles(shared: Path, model: str, batch: int, total_s: float
     assert chain.parameter_bytes.sum() / 1e6 == pytest.approx(parameter_mb, rel=1e-4)
 
 
-def toy() -> Profile:
-    return Profile(
+def toy() -> LayerProfile:
+    return LayerProfile(
         model="toy",
         micro_batches=(2, 4),
         layers=(

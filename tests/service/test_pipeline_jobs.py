@@ -24,7 +24,7 @@ def test_sizes_curve_and_environment_come_from_the_plans(tmp_path: Path):
     made = job(path).to_job("a-1")
     assert str(made.sizes) == "1,2,4"
     assert made.curve is not None
-    assert made.curve.at(2) == pytest.approx(plan("2").samples_per_s)
+    assert made.curve.rate_at(2) == pytest.approx(plan("2").samples_per_s)
     assert ("OFFCUT_PLANS", path) in made.env
 
 
@@ -34,7 +34,7 @@ def test_two_ranks_a_node_halve_the_sizes(tmp_path: Path):
 
 def test_a_curve_and_sizes_of_its_own_stay(tmp_path: Path):
     made = job(write_plans(tmp_path, "1", "2", "4"), sizes="1,4", curve={"nodes": [1, 4], "rate": [1, 3]}).to_job("a-1")
-    assert (str(made.sizes), made.curve and made.curve.at(4)) == ("1,4", 3)
+    assert (str(made.sizes), made.curve and made.curve.rate_at(4)) == ("1,4", 3)
 
 
 def test_a_size_without_a_plan_is_named(tmp_path: Path):

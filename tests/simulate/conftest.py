@@ -6,8 +6,8 @@ import pytest
 
 from offcut.model import ScalingCurve
 from offcut.traces.generate import generate
-from offcut.traces.joblist import ListedJob
-from offcut.traces.process import SUMMIT
+from offcut.traces.job_list import ListedJob
+from offcut.traces.window_process import SUMMIT
 from offcut.traces.windows import Windows
 
 #: Speed-up on n nodes: 1, 1.9, 3.4, 6.

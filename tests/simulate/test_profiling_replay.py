@@ -8,7 +8,7 @@ import pytest
 
 from offcut.errors import InputError
 from offcut.model import ScalingCurve
-from offcut.simulate.observer import Noise, Observer
+from offcut.simulate.noisy_meter import MeasurementNoise, NoisyMeter
 from offcut.simulate.options import ReplayOptions, parse_cost
 from offcut.simulate.replay import replay
 
@@ -22,7 +22,7 @@ HOURS = 6
 
 def run(windows, make_job, profiler: str, **fields):
     jobs = [
-        make_job(name, curve=curve, curve_name=name, largest=32, samples=900 * curve.at(8))
+        make_job(name, curve=curve, curve_name=name, largest=32, samples=900 * curve.rate_at(8))
         for name, curve in CURVES.items()
     ]
     options = ReplayOptions(concurrency=4, repeat=True, cost=parse_cost("measured"), profiler=profiler)
@@ -49,10 +49,10 @@ def test_the_seed_alone_decides_the_noise(busy_windows, make_job):
 
 
 def test_noise_goes_through_the_meter():
-    found = [Observer(Noise(), seed).segment(1000.0) for seed in range(200)]
+    found = [NoisyMeter(MeasurementNoise(), seed).segment(1000.0) for seed in range(200)]
     assert all(segment.settled and 3.0 < segment.span_s < 20.0 for segment in found)
     assert sum(segment.rate for segment in found) / 200 == pytest.approx(1000.0, rel=0.01)
-    still = Observer(Noise(step_spread=0.0, generation_spread=0.0, warm_up=0.0), 1).segment(1000.0)
+    still = NoisyMeter(MeasurementNoise(step_spread=0.0, generation_spread=0.0, warm_up=0.0), 1).segment(1000.0)
     assert still.rate == pytest.approx(1000.0)
 
 

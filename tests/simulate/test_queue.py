@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from offcut.errors import InputError
-from offcut.simulate.queue import measure, recorded_metrics, simulate_queue
-from offcut.traces.batch import BatchJob, BatchLog, make_log
-from offcut.traces.log import read_log
+from offcut.simulate.batch_queue import measure, recorded_metrics, simulate_queue
+from offcut.traces.batch_log import BatchJob, BatchLog, make_log
+from offcut.traces.read_log import read_log
 
 MACHINE = 6
 SCHEDULERS = ("fcfs", "easy", "conservative")

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from offcut.errors import InputError
 from offcut.model import Window
 from offcut.simulate.options import ReplayOptions, ResizeCost, parse_cost
+from offcut.simulate.parallel_replays import replay_each
 from offcut.simulate.replay import replay
-from offcut.simulate.sweep import sweep
 from offcut.traces.windows import Windows
 
 EXACT = ReplayOptions(horizon_s=120.0)
 
 
 def windows(*rows: tuple[str, float, float]) -> Windows:
-    return Windows.of([Window(*row) for row in rows])
+    return Windows.from_windows([Window(*row) for row in rows])
 
 
 def hours(work_s: float) -> float:
@@ -138,8 +138,8 @@ class TestAnyReplay:
     def test_equal_replays_are_equal_whatever_the_process(self, busy_windows, make_job):
         jobs = [make_job("a"), make_job("b")]
         options = [EXACT, EXACT, replace(EXACT, policy="equal-share")]
-        alone = sweep(busy_windows, jobs, options, end_s=4 * 3600.0, processes=1)
-        together = sweep(busy_windows, jobs, options, end_s=4 * 3600.0, processes=2)
+        alone = replay_each(busy_windows, jobs, options, end_s=4 * 3600.0, processes=1)
+        together = replay_each(busy_windows, jobs, options, end_s=4 * 3600.0, processes=2)
         assert [replace(m, cpu_s=0.0, events_per_s=0.0) for m in alone] == [
             replace(m, cpu_s=0.0, events_per_s=0.0) for m in together
         ]
@@ -147,13 +147,13 @@ class TestAnyReplay:
     def test_exact_beats_equal_share(self, busy_windows, make_job):
         jobs = [make_job(str(i), samples=1e12) for i in range(5)]
         costs = [replace(EXACT, policy=name, cost=parse_cost("18:12")) for name in ("exact", "equal-share")]
-        exact, equal = sweep(busy_windows, jobs, costs, processes=1, compare=False)
+        exact, equal = replay_each(busy_windows, jobs, costs, processes=1, compare=False)
         assert exact.work_node_h > equal.work_node_h
 
     def test_cohorts_save_resizes(self, busy_windows, make_job):
         jobs = [make_job(str(i), samples=1e12) for i in range(3)]
         pair = [replace(EXACT, placement=name) for name in ("together", "random")]
-        together, random = sweep(busy_windows, jobs, pair, processes=1, compare=False)
+        together, random = replay_each(busy_windows, jobs, pair, processes=1, compare=False)
         assert together.resizes < random.resizes
 
     def test_a_cap_keeps_that_many_jobs(self, busy_windows, make_job):

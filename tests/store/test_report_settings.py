@@ -9,7 +9,7 @@ import pytest
 from offcut.control import Settings, step
 from offcut.model import Allocation, Job, Sizes
 from offcut.model import events as ev
-from offcut.report.timeline import timeline
+from offcut.report.run_timeline import timeline
 from offcut.store import Journal
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from offcut.errors import InputError
-from offcut.traces.batch import BatchJob, make_log
+from offcut.traces.batch_log import BatchJob, make_log
 from offcut.traces.hostlist import expand_hosts
-from offcut.traces.log import is_windows_file, read_log
+from offcut.traces.read_log import is_windows_file, read_log
 from offcut.traces.swf import read_swf, write_swf
 
 SWF = """; Computer: a small one

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from offcut.errors import InputError
 from offcut.model import Window
-from offcut.traces.batch import BatchJob, make_log
-from offcut.traces.freenodes import FreeNodes
+from offcut.traces.batch_log import BatchJob, make_log
+from offcut.traces.free_nodes import FreeNodes
 from offcut.traces.idle import idle_windows
 
 rows = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), min_size=2, max_size=12)
@@ -97,10 +97,10 @@ def test_free_nodes_take_the_lowest_and_lose_none(steps):
     for now, (give, count) in enumerate(steps, start=1):
         if give and held:
             ranges = held.pop(count % len(held))
-            free.give(ranges, now)
+            free.vacate(ranges, now)
             model |= {n for low, high in ranges for n in range(low, high)}
         elif count <= free.free:
-            ranges = free.take(count, now)
+            ranges = free.occupy(count, now)
             taken = [n for low, high in ranges for n in range(low, high)]
             assert taken == sorted(model)[:count]
             model -= set(taken)
@@ -113,12 +113,12 @@ def test_free_nodes_take_the_lowest_and_lose_none(steps):
 def test_expected_ends_follow_the_plan_node_by_node(new, old, left):
     """Of the free nodes, rank r is wanted once fewer than (free - r) are left: here counted one node at a time."""
     free = FreeNodes(16, 0.0)
-    ranges = free.take(16, 0.0)
+    ranges = free.occupy(16, 0.0)
     assert ranges == [(0, 16)]
-    free.give([(0, old)] if old else [], 1.0)
-    free.give([(8, 8 + new)], 2.0)
+    free.vacate([(0, old)] if old else [], 1.0)
+    free.vacate([(8, 8 + new)], 2.0)
     plan = [(10.0 + i, count) for i, count in enumerate(left)]
-    free.expect(plan, 2.0)
+    free.set_expected_ends(plan, 2.0)
     windows = free.windows(3.0)
     assert windows.expected_end_s is not None
     expected = {w.node: e for w, e in zip(windows, windows.expected_end_s.tolist(), strict=True) if w.start_s == 2}

@@ -10,14 +10,14 @@ import pytest
 
 from offcut.errors import InputError
 from offcut.model import Window
-from offcut.traces.figure import draw_windows
+from offcut.report.windows_figure import draw_windows
 from offcut.traces.fit import fit_process
 from offcut.traces.generate import generate
-from offcut.traces.process import SUMMIT
 from offcut.traces.statistics import describe, weighted_quantile
+from offcut.traces.window_process import SUMMIT
 from offcut.traces.windows import Windows, read_windows
 
-FOUR = Windows.of([Window("a", 0, 100), Window("b", 0, 100), Window("c", 0, 900), Window("a", 500, 1000)])
+FOUR = Windows.from_windows([Window("a", 0, 100), Window("b", 0, 100), Window("c", 0, 900), Window("a", 500, 1000)])
 
 
 def test_statistics_by_hand():
@@ -45,7 +45,7 @@ def test_statistics_of_a_part_and_of_nothing():
 
 
 def test_windows_that_all_begin_alone_have_no_joint_endings():
-    assert describe(Windows.of([Window("a", 0, 1), Window("b", 2, 3)])).together is None
+    assert describe(Windows.from_windows([Window("a", 0, 1), Window("b", 2, 3)])).together is None
 
 
 def test_weighted_quantile_is_the_plain_one_for_equal_weights():

@@ -40,7 +40,7 @@ def test_what_is_written_is_read_again(tmp_path_factory, windows, gz, scale):
 @given(window_lists())
 @settings(max_examples=60, deadline=None)
 def test_idle_count_equals_counting_one_by_one(windows):
-    times, count = Windows.of(windows).idle_count(origin_s=0)
+    times, count = Windows.from_windows(windows).idle_count(origin_s=0)
     assert list(times) == sorted({0.0} | {w.start_s for w in windows} | {w.end_s for w in windows})
     for t, n in zip(times, count, strict=True):
         assert n == sum(w.start_s <= t < w.end_s for w in windows)
@@ -50,7 +50,7 @@ def test_idle_count_equals_counting_one_by_one(windows):
 @settings(max_examples=60, deadline=None)
 def test_between_cuts_at_the_borders(windows, start, length):
     end = start + length
-    cut = list(Windows.of(windows).between(start, end))
+    cut = list(Windows.from_windows(windows).between(start, end))
     assert cut == sorted(
         (
             Window(w.node, max(w.start_s, start), min(w.end_s, end))
@@ -70,10 +70,10 @@ def test_busiest_counts_windows_in_the_interval_and_breaks_ties_by_name():
 
 
 def test_some_nodes_alone():
-    windows = Windows.of([Window("b", 0, 1), Window("a", 2, 3), Window("c", 2, 4)])
-    assert list(windows.of_nodes(["c", "b"])) == [Window("b", 0, 1), Window("c", 2, 4)]
+    windows = Windows.from_windows([Window("b", 0, 1), Window("a", 2, 3), Window("c", 2, 4)])
+    assert list(windows.of_named_nodes(["c", "b"])) == [Window("b", 0, 1), Window("c", 2, 4)]
     with pytest.raises(InputError, match="no window of node x"):
-        windows.of_nodes(["x"])
+        windows.of_named_nodes(["x"])
 
 
 def test_what_the_queue_expected_survives_the_file(tmp_path: Path):
@@ -144,11 +144,11 @@ def test_truncated_damaged_missing_and_binary_files(tmp_path: Path):
 
 
 def test_touching_windows_are_fine_and_overlapping_ones_are_not():
-    Windows.of([Window("a", 0, 1), Window("a", 1, 2)])
+    Windows.from_windows([Window("a", 0, 1), Window("a", 1, 2)])
     with pytest.raises(InputError, match=r"node a has overlapping windows \[0, 2\) and \[1, 3\)"):
-        Windows.of([Window("a", 1, 3), Window("a", 0, 2)])
+        Windows.from_windows([Window("a", 1, 3), Window("a", 0, 2)])
     with pytest.raises(InputError, match="idle from 3 to 3 s, which is no interval"):
-        Windows.of([Window("a", 3, 3)])
+        Windows.from_windows([Window("a", 3, 3)])
 
 
 def test_idle_count_of_summit_equals_the_record(shared: Path):

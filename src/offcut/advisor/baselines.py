@@ -53,7 +53,7 @@ class Inverse(Passive):
 
     def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
         top = min(64, max(circumstances.size, circumstances.fair_size))
-        wanted = [evidence.sizes.fit(n) for n in (top, math.isqrt(top), evidence.sizes.smallest)]
+        wanted = [evidence.sizes.largest_within(n) for n in (top, math.isqrt(top), evidence.sizes.smallest)]
         seen = {point.size for point in evidence.measured}
         if circumstances.probes >= len(wanted):
             return None

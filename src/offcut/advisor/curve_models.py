@@ -118,7 +118,7 @@ def ladder(sizes: Sizes, top: int) -> list[int]:
     found: list[int] = []
     n = min(_LARGEST, max(top, sizes.smallest))
     while True:
-        size = sizes.fit(n) or sizes.smallest
+        size = sizes.largest_within(n) or sizes.smallest
         if size not in found:
             found.append(size)
         if n <= sizes.smallest:
@@ -138,9 +138,9 @@ def shape_of(curve: ScalingCurve) -> Shape:
     """The shape of a curve that somebody gave, at powers of two; where it says nothing it goes on as it was."""
     shape: list[float] = []
     n = 1
-    first = curve.at(min(n, curve.max_nodes)) or 1.0
+    first = curve.rate_at(min(n, curve.max_nodes)) or 1.0
     while n <= curve.max_nodes:
-        rate = curve.at(n)
+        rate = curve.rate_at(n)
         shape.append(math.log(rate / first / n) if rate > 0 else (shape[-1] if shape else 0.0))
         n *= 2
     return (*shape, shape[-1]) if len(shape) < 2 else tuple(shape)

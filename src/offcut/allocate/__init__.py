@@ -1,12 +1,13 @@
-"""How many nodes should each job have? Problem in, allocation out; pure.
+"""How many nodes each job should have: a pure function from a problem to an allocation.
 
+- `solve`: chooses the solver or the policy that answers
 - `json_format`: the JSON formats of problem and answer
-- `value`: what a size is worth to a job; the definition that everything else here is checked against
-- `solve`: which solver, or which policy, answers
-- `exact`: the exact solver over counts
-- `milp`: what counts alone cannot express, by HiGHS; `milp_model`, `milp_job`, `node_classes`: its parts
-- `place`: counts to nodes
+- `objective`: the value of a size to a job; every solver is tested against this definition
+- `exact`: the exact solver over node counts
+- `milp`: a mixed-integer program (HiGHS) for problems that node counts alone cannot express; `milp_model`, `milp_job`
+  and `node_classes` build it
+- `placement`: which nodes each job gets, given the counts
 - `explain`: why a job has its size
-- `standin`: a quick answer for when no solver gives one
-- `policy`, `baselines`: other ways to decide, to compare with
+- `standin`: a quick allocation for when the solver gives no answer
+- `policy`, `baselines`: other rules to decide by, for comparison
 """

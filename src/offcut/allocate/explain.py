@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from offcut.allocate.objective import allowed_sizes, job_value, terms
 from offcut.allocate.solve import solve as solve_problem
-from offcut.allocate.value import allowed, terms, value
 from offcut.errors import AllocationError, InputError
 from offcut.model import Allocation, AllocationProblem, JobRequest
 
@@ -78,8 +78,8 @@ def explain(
     solve = solve or solve_problem
     allocation = allocation or solve(problem)
     n = allocation.nodes[job_id]
-    sizes = list(allowed(job, problem.nodes))
-    worth = {s: value(problem, job, s) for s in {n, *sizes}}
+    sizes = list(allowed_sizes(job, problem.nodes))
+    worth = {s: job_value(problem, job, s) for s in {n, *sizes}}
     larger = min((s for s in sizes if s > n), default=None)
     smaller = max((s for s in sizes if s < n), default=None)
     target = max((s for s in sizes if s > n), key=lambda s: worth[s] - allocation.price * s, default=None)
@@ -119,13 +119,13 @@ def _cause(
     if job.locked:
         return "locked", None, {}
     if target is None:
-        beyond = next((s for s in allowed(job, job.curve.max_nodes) if s > n), None)
+        beyond = next((s for s in allowed_sizes(job, job.curve.max_nodes) if s > n), None)
         return ("bound" if beyond is None else "nodes"), None, {}
     tiny = 1e-9 * max(1.0, abs(allocation.objective))
     if best_gain <= tiny:
         t = terms(problem.objective, job)
-        here = t.counted(job.curve.at(min(n, job.curve.max_nodes)))
-        faster = any(t.counted(job.curve.at(s)) > here for s in allowed(job, problem.nodes) if s > n)
+        here = t.counted(job.curve.rate_at(min(n, job.curve.max_nodes)))
+        faster = any(t.counted(job.curve.rate_at(s)) > here for s in allowed_sizes(job, problem.nodes) if s > n)
         return ("resize" if faster and n == job.current else "curve"), None, {}
     held = replace(job, sizes=(target,), may_wait=False)
     try:
@@ -140,7 +140,7 @@ def _cause(
         if j.id != job.id and other.nodes[j.id] != allocation.nodes[j.id]
     }
     lost = math.fsum(
-        value(problem, j, allocation.nodes[j.id]) - value(problem, j, other.nodes[j.id])
+        job_value(problem, j, allocation.nodes[j.id]) - job_value(problem, j, other.nodes[j.id])
         for j in problem.jobs
         if j.id in changes
     )

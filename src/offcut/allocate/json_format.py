@@ -19,10 +19,10 @@ from offcut.model import (
     Allocation,
     AllocationProblem,
     CostModel,
-    Group,
     JobRequest,
     NodeClass,
     Objective,
+    QuotaGroup,
     ScalingCurve,
 )
 
@@ -171,7 +171,7 @@ def load(data: Any, *, where: str = "problem") -> AllocationProblem:
         jobs=jobs,
         cost_model=raw.cost_model,
         objective=raw.objective,
-        groups=tuple(Group(**group.model_dump()) for group in raw.groups),
+        groups=tuple(QuotaGroup(**group.model_dump()) for group in raw.groups),
         max_resizes=raw.max_resizes,
         classes=tuple(NodeClass(**one.model_dump()) for one in raw.classes),
     )

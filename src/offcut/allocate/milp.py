@@ -70,14 +70,14 @@ def _add_counts(model: Model, problem: AllocationProblem) -> list[JobInModel]:
         for k in range(int(pieces.start[j]), int(pieces.start[j + 1])):
             low, high = int(pieces.low[k]), int(pieces.high[k])
             slope, base = float(pieces.slope[k]), float(pieces.base[k])
-            flag = model.flag()
+            flag = model.add_binary()
             chosen[flag] = 1.0
             size[flag] = low
             value[flag] = base + slope * low
             if low == high == job.current:
                 stays[flag] = 1.0
             if high > low:
-                more = model.var(0, high - low)
+                more = model.add_variable(0, high - low)
                 size[more] = 1.0
                 value[more] = slope
                 model.at_most({more: 1.0, flag: low - high}, 0)
@@ -95,7 +95,7 @@ def _add_groups(model: Model, problem: AllocationProblem, jobs: list[JobInModel]
     for group in problem.groups:
         used = total(one.size for job, one in zip(problem.jobs, jobs, strict=True) if job.group == group.id)
         cap = math.inf if group.max_nodes is None else group.max_nodes
-        model.row(least.get(group.id, 0), used, cap)
+        model.add_row(least.get(group.id, 0), used, cap)
 
 
 def _stages(
@@ -110,7 +110,7 @@ def _stages(
     if problem.objective == "max_min":
         counted = [one for job, one in zip(problem.jobs, jobs, strict=True) if job.weight > 0]
         if counted:
-            theta = model.var(-math.inf, math.inf, integer=False)
+            theta = model.add_variable(-math.inf, math.inf, integer=False)
             for one in counted:
                 model.at_least(total([one.value, {theta: -1.0}]), 0)
             first = model.maximise({theta: 1.0}, left())

@@ -53,30 +53,30 @@ class Model:
     integer: list[bool] = field(default_factory=list)
     rows: list[tuple[float, float, Expression]] = field(default_factory=list)
 
-    def var(self, lower: float, upper: float, *, integer: bool = True) -> int:
+    def add_variable(self, lower: float, upper: float, *, integer: bool = True) -> int:
         """A new variable; returns its number."""
         self.lower.append(lower)
         self.upper.append(upper)
         self.integer.append(integer)
         return len(self.lower) - 1
 
-    def flag(self) -> int:
+    def add_binary(self) -> int:
         """A new variable that is 0 or 1."""
-        return self.var(0, 1)
+        return self.add_variable(0, 1)
 
-    def row(self, low: float, part: Expression, high: float) -> None:
+    def add_row(self, low: float, part: Expression, high: float) -> None:
         """Ask for `low <= part <= high`."""
         shift = part.get(CONSTANT, 0.0)
         self.rows.append((low - shift, high - shift, {var: c for var, c in part.items() if var != CONSTANT and c}))
 
     def at_most(self, part: Expression, high: float) -> None:
-        self.row(-math.inf, part, high)
+        self.add_row(-math.inf, part, high)
 
     def at_least(self, part: Expression, low: float) -> None:
-        self.row(low, part, math.inf)
+        self.add_row(low, part, math.inf)
 
     def equal(self, part: Expression, value: float) -> None:
-        self.row(value, part, value)
+        self.add_row(value, part, value)
 
     def maximise(self, part: Expression, time_limit_s: float = math.inf) -> Solution:
         """Solve the model to a relative gap of 1e-9.

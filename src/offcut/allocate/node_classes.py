@@ -15,7 +15,7 @@ from itertools import pairwise
 from offcut.allocate.exact.pieces import rate_pieces
 from offcut.allocate.milp_job import JobInModel
 from offcut.allocate.milp_model import CONSTANT, Expression, Model, plus, times, total
-from offcut.allocate.value import allowed, rate_now, terms
+from offcut.allocate.objective import allowed_sizes, rate_now, terms
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, JobRequest, NodeClass, ScalingCurve
 
@@ -47,7 +47,7 @@ class _Job:
         self.terms = terms(problem.objective, job)
         self.curves = dict(job.type_curves)
         self.types = sorted({c.type for c in problem.classes})
-        self.take = {c.id: model.var(0, self._most(c)) for c in problem.classes}
+        self.take = {c.id: model.add_variable(0, self._most(c)) for c in problem.classes}
         self.size: Expression = dict.fromkeys(self.take.values(), 1.0)
         self.modes = self._sizes(self.size)
 
@@ -70,12 +70,12 @@ class _Job:
             ):
                 if u > v:
                     continue
-                flag = model.flag()
+                flag = model.add_binary()
                 modes[mode][flag] = 1.0
                 chosen[flag] = 1.0
                 equals[flag] = -float(u)
                 if v > u:
-                    more = model.var(0, v - u)
+                    more = model.add_variable(0, v - u)
                     model.at_most({more: 1.0, flag: float(u - v)}, 0)
                     equals[more] = -1.0
         if not chosen:
@@ -103,12 +103,12 @@ class _Job:
         rate: Expression = {}
         flags: Expression = {}
         for low, high, slope, base in pieces:
-            flag = model.flag()
+            flag = model.add_binary()
             flags[flag] = 1.0
             used[flag] = low
             rate[flag] = base + slope * low
             if high > low:
-                more = model.var(0, high - low)
+                more = model.add_variable(0, high - low)
                 model.at_most({more: 1.0, flag: float(low - high)}, 0)
                 used[more] = 1.0
                 rate[more] = slope
@@ -117,7 +117,7 @@ class _Job:
 
     def _uses_type(self) -> dict[str, int]:
         """For a job of one type: which one it is."""
-        flags = {t: self.model.flag() for t in self.types}
+        flags = {t: self.model.add_binary() for t in self.types}
         self.model.equal(dict.fromkeys(flags.values(), 1.0), 1)
         for one in self.problem.classes:
             self.model.at_most({self.take[one.id]: 1.0, flags[one.type]: -float(one.nodes)}, 0)
@@ -164,13 +164,13 @@ class _Job:
         ending = [c for c in self.problem.classes if c.until_s == begin_s]
         if lost_s == 0:
             return {}
-        happens = self.model.flag()
+        happens = self.model.add_binary()
         for one in ending:
             self.model.at_most({self.take[one.id]: 1.0, happens: -float(one.nodes)}, 0)
         curves = [self.job.curve, *self.curves.values()]
         highest = sum(self.terms.counted(max(curve.rate)) for curve in curves)
         most = self.terms.weight * lost_s * highest
-        loss = self.model.var(0, most, integer=False)
+        loss = self.model.add_variable(0, most, integer=False)
         self.model.at_least(
             plus({loss: 1.0, happens: -most, CONSTANT: most}, times(-self.terms.weight * lost_s, rate)), 0
         )
@@ -183,13 +183,13 @@ class _Job:
         others = {self.take[c.id]: 1.0 for c in problem.classes if c.held_by != job.id}
         if not own:
             return {}, {}
-        gains = model.flag()
+        gains = model.add_binary()
         model.at_most({**others, gains: -float(problem.nodes)}, 0)
         kept = plus(own, {gains: -float(job.current)})
         if job.migration_cost_s is None or job.locked:
             model.at_least(kept, 0)
             return {}, {}
-        moves = model.flag()
+        moves = model.add_binary()
         model.at_least(plus(kept, {moves: float(job.current)}), 0)
         price = self.terms.weight * job.migration_cost_s * self.terms.counted(rate_now(job))
         return {moves: -price}, {moves: 1.0}
@@ -200,11 +200,11 @@ class _Job:
         switches = sorted({c.switch for c in self.problem.classes if c.switch})
         if job.switch_price == 0 or len(switches) < 2:
             return {}
-        uses = {s: model.flag() for s in switches}
+        uses = {s: model.add_binary() for s in switches}
         for one in self.problem.classes:
             if one.switch:
                 model.at_most({self.take[one.id]: 1.0, uses[one.switch]: -float(one.nodes)}, 0)
-        beyond = model.var(0, len(switches) - 1, integer=False)
+        beyond = model.add_variable(0, len(switches) - 1, integer=False)
         model.at_least({beyond: 1.0, CONSTANT: 1.0, **dict.fromkeys(uses.values(), -1.0)}, 0)
         return {beyond: -job.switch_price}
 
@@ -214,7 +214,7 @@ class _Job:
         value = plus(self._worth(), cost, self._switches())
         changed = plus({CONSTANT: 1.0}, times(-1.0, self.modes[STAY]))
         if moves:
-            flag = self.model.flag()
+            flag = self.model.add_binary()
             self.model.at_least(plus({flag: 1.0}, times(-1.0, changed)), 0)
             self.model.at_least(plus({flag: 1.0}, times(-1.0, moves)), 0)
             changed = {flag: 1.0}
@@ -228,7 +228,7 @@ def _runs(job: JobRequest, nodes: int) -> list[tuple[int, int]]:
     if job.mix_types:
         furthest = sum(curve.max_nodes for curve in curves)
     runs: list[tuple[int, int]] = []
-    for n in allowed(job, nodes, furthest):
+    for n in allowed_sizes(job, nodes, furthest):
         if runs and n == runs[-1][1] + 1:
             runs[-1] = (runs[-1][0], n)
         else:

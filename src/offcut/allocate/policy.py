@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from offcut.allocate import value
+from offcut.allocate.objective import allocation_value, allowed_sizes
 from offcut.errors import InputError
 from offcut.model import Allocation, AllocationProblem
 from offcut.userfile import load_function
@@ -83,7 +83,7 @@ def decide(policy: Policy, problem: AllocationProblem, name: str = "policy") -> 
         )
     for job in problem.jobs:
         n = nodes[job.id]
-        if not isinstance(n, int) or isinstance(n, bool) or n not in set(value.allowed(job, problem.nodes)):
+        if not isinstance(n, int) or isinstance(n, bool) or n not in set(allowed_sizes(job, problem.nodes)):
             raise InputError(
                 f"{name}: job '{job.id}' got {n!r} nodes, which it may not have.",
                 next_step="Return 0 or an allowed size.",
@@ -98,5 +98,9 @@ def decide(policy: Policy, problem: AllocationProblem, name: str = "policy") -> 
                 next_step="Respect problem.groups, or leave the quotas out.",
             )
     return Allocation(
-        nodes=nodes, objective=value.total(problem, nodes), bound=float("inf"), proven=False, solve_ms=solve_ms
+        nodes=nodes,
+        objective=allocation_value(problem, nodes),
+        bound=float("inf"),
+        proven=False,
+        solve_ms=solve_ms,
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from offcut.allocate import policy
 from offcut.allocate.baselines import greedy
-from offcut.allocate.value import allowed
+from offcut.allocate.objective import allowed_sizes
 from offcut.model import Allocation, AllocationProblem
 
 
@@ -22,7 +22,7 @@ def _by_class(problem: AllocationProblem) -> dict[str, int]:
     """Every class may use what the higher ones left, less what the lower ones cannot do without."""
     if problem.objective != "priority":
         return greedy.allocate(problem)
-    least = {job.id: next(iter(allowed(job, problem.nodes)), 0) for job in problem.jobs}
+    least = {job.id: next(iter(allowed_sizes(job, problem.nodes)), 0) for job in problem.jobs}
     nodes: dict[str, int] = {}
     left = problem.nodes - sum(least.values())
     for level in sorted({job.priority for job in problem.jobs}, reverse=True):

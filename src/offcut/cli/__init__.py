@@ -18,7 +18,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line: exit 0 on success, 2 on bad usage or input, 1 on failure; never a traceback of ours."""
     from offcut.cli import commands
-    from offcut.cli.failure import report
+    from offcut.cli.error_report import report
 
     if not app.registered_commands:  # once in a process, however often it is called
         commands.register(app)

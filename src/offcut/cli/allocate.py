@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from offcut.model import Allocation, AllocationProblem
 
 
-class Solver(StrEnum):
+class SolverChoice(StrEnum):
     """Which solver decides."""
 
     EXACT = "exact"
     MILP = "milp"
 
 
-class Goal(StrEnum):
+class ObjectiveChoice(StrEnum):
     """What is maximised; the names are those of `offcut.model.Objective`."""
 
     WEIGHTED = "weighted"
@@ -38,13 +38,15 @@ class Goal(StrEnum):
 def allocate(
     problem: Annotated[Path, typer.Argument(help="The problem as JSON, or JSON Lines; `-` reads standard input.")],
     solver: Annotated[
-        Solver | None,
+        SolverChoice | None,
         typer.Option(help="`exact` or `milp` (HiGHS); by default `exact` wherever counts can express the problem."),
     ] = None,
     policy: Annotated[
         str | None, typer.Option(help="Decide by a policy instead: a name, or `my_policy.py:allocate`.")
     ] = None,
-    objective: Annotated[Goal | None, typer.Option(help="Maximise this instead of what the problem says.")] = None,
+    objective: Annotated[
+        ObjectiveChoice | None, typer.Option(help="Maximise this instead of what the problem says.")
+    ] = None,
     time_limit: Annotated[
         float | None, typer.Option(min=0.0, metavar="S", help="Stop after so many seconds with the best answer so far.")
     ] = None,
@@ -96,7 +98,7 @@ def allocate(
             _print(asked, answer, reasons, where)
 
 
-def _solve(problem: AllocationProblem, solver: Solver | None, time_limit_s: float | None) -> Allocation:
+def _solve(problem: AllocationProblem, solver: SolverChoice | None, time_limit_s: float | None) -> Allocation:
     from offcut.allocate.solve import solve
     from offcut.errors import AllocationError, InputError
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import line, print_json
-from offcut.cli.shared import JsonOption, StateOption
 from offcut.errors import InputError
 
 

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from offcut.cli.connection import connect, job_path
+from offcut.cli.number_format import format_count
+from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import Sheet, line, print_json, print_table
-from offcut.cli.shared import JobArgument, JsonOption, StateOption, client, count, job_path
 from offcut.errors import InputError
 
 _BAR = 16
@@ -24,7 +26,7 @@ def curve(
 
     Example: `offcut curve digits --figure digits.png`
     """
-    with client(state) as controller:
+    with connect(state) as controller:
         told = controller.get(job_path(job, "curve"))
     if figure is not None:
         _draw(told, figure)
@@ -37,7 +39,7 @@ def curve(
 
 
 def _draw(told: dict[str, Any], path: Path) -> None:
-    from offcut.report.scaling import scaling_curve
+    from offcut.report.scaling_figure import scaling_curve
 
     try:
         scaling_curve(told, told["id"]).savefig(path, dpi=150)
@@ -58,10 +60,10 @@ def _print(told: dict[str, Any]) -> None:
         rate = curve.get(n)
         table.add_row(
             str(n),
-            "" if rate is None else count(rate),
+            "" if rate is None else format_count(rate),
             f"{2 * deviation[n]:.0%}" if measured and n in deviation else "",
-            count(own[n]["rate"]) if n in own else "",
-            count(family[n]["rate"]) if n in family else "",
+            format_count(own[n]["rate"]) if n in own else "",
+            format_count(family[n]["rate"]) if n in family else "",
             "" if rate is None else f"{rate / n / first:.0%}",
             "" if rate is None else "█" * max(1, round(_BAR * rate / most)),
         )

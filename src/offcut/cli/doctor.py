@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import Sheet, print_json, print_table, text
-from offcut.cli.shared import JsonOption, StateOption
 from offcut.errors import OffcutError
 
 Verdict = Literal["good", "note", "bad"]

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from offcut.cli.number_format import format_duration
 from offcut.cli.output import Sheet, print_json, print_table, text
-from offcut.cli.shared import seconds
 from offcut.cluster.slurm import idle_nodes, limits, pilots
 from offcut.cluster.slurm.commands import Commands, check_installed
 from offcut.cluster.slurm.queue_query import QueueQuery
@@ -34,6 +34,6 @@ def print_candidates(found: Sequence[idle_nodes.Candidate], chosen: Collection[s
     for candidate in found:
         claims = candidate.node in chosen
         why = candidate.why if claims or not candidate.safe else f"{candidate.why}; a cap of the site's file"
-        limit = seconds(candidate.limit_s) if claims else ""
+        limit = format_duration(candidate.limit_s) if claims else ""
         table.add_row(candidate.node, text("yes", "green") if claims else "no", limit, why)
     print_table(table)

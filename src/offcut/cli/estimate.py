@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from offcut.cli.options import JsonOption
 from offcut.cli.output import line, print_json
-from offcut.cli.shared import JsonOption
 
 if TYPE_CHECKING:
     from offcut.simulate.estimate import Estimate
@@ -67,7 +67,7 @@ def estimate(
 def _record(log: Path, nodes: int | None, per_node: int) -> IdleRecord:
     from offcut.errors import InputError
     from offcut.traces.idle import IdleRecord, idle_windows
-    from offcut.traces.log import is_windows_file, read_log
+    from offcut.traces.read_log import is_windows_file, read_log
     from offcut.traces.windows import read_windows
 
     if not is_windows_file(log):
@@ -90,8 +90,8 @@ def _estimate(record: IdleRecord, source: str, jobs: Path | None, days: float, *
     from rich.progress import Progress
 
     from offcut.simulate.estimate import estimate as run
-    from offcut.simulate.networks import diverse_jobs
-    from offcut.traces.joblist import read_job_list
+    from offcut.simulate.imagenet_networks import diverse_jobs
+    from offcut.traces.job_list import read_job_list
 
     listed = diverse_jobs() if jobs is None else read_job_list(jobs)
     errors = Console(stderr=True)

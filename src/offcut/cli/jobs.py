@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from offcut.cli.connection import connect, job_path
+from offcut.cli.number_format import format_count, format_duration
+from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import line, print_json, print_table, text
-from offcut.cli.shared import JobArgument, JsonOption, StateOption, client, count, job_path, seconds
 from offcut.errors import InputError
 
 #: `status` shows no more jobs that have ended, unless it is asked to.
@@ -70,7 +72,7 @@ def submit(
         command = [str(what.absolute()), *(arguments or [])]
         given = {"name": what.stem, **given, "command": command, "workdir": str(here)}
         spec = check_files(parse_job(given, where="options"), where="options")
-    with client(state) as controller:
+    with connect(state) as controller:
         job = controller.post("/v1/jobs", spec.model_dump(exclude_unset=True))
     if json:
         print_json(job)
@@ -97,7 +99,7 @@ def status(
     """
     from offcut.cli.tables import cluster_lines, job_table, node_table, task_lines
 
-    with client(state) as controller:
+    with connect(state) as controller:
         if job is not None:
             shown = controller.get(job_path(job))
         else:
@@ -127,14 +129,14 @@ def why(job: JobArgument, state: StateOption = None, json: JsonOption = False) -
 
     Example: `offcut why digits`
     """
-    with client(state) as controller:
+    with connect(state) as controller:
         told = controller.get(job_path(job, "why"))
     if json:
         print_json(told)
         return
     shown = told["job"]
     nodes = f"{shown['size']} nodes of {shown['sizes']}"
-    line(text(shown["id"], "bold"), f" is {shown['state']} on {nodes}, for {seconds(told['since_s'])}.")
+    line(text(shown["id"], "bold"), f" is {shown['state']} on {nodes}, for {format_duration(told['since_s'])}.")
     for sentence in told.get("words", []):
         line(sentence, indent="  ")
     for entry in told["story"]:
@@ -146,7 +148,7 @@ def _clock(time_s: float) -> str:
 
 
 def _ask(verb: str, job: str, state: Path | None, json: bool) -> None:
-    with client(state) as controller:
+    with connect(state) as controller:
         shown = controller.post(job_path(job, verb))
     if json:
         print_json(shown)
@@ -179,9 +181,9 @@ def change(
     """Change a live job. Example: `offcut change digits --sizes 2:4 --weight 3`"""
     if sizes is None and weight is None:
         raise InputError("change: nothing to change.", next_step="Give --sizes or --weight.")
-    with client(state) as controller:
+    with connect(state) as controller:
         shown = controller.patch(job_path(job), {"sizes": sizes, "weight": weight})
     if json:
         print_json(shown)
     else:
-        line(f"{shown['id']}: sizes {shown['sizes']}, weight {count(shown['weight'])}.")
+        line(f"{shown['id']}: sizes {shown['sizes']}, weight {format_count(shown['weight'])}.")

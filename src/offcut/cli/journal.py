@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import line, print_json
-from offcut.cli.shared import JsonOption, StateOption
 
 if TYPE_CHECKING:
     from offcut.service.paths import StatePaths

@@ -10,8 +10,9 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from offcut.cli.connection import connect, job_path
+from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import line, print_json
-from offcut.cli.shared import JobArgument, JsonOption, StateOption, client, job_path
 from offcut.errors import InputError
 from offcut.wire.client import Client
 
@@ -38,7 +39,7 @@ def logs(
     """
     if json and follow:
         raise InputError("logs: --json is one document, and --follow has no end.", next_step="Give one of them.")
-    with client(state) as controller:
+    with connect(state) as controller:
         directory = Path(controller.get(job_path(job, "directory"))["directory"]) / "logs"
         if json:
             tails = [(path, tail(path, lines)) for path in _logs(directory, worker)]

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from offcut.cli.connection import connect
+from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import line, print_json
-from offcut.cli.shared import JsonOption, StateOption, client
 from offcut.errors import InputError
 
 NamesArgument = Annotated[list[str], typer.Argument(help="Names of nodes.")]
@@ -28,7 +29,7 @@ def offer(names: NamesArgument, state: StateOption = None, json: JsonOption = Fa
 
 
 def _play(verb: str, names: list[str], state: StateOption, json: bool, words: str) -> None:
-    with client(state) as controller:
+    with connect(state) as controller:
         answer = controller.post(f"/v1/nodes/{verb}", {"nodes": names})
     if json:
         print_json(answer)
@@ -49,7 +50,7 @@ def release(
     """
     if bool(names) + all_nodes + undo != 1:
         raise InputError("release: name nodes, or give --all, or --undo.", next_step="See: offcut release --help")
-    with client(state) as controller:
+    with connect(state) as controller:
         shown = controller.post("/v1/claim") if undo else controller.post("/v1/release", {"nodes": names or []})
     if json:
         print_json(shown)

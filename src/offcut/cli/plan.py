@@ -14,7 +14,7 @@ from offcut.cli.output import Sheet, line, print_json, print_table
 if TYPE_CHECKING:
     from offcut.pipeline.plan import Plan
     from offcut.pipeline.planner.explore import Findings
-    from offcut.pipeline.planner.problem import Problem
+    from offcut.pipeline.planner.problem import PlanningProblem
 
 
 def plan(
@@ -64,7 +64,7 @@ def plan(
     if save is not None:
         save.write_text(json.dumps(plan_set(curve.plans.values()).to_json(), indent=1) + "\n")
     if figure is not None:
-        from offcut.report.pipeline import plan_figure
+        from offcut.report.plan_figure import plan_figure
 
         plan_figure(best, figure)
     if as_json:
@@ -89,10 +89,10 @@ def _problem(
     measured_at: int | None,
     schedules: tuple[str, ...],
     stages: int | None,
-) -> Problem:
+) -> PlanningProblem:
     from offcut.errors import InputError
     from offcut.pipeline.hardware import read_hardware
-    from offcut.pipeline.planner.problem import Problem
+    from offcut.pipeline.planner.problem import PlanningProblem
     from offcut.pipeline.profile_file import read_profile
 
     model = read_profile(profile, micro_batch=measured_at)
@@ -112,7 +112,7 @@ def _problem(
             ) from None
         if min(sizes) < 1:
             raise InputError(f"--micro-batch '{micro_batch}'.", next_step="Sizes are at least 1.")
-    return Problem(
+    return PlanningProblem(
         profile=model,
         hardware=cluster,
         batch=batch if batch is not None else 32 * max(sizes),
@@ -153,7 +153,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _print(problem: Problem, findings: list[Findings], best: Plan) -> None:
+def _print(problem: PlanningProblem, findings: list[Findings], best: Plan) -> None:
     rates = ("step s", "samples/s", "GB", "bubble %", "above the bound")
     title = f"{problem.profile.model}, {problem.batch} samples a step"
     table = Sheet("devices", "best plan", *rates, right=("devices", *rates), title=title)

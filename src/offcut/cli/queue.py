@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from offcut.cli.options import JsonOption
 from offcut.cli.output import Sheet, line, print_json, print_table
-from offcut.cli.shared import JsonOption
 
 if TYPE_CHECKING:
-    from offcut.simulate.queue import QueueMetrics, QueueResult
-    from offcut.traces.batch import BatchLog
+    from offcut.simulate.batch_queue import QueueMetrics, QueueResult
+    from offcut.traces.batch_log import BatchLog
 
 
 class Scheduler(StrEnum):
@@ -48,9 +48,9 @@ def queue(
 
     Example: `offcut queue KTH-SP2.swf.gz --nodes 100 --scheduler easy --starts starts.csv --windows windows.csv.gz`
     """
-    from offcut.simulate.queue import recorded_metrics
-    from offcut.traces.log import read_log
-    from offcut.traces.starts import write_starts
+    from offcut.simulate.batch_queue import recorded_metrics
+    from offcut.traces.read_log import read_log
+    from offcut.traces.start_times import write_starts
     from offcut.traces.windows import Windows, write_windows
 
     jobs = read_log(log).in_nodes(per_node)
@@ -77,7 +77,7 @@ def _simulate(jobs: BatchLog, nodes: int | None, scheduler: Scheduler, *, quiet:
     from rich.console import Console
     from rich.progress import Progress
 
-    from offcut.simulate.queue import simulate_queue
+    from offcut.simulate.batch_queue import simulate_queue
 
     jobs.size(nodes)  # says what is wrong with --nodes before a progress bar stands on the screen
     errors = Console(stderr=True)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from offcut.cli.options import JsonOption
 from offcut.cli.output import Sheet, line, print_json, print_table
-from offcut.cli.shared import JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from offcut.simulate.metrics import ReplayMetrics
     from offcut.simulate.options import ReplayOptions
-    from offcut.traces.joblist import ListedJob
+    from offcut.traces.job_list import ListedJob
     from offcut.traces.windows import Windows
 
 
@@ -28,7 +28,7 @@ class Accounting(StrEnum):
     published = "published"
 
 
-class Placement(StrEnum):
+class PlacementRule(StrEnum):
     """The choices of --placement."""
 
     together = "together"
@@ -59,7 +59,7 @@ Repeat = Annotated[bool, typer.Option("--repeat", help="Start the job list anew 
 How = Annotated[
     Accounting, typer.Option(help="stall: a resizing job stands still. published: BFTrainer's own accounting.")
 ]
-Where = Annotated[Placement, typer.Option(help="Nodes idle since the same instant go to one job, or random ones.")]
+Where = Annotated[PlacementRule, typer.Option(help="Nodes idle since the same instant go to one job, or random ones.")]
 CurveModel = Annotated[
     list[str] | None,
     typer.Option(
@@ -89,7 +89,7 @@ def replay(
     concurrency: Concurrency = None,
     repeat: Repeat = False,
     accounting: How = Accounting.stall,
-    placement: Where = Placement.together,
+    placement: Where = PlacementRule.together,
     commit: Commit = 0.0,
     profiler: CurveModel = None,
     families: Families = True,
@@ -108,7 +108,7 @@ def replay(
     """
     from offcut.advisor import load
     from offcut.allocate import policy as policies
-    from offcut.traces.joblist import read_job_list
+    from offcut.traces.job_list import read_job_list
     from offcut.traces.windows import read_windows
 
     table, listed = read_windows(windows), read_job_list(jobs)
@@ -146,7 +146,7 @@ def _options(
     worker_start: float | None,
     repeat: bool,
     accounting: Accounting,
-    placement: Placement,
+    placement: PlacementRule,
     commit: float,
     profiler: list[str],
     families: bool,
@@ -194,14 +194,14 @@ def _run(
     from rich.console import Console
     from rich.progress import Progress
 
+    from offcut.simulate.parallel_replays import replay_each
     from offcut.simulate.replay import span
-    from offcut.simulate.sweep import sweep
 
     span(table, jobs, start, end)  # says what is wrong with the times before a progress bar stands on the screen
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as progress:
         task = progress.add_task(f"{len(options)} replays" if len(options) > 1 else "replay", total=1.0)
-        return sweep(
+        return replay_each(
             table,
             jobs,
             options,

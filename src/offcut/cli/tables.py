@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
+from offcut.cli.number_format import format_count
 from offcut.cli.output import Sheet, text
-from offcut.cli.shared import count
 
 #: One colour per job, in order of submission.
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -35,7 +35,7 @@ def job_table(jobs: list[dict[str, Any]]) -> Sheet:
             # A script of mode `restart` reports none.
             f"{job['steps']:,}" if job["mode"] == "session" else "",
             "" if job["loss"] is None else f"{job['loss']:.4f}",
-            count(job["rate"]) if job["rate"] else "",
+            format_count(job["rate"]) if job["rate"] else "",
             str(job["steps_redone"]) if job["steps_redone"] else "",
         )
     return table

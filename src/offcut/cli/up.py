@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from offcut.cli.options import StateOption
 from offcut.cli.output import print_json
-from offcut.cli.shared import StateOption
 from offcut.errors import InputError
 
 
@@ -72,7 +72,7 @@ def up(
     from dataclasses import replace
 
     from offcut.cli.detach import say_ready, start_detached
-    from offcut.cli.ending_report import write_at_the_end
+    from offcut.cli.final_report import write_at_the_end
     from offcut.cli.logging import configure
     from offcut.service.config import read_settings, read_slurm_site
     from offcut.service.paths import StatePaths, default_state_dir

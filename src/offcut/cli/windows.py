@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from offcut.cli.options import JsonOption
 from offcut.cli.output import Sheet, line, print_json, print_table
-from offcut.cli.shared import JsonOption
 
 if TYPE_CHECKING:
     from offcut.traces.idle import IdleRecord
@@ -71,7 +71,7 @@ def windows(
     if out is not None:
         write_windows(out, table)
     if figure is not None:
-        from offcut.traces.figure import draw_windows
+        from offcut.report.windows_figure import draw_windows
 
         title = f"{log.name if log else 'Summit'}{', imitated' if generate else ''}"
         draw_windows(table, statistics, figure, title)
@@ -90,7 +90,7 @@ _NO_NOTES: tuple[str, ...] = ()
 def _record(log: Path, nodes: int | None, per_node: int, start: float | None, end: float | None) -> IdleRecord:
     """The windows of a batch log or of a windows file."""
     from offcut.traces.idle import IdleRecord, idle_windows
-    from offcut.traces.log import is_windows_file, read_log
+    from offcut.traces.read_log import is_windows_file, read_log
     from offcut.traces.windows import read_windows
 
     if not is_windows_file(log):
@@ -106,7 +106,7 @@ def _record(log: Path, nodes: int | None, per_node: int, start: float | None, en
 def _generated(record: IdleRecord | None, nodes: int | None, days: float, seed: int) -> Any:
     from offcut.traces.fit import fit_process
     from offcut.traces.generate import generate
-    from offcut.traces.process import SUMMIT
+    from offcut.traces.window_process import SUMMIT
 
     process = SUMMIT if record is None else fit_process(record.windows, record.nodes)
     return generate(process.nodes if nodes is None else nodes, days * 86_400, seed, process)

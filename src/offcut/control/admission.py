@@ -58,7 +58,7 @@ def _candidates(state: State, running: list[JobState]) -> list[JobState]:
         job = state.jobs[job_id]
         if job.phase not in LIVE or not _fits(job, nodes):
             continue
-        usable = job.job.sizes.fit(room)
+        usable = job.job.sizes.largest_within(room)
         if limit is None:
             if len(found) >= _LEAST and room <= 0:
                 break

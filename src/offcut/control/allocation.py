@@ -8,7 +8,7 @@ from hashlib import blake2b
 from math import inf
 from operator import attrgetter
 
-from offcut.allocate.place import Placement, place
+from offcut.allocate.placement import Placement, place
 from offcut.control import admission, curve_learning, membership
 from offcut.control.event_context import EventContext
 from offcut.control.state import Decision, JobState, State
@@ -80,7 +80,7 @@ def _request(
 ) -> JobRequest:
     """Kept, for most jobs are as they were when the next problem comes."""
     sizes, curve = job.sizes, learnt or job.curve or amdahl(job.sizes.largest)
-    unit = curve.at(min(sizes.smallest, curve.max_nodes)) or 1.0
+    unit = curve.rate_at(min(sizes.smallest, curve.max_nodes)) or 1.0
     return JobRequest(
         id=job.id,
         min_nodes=sizes.smallest,

@@ -66,7 +66,7 @@ def refresh(context: EventContext) -> None:
             continue
         have = len(job.nodes)
         if probe.granted and have < probe.size:
-            probe.size = job.job.sizes.fit(have)
+            probe.size = job.job.sizes.largest_within(have)
         left -= probe.size
         if not probe.size or left < 0:
             end_probe(context, job)
@@ -267,9 +267,9 @@ def _check_given(context: EventContext, job: JobState) -> None:
         return
     rates = {o.size: o.size * exp(o.log_efficiency) for o in history.observations}
     small, large = min(rates), max(rates)
-    if small == large or not given.at(small) or not given.at(large):
+    if small == large or not given.rate_at(small) or not given.rate_at(large):
         return
-    said, seen = given.at(large) / given.at(small), rates[large] / rates[small]
+    said, seen = given.rate_at(large) / given.rate_at(small), rates[large] / rates[small]
     if max(said / seen, seen / said) > _CONTRADICTS:
         history.contradicted = True
         context.log(

@@ -132,7 +132,7 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
     stay = staying(state, job)
     nodes = [state.nodes[name] for name in job.nodes]
     ready = [node.member for node in nodes if node.worker == "ready"]
-    size = job.job.sizes.fit(len(stay) + len(ready))
+    size = job.job.sizes.largest_within(len(stay) + len(ready))
     if _heirless(job, (stay + ready)[:size]):
         # The state is with members that are leaving: let them save it, then start from what they saved.
         if job.members:
@@ -146,7 +146,7 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
     if size <= len(stay):
         job.joining_since_s = None
         return
-    if size < job.job.sizes.fit(len(stay) + len(ready) + sum(node.worker == "starting" for node in nodes)):
+    if size < job.job.sizes.largest_within(len(stay) + len(ready) + sum(node.worker == "starting" for node in nodes)):
         window_s = state.settings.join_window_s
         if job.joining_since_s is None:
             job.joining_since_s = context.now_s

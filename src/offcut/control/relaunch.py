@@ -39,7 +39,7 @@ def _must_end(context: EventContext, job: JobState, nodes: list[NodeState]) -> b
     staying = len(membership.staying(context.state, job))
     if staying < len(job.members) or job.size not in sizes:
         return True
-    size = sizes.fit(staying + sum(node.worker == "ready" for node in nodes))
+    size = sizes.largest_within(staying + sum(node.worker == "ready" for node in nodes))
     if size == staying:
         job.joining_since_s = None
         return False
@@ -50,7 +50,7 @@ def _more_are_coming(context: EventContext, job: JobState, nodes: list[NodeState
     """Whether nodes are on their way that would make it larger than `size`, and it still is worth waiting for them."""
     here = [node for node in nodes if node.worker in ("member", "ready")]
     coming = [node for node in nodes if node.phase == "claimed" or node.worker in ("starting", "leaving")]
-    if job.job.sizes.fit(len(here) + len(coming)) <= size:
+    if job.job.sizes.largest_within(len(here) + len(coming)) <= size:
         return False
     window_s = context.state.settings.relaunch_window_s
     if job.joining_since_s is None:
@@ -109,7 +109,7 @@ def _may_go_on(context: EventContext, job: JobState) -> bool:
 
 def _launch(context: EventContext, job: JobState, nodes: list[NodeState]) -> None:
     ready = [node.member for node in nodes if node.worker == "ready"]
-    size = job.job.sizes.fit(len(ready))
+    size = job.job.sizes.largest_within(len(ready))
     if size == 0 or _more_are_coming(context, job, nodes, size):
         return
     membership.set_generation(context, job, ready[:size], abort=False)

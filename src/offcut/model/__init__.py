@@ -4,10 +4,10 @@ from offcut.model.allocation import (
     Allocation,
     AllocationProblem,
     CostModel,
-    Group,
     JobRequest,
     NodeClass,
     Objective,
+    QuotaGroup,
 )
 from offcut.model.curve import ScalingCurve, amdahl
 from offcut.model.job import Job, JobMode
@@ -18,12 +18,12 @@ __all__ = [
     "Allocation",
     "AllocationProblem",
     "CostModel",
-    "Group",
     "Job",
     "JobMode",
     "JobRequest",
     "NodeClass",
     "Objective",
+    "QuotaGroup",
     "ScalingCurve",
     "Sizes",
     "Window",

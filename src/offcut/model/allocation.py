@@ -70,7 +70,7 @@ class JobRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class QuotaGroup:
     """Jobs that share a quota.
 
     `share`: of every `share` / (sum of shares) of the nodes the group gets at least what its jobs can use of it.
@@ -104,7 +104,7 @@ class AllocationProblem:
     jobs: tuple[JobRequest, ...]
     cost_model: CostModel = "published"
     objective: Objective = "weighted"
-    groups: tuple[Group, ...] = ()
+    groups: tuple[QuotaGroup, ...] = ()
     #: At most so many jobs change their size; None: any number.
     max_resizes: int | None = None
     #: Where given they add up to `nodes`, and those held by a job to its `current`.

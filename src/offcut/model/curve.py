@@ -55,7 +55,7 @@ class ScalingCurve:
         """The largest size that the curve says anything about."""
         return self.nodes[-1]
 
-    def at(self, size: int) -> float:
+    def rate_at(self, size: int) -> float:
         """Throughput at `size` nodes, interpolated; InputError beyond the last point, where nothing is known."""
         if not 0 <= size <= self.nodes[-1]:
             raise InputError(

@@ -87,7 +87,7 @@ class Sizes:
         """Whether every count from the smallest to the largest is allowed."""
         return self.largest - self.smallest + 1 == len(self.allowed)
 
-    def fit(self, nodes: int) -> int:
+    def largest_within(self, nodes: int) -> int:
         """The largest allowed size that `nodes` nodes can carry; 0 where they are too few."""
         i = bisect_right(self.allowed, nodes)
         return self.allowed[i - 1] if i else 0

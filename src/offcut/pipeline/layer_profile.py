@@ -73,7 +73,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class LayerProfile:
     """The layer profile of a whole model.
 
     Args:
@@ -139,7 +139,7 @@ class Profile:
         )
 
 
-def _check(profile: Profile) -> None:
+def _check(profile: LayerProfile) -> None:
     if not profile.layers:
         raise InputError(f"profile of {profile.model}: no layers.", next_step="A profile has at least one layer.")
     sizes = profile.micro_batches
@@ -169,7 +169,7 @@ def _check(profile: Profile) -> None:
         raise InputError(f"profile of {profile.model}: all times are 0.", next_step="Measure the layers again.")
 
 
-def to_json(profile: Profile) -> dict[str, Any]:
+def to_json(profile: LayerProfile) -> dict[str, Any]:
     """The profile as a JSON document; `from_json` reads it back to an equal object."""
     rows: list[dict[str, Any]] = []
     for layer in profile.layers:
@@ -198,7 +198,7 @@ def to_json(profile: Profile) -> dict[str, Any]:
     }
 
 
-def from_json(document: Any, *, source: str = "profile") -> Profile:
+def from_json(document: Any, *, source: str = "profile") -> LayerProfile:
     """Read the JSON form.
 
     Args:
@@ -239,7 +239,7 @@ def from_json(document: Any, *, source: str = "profile") -> Profile:
     sizes = _numbers(document, "micro_batches", source)
     if any(size != int(size) for size in sizes):
         raise InputError(f'{source}: "micro_batches" {list(sizes)}.', next_step="Give whole numbers.")
-    return Profile(
+    return LayerProfile(
         model=str(document.get("model", source)),
         device=str(document.get("device", "unknown")),
         micro_batches=tuple(int(size) for size in sizes),

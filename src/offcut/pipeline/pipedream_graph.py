@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from offcut.errors import InputError
-from offcut.pipeline.layer_profile import Layer, Profile
+from offcut.pipeline.layer_profile import Layer, LayerProfile
 
 #: Batch sizes of the published profiles, inferred from the bytes of their first convolution; 64 for GNMT.
 _KNOWN_BATCHES = {"vgg16": 128, "resnet50": 128, "alexnet": 256, "gnmt": 64, "resnet18": 256, "resnet101": 64}
@@ -49,7 +49,7 @@ class _Node:
         return self.forward_s == 0 and self.backward_s == 0 and self.parameter_bytes == 0
 
 
-def parse_graph(text: str, *, source: str, model: str, micro_batch: int | None = None) -> Profile:
+def parse_graph(text: str, *, source: str, model: str, micro_batch: int | None = None) -> LayerProfile:
     """Read a profile from the text of a graph file.
 
     Nodes are put in a topological order (smallest id first). The model may be cut between any two of them; the tensors
@@ -103,7 +103,9 @@ def parse_graph(text: str, *, source: str, model: str, micro_batch: int | None =
             )
         )
         group = []
-    return Profile(model=model, micro_batches=(micro_batch,), layers=tuple(layers), device="PipeDream's published GPU")
+    return LayerProfile(
+        model=model, micro_batches=(micro_batch,), layers=tuple(layers), device="PipeDream's published GPU"
+    )
 
 
 def _parse(text: str, source: str) -> tuple[dict[str, _Node], dict[str, list[str]]]:

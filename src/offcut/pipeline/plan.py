@@ -11,7 +11,7 @@ from offcut.errors import InputError
 from offcut.pipeline.layer_profile import Floats
 from offcut.pipeline.program import Program
 from offcut.pipeline.schedules import Shape, schedule_named
-from offcut.pipeline.simulator import Timeline, simulate
+from offcut.pipeline.simulator import StepTimeline, simulate
 from offcut.pipeline.stage_costs import StageCosts
 
 PLAN_FORMAT = "offcut-plan"
@@ -125,7 +125,7 @@ class Plan:
         names = ("forward_s", "backward_s", "weight_grad_s", "sync_s", "stored_bytes", "state_bytes", "parameter_bytes")
         return StageCosts(hop_s=column("hop_s")[:-1], **{name: column(name) for name in names})
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> StepTimeline:
         """Simulate the plan again, operation by operation."""
         sends = schedule_named(self.schedule).sends if self.overlap else "blocking"
         return simulate(self.program(), self.costs(), sends=sends, occupancy=True)

@@ -64,7 +64,7 @@ class PlanSet:
         """The numbers of devices that have a plan, increasing."""
         return tuple(plan.devices for plan in self.plans)
 
-    def at(self, devices: int) -> Plan:
+    def plan_for(self, devices: int) -> Plan:
         """The plan for `devices` devices.
 
         Raises:
@@ -78,7 +78,7 @@ class PlanSet:
             next_step="Let the job's sizes be those that have a plan.",
         )
 
-    def alone(self) -> Plan:
+    def one_device_plan(self) -> Plan:
         """The plan for one device; where there is none, one with all layers on it, even if they do not fit."""
         if self.devices[0] == 1:
             return self.plans[0]
@@ -114,7 +114,7 @@ class PlanSet:
     def curve(self, ranks_per_node: int = 1) -> ScalingCurve:
         """The planned throughput (samples/s) by node count, for nodes of `ranks_per_node` devices."""
         sizes = tuple(self.sizes(ranks_per_node).allowed)
-        return ScalingCurve(sizes, tuple(self.at(n * ranks_per_node).samples_per_s for n in sizes))
+        return ScalingCurve(sizes, tuple(self.plan_for(n * ranks_per_node).samples_per_s for n in sizes))
 
     def to_json(self) -> dict[str, Any]:
         """The set as a JSON document."""

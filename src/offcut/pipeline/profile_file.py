@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from offcut.errors import InputError
-from offcut.pipeline.layer_profile import Profile, from_json
+from offcut.pipeline.layer_profile import LayerProfile, from_json
 from offcut.pipeline.pipedream_graph import parse_graph
 
 
-def read_profile(path: Path, *, micro_batch: int | None = None) -> Profile:
+def read_profile(path: Path, *, micro_batch: int | None = None) -> LayerProfile:
     """Read a profile, ours (JSON) or PipeDream's (a graph file); the first character tells which it is.
 
     Args:

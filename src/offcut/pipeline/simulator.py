@@ -24,7 +24,7 @@ class DeadlockError(OffcutError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Timeline:
+class StepTimeline:
     """The result of a simulation.
 
     `start_s` and `end_s` have one entry per operation of the program; the other arrays have one per rank. `step_s` ends
@@ -45,7 +45,7 @@ class Timeline:
     bubble_of_span: float
 
 
-def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", occupancy: bool = False) -> Timeline:
+def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", occupancy: bool = False) -> StepTimeline:
     """Simulate a program.
 
     Args:
@@ -76,7 +76,7 @@ def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", o
 
 def _summary(
     program: Program, costs: StageCosts, duration: Floats, start: Floats, end: Floats, *, shared: bool
-) -> Timeline:
+) -> StepTimeline:
     ranks = program.ranks
     arrays = (program.kind, program.stage, program.lane_start, program.rank_of_lane)
     busy, first, last, held, peak_bytes, peak_count = totals_of_ranks(
@@ -89,7 +89,7 @@ def _summary(
     worked = last > 0
     spans = float(((last - first) * lanes)[worked].sum())
     makespan = float(last.max())
-    return Timeline(
+    return StepTimeline(
         program=program,
         step_s=step,
         start_s=start,

@@ -1,8 +1,10 @@
-"""Tables, figures and one-file HTML: what people look at.
+"""Tables, figures and HTML pages that are one file each.
 
-- `page`: a page that is one file
-- `run`, `timeline`, `figures`: a controller's run, told by its journal
-- `pipeline`: a pipeline plan as a Gantt figure
+- `html`: a page in one file
+- `run_report`, `run_timeline`, `figures`: the report of a controller's run, from its journal
+- `plan_figure`: a pipeline plan as a Gantt chart
+- `scaling_figure`: a job's scaling curve
+- `windows_figure`: a set of idle windows
 - `replay_rows`, `replay_page`: the metrics of replays as rows of text, and as a page
 - `estimate_page`: the page of `offcut estimate`
 """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offcut.report.page import Section, page, paragraph, svg, table
+from offcut.report.html import Section, page, paragraph, svg, table
 from offcut.report.replay_page import shares_figure
+from offcut.report.windows_figure import windows_figure
 from offcut.simulate.estimate import BASE_JOBS, Estimate
-from offcut.simulate.networks import IMAGENET, NETWORKS
-from offcut.traces.figure import windows_figure
+from offcut.simulate.imagenet_networks import IMAGENET, NETWORKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

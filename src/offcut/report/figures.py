@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from offcut.plaintext import in_figure
-from offcut.report.timeline import Timeline
+from offcut.report.run_timeline import RunTimeline
 
 #: One per job, told apart by people who see colours differently too (Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
@@ -21,7 +21,7 @@ def colour_of(jobs: Sequence[str]) -> dict[str, str]:
     return {job: COLOURS[i % len(COLOURS)] for i, job in enumerate(jobs)}
 
 
-def node_timeline(told: Timeline) -> Figure:
+def node_timeline(told: RunTimeline) -> Figure:
     """A row per node: grey where idle or held without work, pale while it boots for a job, full while it trains."""
     nodes = sorted({span.node for span in told.spans})
     colours = colour_of(list(told.sizes))
@@ -45,7 +45,7 @@ def node_timeline(told: Timeline) -> Figure:
     return figure
 
 
-def job_sizes(told: Timeline) -> Figure:
+def job_sizes(told: RunTimeline) -> Figure:
     """Nodes of each job over time."""
     colours = colour_of(list(told.sizes))
     figure = Figure(figsize=(11, 2.6))
@@ -61,7 +61,7 @@ def job_sizes(told: Timeline) -> Figure:
     return figure
 
 
-def throughput(told: Timeline, samples: Mapping[str, Sequence[tuple[float, int]]]) -> Figure:
+def throughput(told: RunTimeline, samples: Mapping[str, Sequence[tuple[float, int]]]) -> Figure:
     """Samples/s of each job between the moments at which its stable samples were noted."""
     colours = colour_of(list(told.sizes))
     figure = Figure(figsize=(11, 2.6))

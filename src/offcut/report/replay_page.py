@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from offcut.plaintext import in_figure
-from offcut.report.page import Section, page, paragraph, svg, table
+from offcut.report.html import Section, page, paragraph, svg, table
 from offcut.report.replay_rows import LOSSES, name_of, rows
 from offcut.simulate.metrics import ReplayMetrics
 from offcut.simulate.options import ReplayOptions

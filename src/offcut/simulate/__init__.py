@@ -1,10 +1,12 @@
-"""What if: a virtual clock over recorded traces.
+"""Simulation under a virtual clock, over recorded traces.
 
-- `queue`, `queue_policy`, `queue_profile`: the main queue's scheduler (first come first served, EASY, conservative)
-- `replay`: windows and jobs through the real controller, to metrics; `sweep`: several replays in parallel processes
-- `options`: what a replay may be asked to assume
-- `world`: the controller's effects, carried out under a virtual clock; `supply`: which jobs come when
-- `training`: one job that progresses along its curve; `accounts`, `fluid`: the bound; `metrics`: what came of it
-- `observer`: what a replay shows to the profiler
-- `estimate`, `networks`: what a site would gain
+- `batch_queue`: the main queue's batch scheduler; `batch_schedulers`: first come first served, EASY and conservative
+  backfilling; `availability_profile`: the free nodes over time that conservative backfilling plans with
+- `replay`: windows and jobs through the controller that runs live; `parallel_replays`: several replays in processes
+- `options`: what a replay assumes
+- `world`: carries out the controller's effects under the virtual clock; `job_arrivals`: which jobs are submitted when
+- `training`: one job that progresses along its scaling curve
+- `time_integrals`: integrals over a replay; `fluid`: the upper bound on throughput; `metrics`: the results of a replay
+- `noisy_meter`: the measured throughput that a replay shows to the curve model
+- `estimate`, `imagenet_networks`: what a site would gain
 """

@@ -9,9 +9,9 @@ from typing import Any
 from offcut.errors import InputError
 from offcut.simulate.metrics import ReplayMetrics
 from offcut.simulate.options import NAMED_COSTS, ReplayOptions, ResizeCost
-from offcut.simulate.sweep import sweep
+from offcut.simulate.parallel_replays import replay_each
 from offcut.traces.idle import IdleRecord
-from offcut.traces.joblist import ListedJob
+from offcut.traces.job_list import ListedJob
 from offcut.traces.statistics import WindowStatistics, describe
 from offcut.traces.windows import Windows
 
@@ -83,7 +83,9 @@ def estimate(
     options = {(name, BASE_JOBS): _with(base, cost, BASE_JOBS) for name, cost in COSTS.items()}
     first = next(iter(COSTS))
     options |= {(first, count): _with(base, COSTS[first], count) for count in CONCURRENCY}
-    made = sweep(windows, jobs, list(options.values()), start_s=start_s, end_s=end_s, compare=False, progress=progress)
+    made = replay_each(
+        windows, jobs, list(options.values()), start_s=start_s, end_s=end_s, compare=False, progress=progress
+    )
     results = dict(zip(options, made, strict=True))
     return Estimate(
         source=source,

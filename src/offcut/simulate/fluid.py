@@ -41,7 +41,7 @@ class FluidOptimum:
         #: The nodes that the jobs can use.
         self.capacity = self._nodes[-1]
 
-    def at(self, nodes: float) -> float:
+    def rate_on(self, nodes: float) -> float:
         """Throughput on `nodes` nodes, in one-node rates."""
         i = bisect_right(self._nodes, nodes) - 1
         if i + 1 == len(self._nodes):

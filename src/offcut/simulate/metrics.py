@@ -148,4 +148,4 @@ def measure(
 
 
 def _samples(training: Training) -> float:
-    return training.work * (training.job.curve.at(1) or 1.0)
+    return training.work * (training.job.curve.rate_at(1) or 1.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from offcut.errors import InputError
-from offcut.simulate.observer import Noise
+from offcut.simulate.noisy_meter import MeasurementNoise
 
 #: How a resize is paid for. `stall`: the job makes no progress while it resizes. `published`: BFTrainer's accounting:
 #: the cost times the rate at the old size is taken from the progress, so that growing out of nothing is free.
@@ -78,7 +78,7 @@ class ReplayOptions:
     #: Jobs of one curve are one family, and said to be.
     families: bool = True
     #: Of what the profiler sees.
-    noise: Noise = field(default_factory=Noise)
+    noise: MeasurementNoise = field(default_factory=MeasurementNoise)
     seed: int = 0
 
     def __post_init__(self) -> None:

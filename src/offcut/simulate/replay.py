@@ -15,11 +15,11 @@ import numpy as np
 from offcut.allocate import exact, policy
 from offcut.allocate.solve import solve
 from offcut.errors import InputError
+from offcut.simulate.job_arrivals import JobArrivals
 from offcut.simulate.metrics import ReplayMetrics, measure
 from offcut.simulate.options import ReplayOptions, ResizeCost
-from offcut.simulate.supply import Supply
 from offcut.simulate.world import Solver, World
-from offcut.traces.joblist import ListedJob
+from offcut.traces.job_list import ListedJob
 from offcut.traces.windows import Windows
 
 Change = tuple[float, list[tuple[str, float | None]], tuple[str, ...]]
@@ -51,7 +51,7 @@ def replay(
         raise InputError("replay: the job list is empty.", next_step="List at least one job.")
     solver = _solver(options.policy)
     began = time.process_time()
-    world = World(Supply(jobs, repeat=options.repeat), solver, options, start_s)
+    world = World(JobArrivals(jobs, repeat=options.repeat), solver, options, start_s)
     instants = 0
     with _no_collection():
         for at_s, offered, wanted in _changes(part):
@@ -110,7 +110,7 @@ def static_rate(jobs: Sequence[ListedJob], options: ReplayOptions, nodes: float,
         if count == 0:
             rates.append(0.0)
             continue
-        world = World(Supply([replace(job, submit_s=0.0) for job in jobs], repeat=options.repeat), solve, free, 0)
+        world = World(JobArrivals([replace(job, submit_s=0.0) for job in jobs], repeat=options.repeat), solve, free, 0)
         world.instant(0.0, [(f"n{i}", None) for i in range(count)])
         while world.next_s() < span_s and (options.repeat or world.busy):
             world.instant(world.next_s())

@@ -9,7 +9,7 @@ from typing import Literal
 
 from offcut.model import ScalingCurve
 from offcut.simulate.options import Accounting
-from offcut.traces.joblist import ListedJob
+from offcut.traces.job_list import ListedJob
 
 #: Why a job stands still: it takes members in (or starts), members were taken from it, it was told to give some up.
 Cause = Literal["grow", "reclaim", "shrink"]
@@ -18,8 +18,8 @@ Cause = Literal["grow", "reclaim", "shrink"]
 @lru_cache(maxsize=4096)
 def speed_up(curve: ScalingCurve, largest: int) -> tuple[float, ...]:
     """Throughput at 0, 1, .. `largest` nodes over that at one node."""
-    one = curve.at(1) or 1.0
-    return tuple(curve.at(n) / one for n in range(largest + 1))
+    one = curve.rate_at(1) or 1.0
+    return tuple(curve.rate_at(n) / one for n in range(largest + 1))
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +63,7 @@ class Training:
     @classmethod
     def of(cls, job_id: str, job: ListedJob, now_s: float, accounting: Accounting, commit_s: float) -> Training:
         speed = speed_up(job.curve, job.max_nodes)
-        goal = job.samples / (job.curve.at(1) or 1.0)
+        goal = job.samples / (job.curve.rate_at(1) or 1.0)
         return cls(job_id, job, now_s, accounting, commit_s, speed, goal, now_s)
 
     def advance(self, now_s: float) -> None:

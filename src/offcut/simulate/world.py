@@ -22,12 +22,12 @@ from offcut.model import Allocation, AllocationProblem, Job, Sizes
 from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.events import Member
-from offcut.simulate.accounts import Accounts
-from offcut.simulate.observer import Observer
+from offcut.simulate.job_arrivals import JobArrivals
+from offcut.simulate.noisy_meter import NoisyMeter
 from offcut.simulate.options import ReplayOptions
-from offcut.simulate.supply import Supply
+from offcut.simulate.time_integrals import TimeIntegrals
 from offcut.simulate.training import Cause, Training
-from offcut.traces.joblist import ListedJob
+from offcut.traces.job_list import ListedJob
 
 Solver = Callable[[AllocationProblem], Allocation]
 
@@ -40,16 +40,16 @@ _FORMED, _MEASURED, _END, _NEARS_END, _BOOTED, _READY, _TIMER = range(7)
 class World:
     """`state` is the controller's; `trainings` are all jobs submitted so far."""
 
-    def __init__(self, supply: Supply, solver: Solver, options: ReplayOptions, start_s: float) -> None:
+    def __init__(self, supply: JobArrivals, solver: Solver, options: ReplayOptions, start_s: float) -> None:
         self.options = options
         self.state = State(settings=_settings(options))
         self.now_s = start_s
         self.trainings: dict[str, Training] = {}
-        self.accounts = Accounts(start_s)
+        self.accounts = TimeIntegrals(start_s)
         self.events = 0
         learns = options.profiler != "oracle" and load(options.profiler).learns
-        self._observer = Observer(options.noise, options.seed) if learns else None
-        self._supply = supply
+        self._observer = NoisyMeter(options.noise, options.seed) if learns else None
+        self._arrivals = supply
         self._solver = solver
         self._live: dict[str, Training] = {}
         #: Idle in the trace; the known end of each window.
@@ -84,7 +84,7 @@ class World:
 
     def next_s(self) -> float:
         """When something is due by the world's own doing."""
-        return min(self._due[0][0] if self._due else math.inf, self._supply.next_s())
+        return min(self._due[0][0] if self._due else math.inf, self._arrivals.next_s())
 
     @property
     def busy(self) -> bool:
@@ -170,9 +170,9 @@ class World:
         elif what == _TIMER and self.state.timers.get(data, math.inf) <= now_s:
             self._tell(ev.TimerFired(time_s=now_s, key=data))
 
-    def _observe(self, observer: Observer, training: Training, generation: int) -> None:
+    def _observe(self, observer: NoisyMeter, training: Training, generation: int) -> None:
         """If the generation lasts long enough, its throughput is measured."""
-        segment = observer.segment(training.job.curve.at(training.size))
+        segment = observer.segment(training.job.curve.rate_at(training.size))
         event = ev.JobMeasured(
             time_s=self.now_s + segment.span_s,
             job=training.id,
@@ -267,7 +267,7 @@ class World:
         limit = self.options.concurrency
         started, waiting = len(self.state.started), len(self.state.queue)
         wanted = max(_AHEAD, len(self._idle) - started) if limit is None else max(1, limit - started)
-        for job_id, listed in self._supply.take(self.now_s, waiting, wanted):
+        for job_id, listed in self._arrivals.submitted_by(self.now_s, waiting, wanted):
             training = Training.of(job_id, listed, self.now_s, self.options.accounting, self.options.commit_s)
             self.trainings[job_id] = self._live[job_id] = training
             self._tell(ev.JobSubmitted(time_s=self.now_s, job=self._job(job_id, listed)))

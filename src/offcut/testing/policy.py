@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from offcut.allocate import exact, policy, value
+from offcut.allocate import exact, policy
+from offcut.allocate.objective import allocation_value
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, JobRequest, ScalingCurve
 from offcut.model.allocation import Objective
@@ -45,7 +46,7 @@ class PolicyConformance:
                 continue
             given = policy.decide(rule, problem)
             assert given.objective <= best.objective + 1e-9 * max(1.0, abs(best.objective))
-            assert given.objective == pytest.approx(value.total(problem, given.nodes))
+            assert given.objective == pytest.approx(allocation_value(problem, given.nodes))
             assert given.nodes == policy.decide(rule, problem).nodes
             answered += 1
         assert answered >= self.problems * 2 // 3

@@ -14,8 +14,8 @@ import numpy as np
 
 from offcut.errors import InputError
 from offcut.traces.generate import Bundles, draw_bundles
-from offcut.traces.process import LEVELS, WindowProcess
 from offcut.traces.statistics import joint_endings
+from offcut.traces.window_process import LEVELS, WindowProcess
 from offcut.traces.windows import Floats, Ints, Windows
 
 _SWINGS = (0.0, 0.5, 1.0, 1.4, 1.7, 2.0, 2.3)

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from offcut.errors import InputError
-from offcut.traces.process import LEVELS, SUMMIT, WindowProcess
+from offcut.traces.window_process import LEVELS, SUMMIT, WindowProcess
 from offcut.traces.windows import Floats, Ints, Windows, node_names
 
 #: The hidden level is stepped at this interval; short against the time for which it remembers.

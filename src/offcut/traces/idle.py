@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from offcut.errors import InputError
-from offcut.traces.batch import BatchJob, BatchLog, count_note
-from offcut.traces.freenodes import FreeNodes, Range
+from offcut.traces.batch_log import BatchJob, BatchLog, count_note
+from offcut.traces.free_nodes import FreeNodes, Range
 from offcut.traces.windows import Windows
 
 
@@ -107,12 +107,12 @@ def _from_counts(jobs: list[BatchJob], nodes: int, start_s: float, end_s: float)
             break
         while running and running[0][0] <= now_s:
             ended_s, _, ranges = heapq.heappop(running)
-            free.give(ranges, ended_s)
+            free.vacate(ranges, ended_s)
         short += free.free < job.nodes
-        heapq.heappush(running, (now_s + job.run_s, number, free.take(job.nodes, now_s)))
+        heapq.heappush(running, (now_s + job.run_s, number, free.occupy(job.nodes, now_s)))
     while running and running[0][0] < end_s:
         ended_s, _, ranges = heapq.heappop(running)
-        free.give(ranges, ended_s)
+        free.vacate(ranges, ended_s)
     table = free.windows(end_s)
     recorded = Windows(table.names, table.node, table.start_s, table.end_s)
     return recorded.between(start_s, end_s), short

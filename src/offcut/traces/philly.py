@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from offcut.errors import InputError
-from offcut.traces.batch import BatchJob, BatchLog, count_note, make_log
-from offcut.traces.textfile import read_text
+from offcut.traces.batch_log import BatchJob, BatchLog, count_note, make_log
+from offcut.traces.text_file import read_text
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
 

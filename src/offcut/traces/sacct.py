@@ -14,10 +14,10 @@ from itertools import combinations_with_replacement
 from pathlib import Path
 
 from offcut.errors import InputError
-from offcut.traces.batch import BatchLog, count_note
+from offcut.traces.batch_log import BatchLog, count_note
 from offcut.traces.hostlist import expand_hosts
 from offcut.traces.slurm_record import SlurmRecord, log_of_records
-from offcut.traces.textfile import read_text
+from offcut.traces.text_file import read_text
 
 _NEEDED = ("JobID", "Submit", "Start", "End")
 _COUNTS = ("NNodes", "AllocNodes")

@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from offcut.errors import InputError
-from offcut.traces.batch import BatchLog
+from offcut.traces.batch_log import BatchLog
 from offcut.traces.hostlist import expand_hosts
 from offcut.traces.slurm_record import SlurmRecord, log_of_records
-from offcut.traces.textfile import read_text
+from offcut.traces.text_file import read_text
 
 
 class _Times(BaseModel):

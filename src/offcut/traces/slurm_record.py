@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from offcut.errors import InputError
-from offcut.traces.batch import BatchJob, BatchLog, count_note, make_log
+from offcut.traces.batch_log import BatchJob, BatchLog, count_note, make_log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

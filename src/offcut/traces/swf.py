@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from offcut.errors import InputError
-from offcut.traces.batch import BatchJob, BatchLog, count_note, make_log
-from offcut.traces.textfile import read_text, write_text
+from offcut.traces.batch_log import BatchJob, BatchLog, count_note, make_log
+from offcut.traces.text_file import read_text, write_text
 
 FIELDS = (
     "job", "submit", "wait", "run time", "allocated processors", "CPU time", "memory", "requested processors",

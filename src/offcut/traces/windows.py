@@ -21,7 +21,7 @@ import polars as pl
 
 from offcut.errors import InputError
 from offcut.model import Window
-from offcut.traces.textfile import read_text, write_text
+from offcut.traces.text_file import read_text, write_text
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class Windows(Sequence[Window]):
 
     `names` are the node names, sorted; `node[i]` is the index of window i's node in them. `expected_end_s` is what the
     queue expected when the window began, NaN where it expected nothing; None where no such thing was recorded.
-    Build one with `Windows.of` or `Windows.from_columns`, which order and check.
+    Build one with `Windows.from_windows` or `Windows.from_columns`, which order and check.
     """
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class Windows(Sequence[Window]):
     expected_end_s: Floats | None = None
 
     @classmethod
-    def of(cls, windows: Iterable[Window]) -> Windows:
+    def from_windows(cls, windows: Iterable[Window]) -> Windows:
         """The table of `windows`; raises InputError where a window is empty or overlaps another of its node."""
         if isinstance(windows, Windows):
             return windows
@@ -148,7 +148,7 @@ class Windows(Sequence[Window]):
         """First start and last end; (0, 0) where there are no windows."""
         return (float(self.start_s[0]), float(self.end_s.max())) if len(self) else (0.0, 0.0)
 
-    def of_nodes(self, names: Iterable[str]) -> Windows:
+    def of_named_nodes(self, names: Iterable[str]) -> Windows:
         """The windows of the nodes `names` alone; raises InputError where one of them has none."""
         wanted = sorted(set(names))
         unknown = set(wanted) - set(self.names)
@@ -168,7 +168,7 @@ class Windows(Sequence[Window]):
                 next_step=f"Ask for 1 to {len(self.names)} nodes.",
             )
         drawn = np.random.default_rng(seed).choice(len(self.names), count, replace=False)
-        return self.of_nodes(self.names[i] for i in drawn.tolist())
+        return self.of_named_nodes(self.names[i] for i in drawn.tolist())
 
     def between(self, start_s: float, end_s: float) -> Windows:
         """What of the windows lies in `[start_s, end_s)`, cut at its borders, on the same clock."""
@@ -200,7 +200,7 @@ def busiest(windows: Iterable[Window], count: int, start_s: float, end_s: float)
 
     Raises InputError where fewer nodes than that have any window there.
     """
-    table = Windows.of(windows).between(start_s, end_s)
+    table = Windows.from_windows(windows).between(start_s, end_s)
     per_node = np.bincount(table.node, minlength=len(table.names))
     ranked = sorted(np.flatnonzero(per_node).tolist(), key=lambda i: (-per_node[i], table.names[i]))
     if count > len(ranked):
@@ -300,7 +300,7 @@ def _number(text: str, where: str, *, optional: bool) -> float:
 
 def write_windows(path: str | Path, windows: Iterable[Window]) -> None:
     """Write `windows` to `path`, gzipped where the name ends in `.gz`; whole seconds without a decimal point."""
-    table = Windows.of(windows)
+    table = Windows.from_windows(windows)
     columns = {"node": pl.Series(table.names, dtype=pl.String).gather(table.node)}
     times = {"start_s": table.start_s, "end_s": table.end_s}
     if table.expected_end_s is not None:

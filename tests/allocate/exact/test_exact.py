@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offcut.allocate import exact, json_format, value
+from offcut.allocate import exact, json_format
 from offcut.allocate.exact import counts
+from offcut.allocate.objective import allocation_value, allowed_sizes, job_value
 from offcut.errors import AllocationError
-from offcut.model import AllocationProblem, Group, JobRequest, ScalingCurve
+from offcut.model import AllocationProblem, JobRequest, QuotaGroup, ScalingCurve
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -128,8 +129,8 @@ def plain(p: AllocationProblem) -> float:
     best = np.zeros(p.nodes + 1)
     for one in p.jobs:
         after = np.full(p.nodes + 1, -np.inf)
-        for n in value.allowed(one, p.nodes):
-            after[n:] = np.maximum(after[n:], best[: p.nodes + 1 - n] + value.value(p, one, n))
+        for n in allowed_sizes(one, p.nodes):
+            after[n:] = np.maximum(after[n:], best[: p.nodes + 1 - n] + job_value(p, one, n))
         best = after
     return float(best.max())
 
@@ -143,7 +144,7 @@ def test_medium_problems_agree_with_a_plain_dynamic_program(at_once: int, monkey
         answer = exact.solve(p)
         assert answer.proven
         assert answer.objective == pytest.approx(plain(p), rel=1e-9, abs=1e-9), p
-        assert answer.objective == pytest.approx(value.total(p, answer.nodes), rel=1e-9, abs=1e-9)
+        assert answer.objective == pytest.approx(allocation_value(p, answer.nodes), rel=1e-9, abs=1e-9)
         assert sum(answer.nodes.values()) <= p.nodes
 
 
@@ -171,7 +172,7 @@ def test_more_nodes_are_never_worth_less(data: st.DataObject) -> None:
     a, b = exact.solve(few), exact.solve(replace(few, nodes=nodes + data.draw(st.integers(1, 5))))
     assert a.objective <= b.objective + 1e-9 * max(1.0, abs(b.objective))
     assert sum(a.nodes.values()) <= nodes
-    assert close(value.total(few, a.nodes), a.objective)
+    assert close(allocation_value(few, a.nodes), a.objective)
 
 
 def quota_met(p: AllocationProblem, sizes: tuple[int, ...], least: dict[str, int]) -> bool:
@@ -209,7 +210,7 @@ def test_group_quotas_agree_with_brute_force(shares: bool, random_problem: Any, 
     for _ in range(1000):
         p = random_problem(rng)
         groups = tuple(
-            Group(
+            QuotaGroup(
                 id=g, max_nodes=rng.choice([None, rng.randint(0, 8)]), share=rng.choice([1.0, 2.0]) if shares else None
             )
             for g in "xy"
@@ -238,11 +239,11 @@ def test_max_min_agrees_with_brute_force(random_problem: Any, everything: Any) -
         if not every:
             continue
         answer = exact.solve(p)
-        smallest = {sizes: value.total(p, dict(zip(answer.nodes, sizes, strict=True))) for _, sizes in every}
+        smallest = {sizes: allocation_value(p, dict(zip(answer.nodes, sizes, strict=True))) for _, sizes in every}
         top = max(smallest.values())
         assert close(answer.objective, top), p
         total = max(v for v, sizes in every if smallest[sizes] >= top - 1e-9 * max(1.0, abs(top)))
-        mine = sum(value.value(p, job, answer.nodes[job.id]) for job in p.jobs)
+        mine = sum(job_value(p, job, answer.nodes[job.id]) for job in p.jobs)
         assert close(mine, total), p
 
 
@@ -258,7 +259,7 @@ def test_priority_classes_agree_with_brute_force(random_problem: Any, everything
         for level in sorted({job.priority for job in p.jobs}, reverse=True):
 
             def worth(sizes: tuple[int, ...], p: AllocationProblem = p, level: int = level) -> float:
-                return sum(value.value(p, j, n) for j, n in zip(p.jobs, sizes, strict=True) if j.priority == level)
+                return sum(job_value(p, j, n) for j, n in zip(p.jobs, sizes, strict=True) if j.priority == level)
 
             top = max(map(worth, left))
             left = [sizes for sizes in left if worth(sizes) >= top - 1e-9 * max(1.0, abs(top))]
@@ -285,7 +286,7 @@ def test_a_time_limit_gives_a_bound_that_is_not_called_proven(monkeypatch: pytes
     assert not cut.proven
     assert cut.objective <= best.objective <= cut.bound
     assert sum(cut.nodes.values()) <= 30_000
-    assert close(value.total(p, cut.nodes), cut.objective)
+    assert close(allocation_value(p, cut.nodes), cut.objective)
 
 
 def test_a_time_limit_is_kept() -> None:

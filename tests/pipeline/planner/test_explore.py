@@ -11,21 +11,21 @@ import pytest
 
 from offcut.errors import InputError
 from offcut.pipeline.hardware import Device, Hardware, Link, homogeneous
-from offcut.pipeline.layer_profile import Layer, Profile
+from offcut.pipeline.layer_profile import Layer, LayerProfile
 from offcut.pipeline.peers.bapipe import bapipe_plan
 from offcut.pipeline.plan import plan_from_json
-from offcut.pipeline.planner.candidates import Candidate, make_candidate
+from offcut.pipeline.planner.candidates import CandidatePlan, make_candidate
 from offcut.pipeline.planner.curve import planned_curve
 from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.explore import Explorer, evaluate
-from offcut.pipeline.planner.problem import Problem
+from offcut.pipeline.planner.problem import PlanningProblem
 from offcut.pipeline.profile_file import read_profile
 from offcut.pipeline.schedules import SCHEDULES
 
 
-def random_profile(seed: int, layers: int) -> Profile:
+def random_profile(seed: int, layers: int) -> LayerProfile:
     draw = np.random.default_rng(seed)
-    return Profile(
+    return LayerProfile(
         model="toy",
         micro_batches=(2,),
         layers=tuple(
@@ -42,9 +42,9 @@ def random_profile(seed: int, layers: int) -> Profile:
     )
 
 
-def problem(profile: Profile, hardware: Hardware, m: int = 6, **more: object) -> Problem:
+def problem(profile: LayerProfile, hardware: Hardware, m: int = 6, **more: object) -> PlanningProblem:
     size = profile.micro_batches[0]
-    return Problem(profile=profile, hardware=hardware, batch=m * size, micro_batches=(size,), **more)  # type: ignore[arg-type]
+    return PlanningProblem(profile=profile, hardware=hardware, batch=m * size, micro_batches=(size,), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -64,7 +64,7 @@ def test_near_brute_force_and_above_the_bound(seed: int) -> None:
                     continue
                 for name in ("gpipe", "1f1b", "1f1b-so", "1f1b-link"):
                     made = make_candidate(task, device_chain, (0, *cut, 5), replicas, SCHEDULES[name])
-                    assert isinstance(made, Candidate)
+                    assert isinstance(made, CandidatePlan)
                     best = min(best, evaluate(task, made).step_s)
     assert found.best is not None
     assert found.bound_s <= best * (1 + 1e-9)
@@ -126,7 +126,7 @@ def test_a_slow_hop_is_cut_where_little_crosses() -> None:
         )
         for i in range(6)
     )
-    profile = Profile(model="toy", micro_batches=(1,), layers=layers)
+    profile = LayerProfile(model="toy", micro_batches=(1,), layers=layers)
     slow = Link(bandwidth_bytes_s=1.0)
     hardware = replace(homogeneous(2, bandwidth_bytes_s=1e9), hops={0: slow})
     found = Explorer(problem(profile, hardware, m=8, stages=2)).explore(2)
@@ -166,7 +166,7 @@ def test_what_cannot_be_planned_is_told() -> None:
     with pytest.raises(InputError, match="4 stages asked for, but toy has 3 layers"):
         problem(profile, hardware, stages=4)
     with pytest.raises(InputError, match=r"no micro-batch size \(2\) divides the batch of 7"):
-        Problem(profile=profile, hardware=hardware, batch=7, micro_batches=(2,))
+        PlanningProblem(profile=profile, hardware=hardware, batch=7, micro_batches=(2,))
     with pytest.raises(InputError, match="unknown schedule 'x'"):
         problem(profile, hardware, schedules=("x",))
     with pytest.raises(InputError, match="3 devices asked for, but the hardware describes 2"):
@@ -187,7 +187,7 @@ def test_the_curve_never_falls_and_names_the_plan_of_each_point(shared: Path) ->
     assert list(planned.curve.nodes) == list(range(17))
     assert all(b >= a for a, b in itertools.pairwise(planned.curve.rate))
     for n in range(1, 17):
-        assert planned.plans[n].samples_per_s == planned.curve.at(n)
+        assert planned.plans[n].samples_per_s == planned.curve.rate_at(n)
         assert planned.plans[n].devices <= n
 
 

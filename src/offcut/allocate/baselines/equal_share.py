@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from offcut.allocate.value import allowed
+from offcut.allocate.objective import allowed_sizes
 from offcut.model import AllocationProblem
 
 
 def allocate(problem: AllocationProblem) -> dict[str, int]:
     """Share the nodes equally; what a job cannot use goes to those that can use more. If short, earlier jobs first."""
-    sizes = {job.id: list(allowed(job, problem.nodes)) for job in problem.jobs}
+    sizes = {job.id: list(allowed_sizes(job, problem.nodes)) for job in problem.jobs}
     order = [job.id for job in reversed(problem.jobs)]  # the last to be served get what is left over: the earlier jobs
     order.sort(key=lambda job: sizes[job][-1])
     nodes: dict[str, int] = {}
@@ -25,7 +25,7 @@ def allocate(problem: AllocationProblem) -> dict[str, int]:
 def allocate_published(problem: AllocationProblem) -> dict[str, int]:
     """As in the published replayer: nodes // jobs for each, nothing handed on, and a job whose smallest size equals its
     share gets nothing (an off-by-one that its results contain)."""
-    sizes = {job.id: list(allowed(job, problem.nodes)) for job in problem.jobs}
+    sizes = {job.id: list(allowed_sizes(job, problem.nodes)) for job in problem.jobs}
     left = problem.nodes - sum(of_job[0] for of_job in sizes.values())  # the rest is for those that may not wait
     nodes = {}
     for job, of_job in sizes.items():

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import heapq
 
-from offcut.allocate.value import allowed, terms
+from offcut.allocate.objective import allowed_sizes, terms
 from offcut.model import AllocationProblem
 
 
 def allocate(problem: AllocationProblem) -> dict[str, int]:
     """From the smallest sizes up, always the step with the largest gain per node that fits; ties to earlier jobs."""
-    sizes = [list(allowed(job, problem.nodes)) for job in problem.jobs]
+    sizes = [list(allowed_sizes(job, problem.nodes)) for job in problem.jobs]
     seen = [terms(problem.objective, job) for job in problem.jobs]
     at = [0] * len(sizes)
     left = problem.nodes - sum(s[0] for s in sizes)
 
     def rate(j: int, i: int) -> float:
         curve = problem.jobs[j].curve
-        return seen[j].weight * seen[j].counted(curve.at(min(sizes[j][i], curve.max_nodes)))
+        return seen[j].weight * seen[j].counted(curve.rate_at(min(sizes[j][i], curve.max_nodes)))
 
     def step(j: int) -> tuple[float, int, int] | None:
         """The next step of job j: minus its gain per node, the job, the step's end."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from offcut.allocate.exact.counts import optimal_counts
 from offcut.allocate.exact.pieces import Pieces
-from offcut.allocate.value import allowed
+from offcut.allocate.objective import allowed_sizes
 from offcut.model import AllocationProblem, JobRequest
 
 #: The speed-up that a job without nodes counts as; the power mean would be zero with a single one of them.
@@ -22,7 +22,7 @@ WAITING = 1e-2
 def allocate(problem: AllocationProblem) -> dict[str, int]:
     """The sizes with the best power mean."""
     fair = max(1, problem.nodes // max(1, len(problem.jobs)))
-    sizes = [list(allowed(job, problem.nodes)) for job in problem.jobs]
+    sizes = [list(allowed_sizes(job, problem.nodes)) for job in problem.jobs]
     values = [[-1.0 / _speed_up(problem, job, n, fair) for n in s] for job, s in zip(problem.jobs, sizes, strict=True)]
     start = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum([len(s) for s in sizes], out=start[1:])
@@ -36,7 +36,7 @@ def allocate(problem: AllocationProblem) -> dict[str, int]:
 
 
 def _speed_up(problem: AllocationProblem, job: JobRequest, n: int, fair: int) -> float:
-    base = max(job.curve.at(min(fair, job.curve.max_nodes)), 1e-12)
+    base = max(job.curve.rate_at(min(fair, job.curve.max_nodes)), 1e-12)
     cost_s = 0.0 if n == job.current else job.grow_cost_s if n > job.current else job.shrink_cost_s
     left = max(0.0, 1.0 - cost_s / problem.horizon_s)
-    return max(WAITING, left * job.curve.at(min(n, job.curve.max_nodes)) / base)
+    return max(WAITING, left * job.curve.rate_at(min(n, job.curve.max_nodes)) / base)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.allocate.value import allowed
+from offcut.allocate.objective import allowed_sizes
 from offcut.model import AllocationProblem, JobRequest
 
 #: The size of a job is its largest with at least this share of the rate per node that its smallest size has.
@@ -11,16 +11,16 @@ EFFICIENCY = 0.7
 
 def size_of(job: JobRequest) -> int:
     """The one size of a job."""
-    sizes = [n for n in allowed(job, job.curve.max_nodes) if n > 0]
+    sizes = [n for n in allowed_sizes(job, job.curve.max_nodes) if n > 0]
     if not sizes:
         return 0
-    least = EFFICIENCY * job.curve.at(sizes[0]) / sizes[0]
-    return max((n for n in sizes if job.curve.at(n) / n >= least), default=sizes[0])
+    least = EFFICIENCY * job.curve.rate_at(sizes[0]) / sizes[0]
+    return max((n for n in sizes if job.curve.rate_at(n) / n >= least), default=sizes[0])
 
 
 def allocate(problem: AllocationProblem) -> dict[str, int]:
     """Jobs that hold their size keep it; then the others start in order, each when its size fits."""
-    must = {job.id: next(allowed(job, problem.nodes)) for job in problem.jobs}
+    must = {job.id: next(allowed_sizes(job, problem.nodes)) for job in problem.jobs}
     left = problem.nodes - sum(must.values())
     nodes = dict(must)
     running = [job for job in problem.jobs if job.current > 0 and job.current >= size_of(job)]

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from offcut.allocate.value import Terms, may_be_zero, rate_now, terms
+from offcut.allocate.objective import Terms, may_be_zero, rate_now, terms
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, JobRequest, Objective, ScalingCurve
 
@@ -69,7 +69,7 @@ def _rates(
             u, v = max(first, a + 1), min(last, b)
             if u > v:
                 continue
-            at_u, at_v = t.counted(curve.at(u)), t.counted(curve.at(v))
+            at_u, at_v = t.counted(curve.rate_at(u)), t.counted(curve.rate_at(v))
             s = (at_v - at_u) / (v - u) if v > u else 0.0
             low.append(u)
             high.append(v)

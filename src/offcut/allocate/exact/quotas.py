@@ -17,7 +17,7 @@ from offcut.allocate.exact.pieces import Floats, Ints, Pieces, build
 from offcut.allocate.exact.relaxation import Relaxation, best_at, relax
 from offcut.allocate.exact.search import Rows, fill_rows, options_within, total_value, trace_back
 from offcut.errors import AllocationError
-from offcut.model import AllocationProblem, Group
+from offcut.model import AllocationProblem, QuotaGroup
 
 # mypy: disallow-untyped-decorators=False
 #: Entries of all groups' tables together; more would take gigabytes.
@@ -79,7 +79,7 @@ class _GroupRegrets:
     """
 
     def __init__(
-        self, pieces: Pieces, jobs: list[int], *, nodes: int, price: float, group: Group | None, shares: float
+        self, pieces: Pieces, jobs: list[int], *, nodes: int, price: float, group: QuotaGroup | None, shares: float
     ) -> None:
         self.jobs = jobs
         self.most = nodes if group is None or group.max_nodes is None else min(nodes, group.max_nodes)

@@ -1,9 +1,10 @@
-"""`offcut demo`: real training on virtual nodes that come and go, watched live, and checked afterwards.
+"""`offcut demo`: real training on nodes that come and go, shown live and checked afterwards.
 
-- `plan`: the jobs and the windows
-- `stage`: the controller that the demo runs, as a process of its own
-- `view`: what is seen meanwhile
-- `check`: whether every promise was kept
+- `scenario`: the jobs and the windows
+- `main_queue`: a private Slurm whose main queue takes the nodes back
+- `demo_controller`: the controller of the demo, a process of its own
+- `screen`: the live view
+- `promises`: checks whether every promise was kept
 - `command`: the command itself
 """
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.live import Live
 
-from offcut.cli.demo.check import JobCheck
+from offcut.cli.demo.promises import JobCheck
+from offcut.cli.options import JsonOption
 from offcut.cli.output import Sheet, console, line, print_json, print_table, text
-from offcut.cli.shared import JsonOption
 from offcut.service.paths import StatePaths
 
 #: An allocation lasts seconds where time is compressed.
@@ -43,13 +43,18 @@ def demo(
     Examples: `offcut demo`, `offcut demo --cluster slurm`,
     `offcut demo --windows windows.csv.gz --nodes 6 --start 90000 --time-scale 60 --json`
     """
-    from offcut.cli.demo import check, main_queue, plan
-    from offcut.cli.demo.stage import stage
+    from offcut.cli.demo import main_queue, promises, scenario
+    from offcut.cli.demo.demo_controller import demo_controller
 
-    schedule = plan.schedule(windows, nodes=nodes, start_s=start, time_scale=time_scale, duration_s=duration, seed=seed)
-    wanted = plan.jobs(nodes)
+    schedule = scenario.schedule(
+        windows, nodes=nodes, start_s=start, time_scale=time_scale, duration_s=duration, seed=seed
+    )
+    wanted = scenario.jobs(nodes)
     on_slurm = main_queue.main_queue(schedule, duration) if cluster == "slurm" else nullcontext()
-    with on_slurm as queue, stage(schedule, grace_s=grace, horizon_s=HORIZON_S, keep=keep, queue=queue) as running:
+    with (
+        on_slurm as queue,
+        demo_controller(schedule, grace_s=grace, horizon_s=HORIZON_S, keep=keep, queue=queue) as running,
+    ):
         jobs = {running.submit(job): job for job in wanted}
         if queue is None:
             running.client.post("/v1/begin")
@@ -60,12 +65,12 @@ def demo(
         status = running.client.get("/v1/status")
         statistics = running.client.get("/v1/statistics")
         if queue is not None:
-            statistics["cluster"]["hand_backs"] = queue.hand_backs()
+            statistics["cluster"]["hand_backs"] = queue.start_delays()
             grace = main_queue.PASSES_S
         running.stop()
         with nullcontext() if json else console.status("Running the same scripts undisturbed, to compare …"):
-            checks = check.check_jobs(status["jobs"], running.paths.job, jobs, running.paths.root, lambda job: None)
-        late = check.late_hand_backs(statistics["cluster"]["hand_backs"], grace)
+            checks = promises.check_jobs(status["jobs"], running.paths.job, jobs, running.paths.root, lambda job: None)
+        late = promises.late_releases(statistics["cluster"]["hand_backs"], grace)
         document = _document(status, statistics, checks, late, began_s)
         document["report"] = str(_report(running.paths, document, report))
     if json:
@@ -77,7 +82,7 @@ def demo(
 
 
 def _watch(running: Any, names: list[str], duration_s: float, *, live: bool) -> None:
-    from offcut.cli.demo.view import screen
+    from offcut.cli.demo.screen import screen
 
     began_s = time.monotonic()
     shown = Live(console=console, auto_refresh=False, transient=True) if live and console.is_terminal else None
@@ -142,8 +147,8 @@ def _document(
 
 
 def _report(paths: StatePaths, document: dict[str, Any], target: Path) -> Path:
-    from offcut.report.page import table
-    from offcut.report.run import write_report
+    from offcut.report.html import table
+    from offcut.report.run_report import write_report
 
     headings = ("id", "state", "steps", "steps_lost", "steps_redone", "loss", "reference_loss", "difference")
     rows = [[job[heading] for heading in headings] for job in document["jobs"]]

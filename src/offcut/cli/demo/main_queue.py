@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offcut.cli.demo.plan import PRELOAD
+from offcut.cli.demo.scenario import PRELOAD
 from offcut.cluster.local.schedule import Schedule
 from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig
 from offcut.errors import ClusterError
@@ -34,7 +34,7 @@ GLOO_SOCKET_IFNAME = "lo"
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class MainJob:
     """A node that the main queue wants from `at_s` on, for `run_s`."""
 
     node: str
@@ -42,15 +42,15 @@ class Busy:
     run_s: float
 
 
-def busy(schedule: Schedule, duration_s: float) -> list[Busy]:
+def main_jobs(schedule: Schedule, duration_s: float) -> list[MainJob]:
     """What lies between the windows, in order of time; pauses under a second are no jobs."""
     found = []
     for node in schedule.nodes:
         free_s = 0.0
         for window in sorted(window for window in schedule.windows if window.node == node):
-            found.append(Busy(node, free_s, window.start_s - free_s))
+            found.append(MainJob(node, free_s, window.start_s - free_s))
             free_s = window.end_s
-        found.append(Busy(node, free_s, duration_s - free_s))
+        found.append(MainJob(node, free_s, duration_s - free_s))
     return sorted((item for item in found if item.run_s >= 1.0), key=lambda item: item.at_s)
 
 
@@ -59,7 +59,7 @@ class MainQueue:
 
     def __init__(self, slurm: SlurmTestbed, schedule: Schedule, duration_s: float) -> None:
         self.slurm = slurm
-        self._jobs = busy(schedule, duration_s)
+        self._jobs = main_jobs(schedule, duration_s)
         self._notes = slurm.directory / "main"
         self._notes.mkdir()
         self._submitted: dict[int, float] = {}
@@ -82,7 +82,7 @@ class MainQueue:
                 self.slurm.submit(f"{script}\nexec sleep {job.run_s:.2f}", *options)
                 self._submitted[index] = submitted_s
 
-    def hand_backs(self) -> list[dict[str, Any]]:
+    def start_delays(self) -> list[dict[str, Any]]:
         """How long each main job waited from sbatch to its script's first line."""
         self._over.set()
         return [

@@ -23,11 +23,11 @@ from offcut.pipeline.planner.candidates import make_candidate
 from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.explore import evaluate
 from offcut.pipeline.planner.partition import Cuts
-from offcut.pipeline.planner.problem import Problem
+from offcut.pipeline.planner.problem import PlanningProblem
 from offcut.pipeline.schedules import SCHEDULES
 
 
-def bapipe_plan(problem: Problem, devices: int) -> Plan | None:
+def bapipe_plan(problem: PlanningProblem, devices: int) -> Plan | None:
     """BaPipe's plan for the first `devices` devices; None where nothing that it tries fits the memory."""
     hardware = problem.hardware
     names = ("1f1b-so", "1f1b-sno") if hardware.overlap else ("1f1b-sno",)

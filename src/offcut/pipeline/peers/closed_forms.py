@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offcut.pipeline.schedules import SCHEDULES, Shape
-from offcut.pipeline.simulator import Timeline, simulate
+from offcut.pipeline.simulator import StepTimeline, simulate
 from offcut.pipeline.stage_costs import StageCosts, plain_costs
 
 
@@ -55,7 +55,7 @@ def checks() -> Iterator[Check]:
         yield from _uneven(seed)
 
 
-def _run(name: str, shape: Shape, costs: StageCosts) -> Timeline:
+def _run(name: str, shape: Shape, costs: StageCosts) -> StepTimeline:
     schedule = SCHEDULES[name]
     return simulate(schedule.program(shape), costs, sends=schedule.sends)
 

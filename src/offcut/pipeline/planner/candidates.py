@@ -13,7 +13,7 @@ from offcut.pipeline.layer_profile import Floats
 from offcut.pipeline.planner.bound import plan_bound
 from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.partition import Cuts, balance, least_bound
-from offcut.pipeline.planner.problem import Problem
+from offcut.pipeline.planner.problem import PlanningProblem
 from offcut.pipeline.schedules import SCHEDULES, Schedule, Shape
 from offcut.pipeline.schedules.linear import safe_depths
 from offcut.pipeline.stage_costs import StageCosts
@@ -22,7 +22,7 @@ Replicas = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class CandidatePlan:
     """A plan that has not been simulated. Stage s has the layers `[cuts[s], cuts[s + 1])`.
 
     No step of it is shorter than `bound_s`, and its fullest device needs at least `least_bytes`.
@@ -39,8 +39,8 @@ class Candidate:
 
 
 def make_candidate(
-    problem: Problem, device_chain: DeviceChain, cuts: Cuts, replicas: Replicas, schedule: Schedule
-) -> Candidate | str:
+    problem: PlanningProblem, device_chain: DeviceChain, cuts: Cuts, replicas: Replicas, schedule: Schedule
+) -> CandidatePlan | str:
     """Make a candidate. The depth of the schedule `1f1b-link` is lowered to what fits the memory.
 
     Args:
@@ -74,7 +74,7 @@ def make_candidate(
                 return "not one micro-batch fits the memory"
         held = np.minimum(depths, [-(-m // r) for r in replicas])
         least = costs.state_bytes + held * costs.stored_bytes
-    return Candidate(
+    return CandidatePlan(
         device_chain=device_chain,
         cuts=cuts,
         replicas=replicas,
@@ -115,7 +115,7 @@ def _bound_of(costs: StageCosts, shape: Shape, schedule: Schedule) -> float:
 class Splits:
     """The splits worth simulating; where memory is not limited they are found once for all schedules."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: PlanningProblem) -> None:
         self._problem = problem
         self._bounded = any(math.isfinite(d.memory_bytes) for d in problem.hardware.devices)
         self._remembered = lru_cache(maxsize=8192)(self._find)

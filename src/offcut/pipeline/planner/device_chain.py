@@ -14,7 +14,7 @@ import numpy as np
 
 from offcut.errors import InputError
 from offcut.pipeline.hardware import Hardware, Link, all_reduce_s
-from offcut.pipeline.layer_profile import Chain, Profile
+from offcut.pipeline.layer_profile import Chain, LayerProfile
 from offcut.pipeline.planner.partition import Cuts, StageSlots
 from offcut.pipeline.schedules.base import Schedule
 from offcut.pipeline.stage_costs import StageCosts
@@ -33,7 +33,9 @@ class DeviceChain:
         InputError: the profile of a kind has another number of layers than the model.
     """
 
-    def __init__(self, profile: Profile, hardware: Hardware, micro_batch: int, kinds: dict[str, Profile]) -> None:
+    def __init__(
+        self, profile: LayerProfile, hardware: Hardware, micro_batch: int, kinds: dict[str, LayerProfile]
+    ) -> None:
         self.hardware = hardware
         self.micro_batch = micro_batch
         self.chain = profile.chain(micro_batch)
@@ -48,7 +50,7 @@ class DeviceChain:
                     raise InputError(
                         f"the profile of device kind '{device.kind}' has {len(own.layers)} layers, "
                         f"the model's has {len(profile.layers)}.",
-                        next_step="Profile the same model on both.",
+                        next_step="LayerProfile the same model on both.",
                     )
                 by_kind[key] = _at_speed(own.chain(micro_batch), device.speed)
             self._chains.append(by_kind[key])

@@ -18,13 +18,13 @@ import numpy as np
 
 from offcut.errors import InputError
 from offcut.pipeline.hardware import Link
-from offcut.pipeline.layer_profile import Profile
+from offcut.pipeline.layer_profile import LayerProfile
 from offcut.pipeline.plan import Plan, Stage
 from offcut.pipeline.planner.bound import ChainBound, any_plan_bound
-from offcut.pipeline.planner.candidates import Candidate, Replicas, Splits, least_memory, make_candidate, neighbours
+from offcut.pipeline.planner.candidates import CandidatePlan, Replicas, Splits, least_memory, make_candidate, neighbours
 from offcut.pipeline.planner.device_chain import DeviceChain
 from offcut.pipeline.planner.partition import Cuts
-from offcut.pipeline.planner.problem import Problem
+from offcut.pipeline.planner.problem import PlanningProblem
 from offcut.pipeline.planner.rejected import RejectedPlan, RejectedPlans
 from offcut.pipeline.schedules import Schedule, Sends
 from offcut.pipeline.simulator import simulate
@@ -73,7 +73,7 @@ class Findings:
 class _Search:
     """The state of the exploration of one size: the Pareto set so far, and what was tried."""
 
-    def __init__(self, problem: Problem, devices: int) -> None:
+    def __init__(self, problem: PlanningProblem, devices: int) -> None:
         self.problem = problem
         self.devices = devices
         self.rejected = RejectedPlans()
@@ -83,7 +83,7 @@ class _Search:
 
     def candidate(
         self, device_chain: DeviceChain, cuts: Cuts, replicas: Replicas, schedule: Schedule
-    ) -> Candidate | None:
+    ) -> CandidatePlan | None:
         """Make a candidate; None where it was tried before or cannot run."""
         key = (device_chain.micro_batch, cuts, replicas, schedule.name)
         if key in self._seen:
@@ -95,7 +95,7 @@ class _Search:
             return None
         return made
 
-    def simulate_promising(self, candidates: Iterable[Candidate | None]) -> None:
+    def simulate_promising(self, candidates: Iterable[CandidatePlan | None]) -> None:
         """Simulate the candidates that no plan dominates yet, the most promising first."""
         for one in sorted((c for c in candidates if c), key=lambda c: (c.bound_s, c.least_bytes)):
             if any(p.step_s <= one.bound_s and p.memory_bytes <= one.least_bytes for p in self.front):
@@ -117,7 +117,7 @@ class _Search:
 class Explorer:
     """Explores one problem, any number of sizes; splits, bounds and costs are shared between them."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: PlanningProblem) -> None:
         self.problem = problem
         self._device_chains = [
             DeviceChain(problem.profile, problem.hardware, size, problem.kinds)
@@ -202,7 +202,7 @@ class Explorer:
             if best.step_s <= tight * (1 + _CLOSE) or len(best.stages) != len(best.replicas):
                 break
             device_chain = next(p for p in self._device_chains if p.micro_batch == best.micro_batch)
-            near: list[Candidate | None] = []
+            near: list[CandidatePlan | None] = []
             for split in neighbours(best.cuts, best.replicas, devices, device_chain.work):
                 # The bound is the same for every schedule of this family: look at one before the others are made.
                 first = search.candidate(device_chain, *split, linear[0])
@@ -243,7 +243,7 @@ class Explorer:
         return max(contiguous, anything), anything
 
 
-def evaluate(problem: Problem, one: Candidate) -> Plan:
+def evaluate(problem: PlanningProblem, one: CandidatePlan) -> Plan:
     """Simulate one candidate and return its plan."""
     costs, schedule, places = one.costs, one.schedule, len(one.replicas)
     sends: Sends = schedule.sends if problem.hardware.overlap else "blocking"
@@ -277,7 +277,7 @@ def _family(replicas: Replicas) -> str:
     return "pipeline x replicas" if len(set(replicas)) == 1 else "uneven replicas"
 
 
-def _stages(profile: Profile, one: Candidate) -> tuple[Stage, ...]:
+def _stages(profile: LayerProfile, one: CandidatePlan) -> tuple[Stage, ...]:
     costs, places = one.costs, len(one.replicas)
     return tuple(
         Stage(

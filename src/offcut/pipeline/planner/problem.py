@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from offcut.errors import InputError
 from offcut.pipeline.hardware import Hardware
-from offcut.pipeline.layer_profile import Profile
+from offcut.pipeline.layer_profile import LayerProfile
 from offcut.pipeline.schedules import SCHEDULES, Schedule, schedule_named
 
 #: Explored unless the caller names others: synchronous, and runnable on PyTorch as they are.
@@ -16,7 +16,7 @@ DEFAULT_BLOCKING_SCHEDULES = ("gpipe", "1f1b-sno")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class PlanningProblem:
     """A training step to plan, on up to as many devices as the hardware has.
 
     Args:
@@ -33,12 +33,12 @@ class Problem:
         InputError: no micro-batch size divides the batch, a schedule is unknown, or there are fewer layers than stages.
     """
 
-    profile: Profile
+    profile: LayerProfile
     hardware: Hardware
     batch: int
     micro_batches: tuple[int, ...]
     schedules: tuple[str, ...] = ()
-    kinds: dict[str, Profile] = field(default_factory=dict)
+    kinds: dict[str, LayerProfile] = field(default_factory=dict)
     stages: int | None = None
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from offcut.errors import OffcutError
-from offcut.pipeline import moves
+from offcut.pipeline import layer_moves
 from offcut.pipeline.plan_set import PlanSet
 from offcut.torch.membership.agent_link import AgentLink, Generation
 from offcut.torch.membership.member import Member, no_first_values
@@ -55,8 +55,8 @@ class PipelineMember(Member):
     def _synchronise(self, group: Group) -> None:
         """All at one step, every layer where the plan for this size wants it, and nothing moved that was there."""
         state, mine = self._placed, group.rank
-        plan = self._plans.at(group.world)
-        need = moves.layers_by_rank(plan)
+        plan = self._plans.plan_for(group.world)
+        need = layer_moves.layers_by_rank(plan)
         rows = group.gather(
             [
                 state.step if self._has_state else -1,
@@ -76,7 +76,7 @@ class PipelineMember(Member):
             self._begin(group, rows[0][_CHECKPOINT], need[mine])
         else:
             have = self._common_step(group, rows, top)
-            missing = moves.missing_layers(have, self._plans.layers)
+            missing = layer_moves.missing_layers(have, self._plans.layers)
             if not missing or self._rescued(group, top, missing):
                 for i in sorted(missing & need[mine]):
                     state.take(i, self._parts.layer(top, i))
@@ -89,7 +89,7 @@ class PipelineMember(Member):
         self._work.place(group, plan)
         state.release(state.held - need[mine])
 
-    def _begin(self, group: Group, saved: int, need: moves.Layers) -> None:
+    def _begin(self, group: Group, saved: int, need: layer_moves.Layers) -> None:
         """Nobody has a state: from the newest checkpoint, or from the values that the script has made."""
         state = self._placed
         if self._read(group, saved, need) < 0 and not need <= state.held:
@@ -98,7 +98,7 @@ class PipelineMember(Member):
         state.release(state.held - need)
         self._has_state = True
 
-    def _read(self, group: Group, saved: int, need: moves.Layers) -> int:
+    def _read(self, group: Group, saved: int, need: layer_moves.Layers) -> int:
         """Become what the newest checkpoint says that all members can read, that of step `saved` or one before.
 
         Its step; -1 where there is none.
@@ -158,10 +158,10 @@ class PipelineMember(Member):
         here = {"step": step, "rank": group.rank, "generation": group.membership.generation}
         return lambda: self._faults.at(point, **here)
 
-    def _move(self, group: Group, have: Sequence[moves.Layers], need: Sequence[moves.Layers]) -> None:
+    def _move(self, group: Group, have: Sequence[layer_moves.Layers], need: Sequence[layer_moves.Layers]) -> None:
         """Everybody gets what it needs and lacks, directly from a member that has it."""
         state = self._placed
-        for move in (move for turn in moves.rounds_of_moves(have, need, state.layer_bytes) for move in turn):
+        for move in (move for turn in layer_moves.rounds_of_moves(have, need, state.layer_bytes) for move in turn):
             if group.rank == move.giver:
                 tree = {str(i): state.layer(i) for i in move.layers}
                 give(group, tree, move.receiver, self._visit("giving", group, state.step))
@@ -170,7 +170,7 @@ class PipelineMember(Member):
                 for i in move.layers:
                     state.take(i, tree[str(i)])
 
-    def _rescued(self, group: Group, step: int, missing: moves.Layers) -> bool:
+    def _rescued(self, group: Group, step: int, missing: layer_moves.Layers) -> bool:
         """Whether those who left without handing `missing` on have written it down, and all members can read it."""
         generation = group.membership
         give_up_s = time.monotonic() + (_RESCUE_S if generation.departing else 0.0)
@@ -180,7 +180,7 @@ class PipelineMember(Member):
             time.sleep(_LOOK_S)
         return all(row[0] for row in group.gather([int(self._parts.has(step, missing))]))
 
-    def _roll_back(self, group: Group, saved: int, need: moves.Layers, missing: moves.Layers) -> None:
+    def _roll_back(self, group: Group, saved: int, need: layer_moves.Layers, missing: layer_moves.Layers) -> None:
         self._placed.release(self._placed.held)
         saved = self._read(group, saved, need)
         if saved < 0:
@@ -221,15 +221,15 @@ class PipelineMember(Member):
 
         Where no plan is for all who stay, the controller will soon leave out the last of them: they count as going.
         """
-        have = moves.layers_by_rank(self._plans.at(group.world))
-        wish: list[moves.Layers] = [frozenset() for _ in have]
+        have = layer_moves.layers_by_rank(self._plans.plan_for(group.world))
+        wish: list[layer_moves.Layers] = [frozenset() for _ in have]
         fitting = [n for n in self._plans.devices if n <= len(stay)]
         if fitting:
             stay = stay[: fitting[-1]]
-            for rank, layers in zip(stay, moves.layers_by_rank(self._plans.at(len(stay))), strict=True):
+            for rank, layers in zip(stay, layer_moves.layers_by_rank(self._plans.plan_for(len(stay))), strict=True):
                 wish[rank] = layers
         going = [rank for rank in range(group.world) if rank not in stay]
-        takes = moves.layers_to_take_over(have, going, wish, self._placed.layer_bytes)
+        takes = layer_moves.layers_to_take_over(have, going, wish, self._placed.layer_bytes)
         self._move(group, have, [held | takes[rank] for rank, held in enumerate(have)])
 
     def _must_save(self, newest: Generation | None, gone: Sequence[int], *, known: bool) -> bool:
@@ -242,7 +242,7 @@ class PipelineMember(Member):
             self._write(self._placed.held)
         super().leave(save=False)
 
-    def _write(self, layers: moves.Layers) -> None:
+    def _write(self, layers: layer_moves.Layers) -> None:
         state = self._placed
         self._parts.save_now(state.layer_step, state.boundary_common(), {i: state.layer(i) for i in layers})
 
@@ -255,7 +255,7 @@ class PipelineMember(Member):
         group = self.group
         if group is None or not self._changing.acquire(timeout=max(0.0, leave_by - time.monotonic())):
             return
-        held = moves.layers_by_rank(self._plans.at(group.world))
+        held = layer_moves.layers_by_rank(self._plans.plan_for(group.world))
         others = frozenset().union(*(layers for rank, layers in enumerate(held) if rank != group.rank))
         only = self._placed.held - others
         if not only:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from offcut.pipeline.moves import layers_by_first_holder, layers_by_rank
+from offcut.pipeline.layer_moves import layers_by_first_holder, layers_by_rank
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import F
 from offcut.torch.membership.process_group import Abandoned, Group

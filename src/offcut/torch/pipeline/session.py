@@ -90,7 +90,7 @@ class PipelineSession(TrainingLoop):
         super().__init__(self._placed, sampler)
         self._fingerprint = whole
         if self._link is None:
-            self._stages.place(self._group(), self._plans.alone())
+            self._stages.place(self._group(), self._plans.one_device_plan())
 
     def _take_seat(self, link: AgentLink) -> PipelineMember:
         self._parts = LayerCheckpoints(

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from offcut.errors import InputError, OffcutError
-from offcut.pipeline.layer_profile import Layer, Profile, to_json
+from offcut.pipeline.layer_profile import Layer, LayerProfile, to_json
 from offcut.torch.pipeline.layer_chain import LayerChain, as_tuple, layer_chain, load_function, load_model
 
 Tensors = tuple[torch.Tensor, ...]
@@ -37,7 +37,7 @@ def profile_model(
     device: torch.device,
     repeats: int = 7,
     warm_ups: int = 2,
-) -> Profile:
+) -> LayerProfile:
     """Profile `model`; `inputs(n)` makes n samples. Raises InputError where the model cannot run on them."""
     model = model.to(device).train()
     chain = layer_chain(model)
@@ -63,7 +63,7 @@ def profile_model(
                 spread=max(row["spread"] for row in sizes),
             )
         )
-    return Profile(model=name, micro_batches=tuple(micro_batches), layers=tuple(layers), device=_describe(device))
+    return LayerProfile(model=name, micro_batches=tuple(micro_batches), layers=tuple(layers), device=_describe(device))
 
 
 def _measure(

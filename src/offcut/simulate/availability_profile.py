@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 
-class Profile:
+class AvailabilityProfile:
     """A step function of time: `free[i]` nodes are free from `times[i]` until `times[i + 1]`, the last for ever."""
 
     def __init__(self, nodes: int, now_s: float) -> None:

@@ -21,7 +21,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Timeline:
+class RunTimeline:
     """Seconds are since 1970; `sizes[job]` are (time_s, size), each valid until the next."""
 
     start_s: float = 0.0
@@ -36,9 +36,9 @@ class Timeline:
         return sum(span.end_s - span.start_s for span in self.spans if span.condition in conditions)
 
 
-def timeline(replay: Iterable[tuple[State, Event]]) -> Timeline:
+def timeline(replay: Iterable[tuple[State, Event]]) -> RunTimeline:
     """Note every change: `replay` yields the state after each event, see `Journal.replay`."""
-    told = Timeline()
+    told = RunTimeline()
     open_spans: dict[str, tuple[float, str, str | None]] = {}
     for state, event in replay:
         now_s = state.now_s
@@ -70,7 +70,7 @@ def _condition(node: NodeState) -> tuple[str, str | None]:
     return ("trains" if node.worker == "member" else "boots"), node.job
 
 
-def _close(told: Timeline, open_spans: dict[str, tuple[float, str, str | None]], name: str, now_s: float) -> None:
+def _close(told: RunTimeline, open_spans: dict[str, tuple[float, str, str | None]], name: str, now_s: float) -> None:
     start_s, condition, job = open_spans.pop(name)
     if now_s > start_s:
         told.spans.append(Span(name, start_s, now_s, condition, job))

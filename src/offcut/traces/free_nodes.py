@@ -28,7 +28,7 @@ class FreeNodes:
         self._runs: list[_Run] = [(0, nodes, now_s, math.nan)]
         self._windows: list[tuple[int, int, float, float, float]] = []
 
-    def take(self, count: int, now_s: float) -> list[Range]:
+    def occupy(self, count: int, now_s: float) -> list[Range]:
         """Take the `count` lowest-numbered free nodes; their windows end."""
         taken: list[Range] = []
         left = count
@@ -48,13 +48,13 @@ class FreeNodes:
         self.free -= count - left
         return taken
 
-    def give(self, ranges: list[Range], now_s: float) -> None:
+    def vacate(self, ranges: list[Range], now_s: float) -> None:
         """Nodes become free again; their windows begin."""
         for low, high in ranges:
             insort(self._runs, (low, high, now_s, math.nan))
             self.free += high - low
 
-    def expect(self, plan: list[tuple[float, int]], now_s: float) -> None:
+    def set_expected_ends(self, plan: list[tuple[float, int]], now_s: float) -> None:
         """Note for the windows that began at `now_s` when the queue means to use their nodes.
 
         `plan` holds pairs (time, how many of the machine's nodes the queue leaves free from then on), in the order of

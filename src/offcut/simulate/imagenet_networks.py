@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offcut.model import ScalingCurve
-from offcut.traces.joblist import ListedJob
+from offcut.traces.job_list import ListedJob
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 

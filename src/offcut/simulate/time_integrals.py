@@ -8,7 +8,7 @@ from offcut.simulate.fluid import FluidOptimum, hull
 from offcut.simulate.training import Training
 
 
-class Accounts:
+class TimeIntegrals:
     """Idle and used node-seconds, and what the running jobs could have done with the idle nodes at no cost.
 
     The running jobs are those that the controller put into its last allocation problem.
@@ -37,7 +37,7 @@ class Accounts:
             return
         self._since_s = now_s
         if self._values is None:
-            self._values = self._fluid.at(self._idle), min(self._idle, self._fluid.capacity)
+            self._values = self._fluid.rate_on(self._idle), min(self._idle, self._fluid.capacity)
         rate, usable = self._values
         self.idle_s += self._idle * span_s
         self.used_s += self._used * span_s

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offcut.cli.demo.plan import DemoJob
+from offcut.cli.demo.scenario import DemoJob
 from offcut.wire.records import StepHistory, history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
@@ -117,6 +117,6 @@ def check_jobs(
         return list(pool.map(one, shown))
 
 
-def late_hand_backs(hand_backs: list[dict[str, Any]], grace_s: float) -> list[dict[str, Any]]:
+def late_releases(hand_backs: list[dict[str, Any]], grace_s: float) -> list[dict[str, Any]]:
     """Wanted nodes that were not back within the grace, or were taken by force."""
     return [item for item in hand_backs if item["killed"] or item["took_s"] > grace_s]

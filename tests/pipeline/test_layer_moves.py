@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pipeline_job import SHAPES, plan
 
 from offcut.errors import InputError
-from offcut.pipeline.moves import (
+from offcut.pipeline.layer_moves import (
     layers_by_first_holder,
     layers_by_rank,
     layers_to_take_over,
@@ -94,14 +94,14 @@ def test_a_plan_set_says_sizes_and_curve_and_comes_back_from_its_file(tmp_path):
     assert plans.devices == (1, 2, 4)
     assert str(plans.sizes()) == "1,2,4"
     assert tuple(plans.sizes(2).allowed) == (1, 2)
-    assert plans.curve().at(4) == pytest.approx(plan("4").samples_per_s)
+    assert plans.curve().rate_at(4) == pytest.approx(plan("4").samples_per_s)
     (tmp_path / "p.json").write_text(json.dumps(plans.to_json()))
     assert read_plans(tmp_path / "p.json") == plans
-    assert plans.alone() == plan("1")
+    assert plans.one_device_plan() == plan("1")
 
 
 def test_alone_without_a_plan_for_one_device_all_layers_are_on_it():
-    alone = PlanSet((plan("2"),)).alone()
+    alone = PlanSet((plan("2"),)).one_device_plan()
     assert (alone.devices, alone.cuts, alone.batch) == (1, (0, 6), 48)
     assert layers_by_rank(alone) == (frozenset(range(6)),)
 

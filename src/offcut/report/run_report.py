@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from offcut.report import figures
-from offcut.report.page import Section, page, paragraph, svg, table
-from offcut.report.timeline import Timeline, timeline
+from offcut.report.html import Section, page, paragraph, svg, table
+from offcut.report.run_timeline import RunTimeline, timeline
 from offcut.service.metrics import percentile
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
@@ -56,7 +56,7 @@ def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any]) -> s
     return "".join(words)
 
 
-def _node_seconds(told: Timeline, statistics: dict[str, Any]) -> str:
+def _node_seconds(told: RunTimeline, statistics: dict[str, Any]) -> str:
     offered = statistics.get("idle_node_s")
     claimed = told.node_seconds("held", "boots", "trains")
     trained = told.node_seconds("trains")
@@ -69,7 +69,7 @@ def _node_seconds(told: Timeline, statistics: dict[str, Any]) -> str:
     return table(("", "node-seconds", "of the offered"), rows)
 
 
-def _resizes(told: Timeline) -> str:
+def _resizes(told: RunTimeline) -> str:
     took_ms = [1000 * took_s for _, _, took_s in told.formed]
     if not took_ms:
         return paragraph("There was none.")

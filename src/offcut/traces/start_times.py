@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from offcut.traces.textfile import write_text
+from offcut.traces.text_file import write_text
 
 
 def write_starts(path: str | Path, ids: Sequence[str], start_s: Iterable[float]) -> None:

@@ -50,7 +50,7 @@ def _liveliest(trace: Windows, nodes: int, start_s: float, span_s: float) -> flo
         if len(np.unique(trace.node[here])) < nodes:
             return 0.0
         chosen = busiest(trace, nodes, begin_s, begin_s + span_s)
-        cut = Schedule.of_trace(trace.of_nodes(chosen), start_s=begin_s, time_scale=1.0, duration_s=span_s)
+        cut = Schedule.of_trace(trace.of_named_nodes(chosen), start_s=begin_s, time_scale=1.0, duration_s=span_s)
         return cut.idle_node_seconds(span_s) / span_s * min(len(cut.windows), 6 * nodes)
 
     return max((start_s + i * span_s for i in range(GENERATED_STRETCHES)), key=liveliness)

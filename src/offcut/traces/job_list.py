@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offcut.errors import InputError
 from offcut.model import ScalingCurve
-from offcut.traces.textfile import read_text, write_text
+from offcut.traces.text_file import read_text, write_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

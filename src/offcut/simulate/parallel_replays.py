@@ -10,13 +10,13 @@ from multiprocessing import get_context
 from offcut.simulate.metrics import ReplayMetrics
 from offcut.simulate.options import ReplayOptions
 from offcut.simulate.replay import replay
-from offcut.traces.joblist import ListedJob
+from offcut.traces.job_list import ListedJob
 from offcut.traces.windows import Windows
 
 _trace: tuple[Windows, Sequence[ListedJob], float | None, float | None, bool]
 
 
-def sweep(
+def replay_each(
     windows: Windows,
     jobs: Sequence[ListedJob],
     options: Sequence[ReplayOptions],

@@ -10,7 +10,7 @@ from offcut.advisor.throughput_meter import Segment, ThroughputMeter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
+class MeasurementNoise:
     """How the jobs of a replay appear to somebody who measures them.
 
     A step takes `step_s`; steps vary by `step_spread` (log-normal). The first ones of a generation are slower by
@@ -24,10 +24,10 @@ class Noise:
     warm_up: float = 2.0
 
 
-class Observer:
+class NoisyMeter:
     """`segment` is what the meter makes of a generation at a true rate, and when."""
 
-    def __init__(self, noise: Noise, seed: int) -> None:
+    def __init__(self, noise: MeasurementNoise, seed: int) -> None:
         self._noise = noise
         self._random = Random(seed)
 

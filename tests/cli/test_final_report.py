@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offcut.cli.ending_report import write_at_the_end
+from offcut.cli.final_report import write_at_the_end
 from offcut.errors import StoreError
 from offcut.service.paths import StatePaths
 
@@ -45,7 +45,7 @@ def damaged(_: StatePaths) -> Path:
 def test_it_is_skipped_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], write: Callable, limit_s: float, said: str
 ) -> None:
-    monkeypatch.setattr("offcut.report.run.write_report", write)
+    monkeypatch.setattr("offcut.report.run_report.write_report", write)
     before = signal.getsignal(signal.SIGTERM)
     write_at_the_end(StatePaths(Path("/state")), limit_s)
     assert said in capsys.readouterr().err

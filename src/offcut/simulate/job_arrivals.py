@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from offcut.traces.joblist import ListedJob
+from offcut.traces.job_list import ListedJob
 
 
-class Supply:
+class JobArrivals:
     """Hands out (id, job) pairs in the order of submission."""
 
     def __init__(self, jobs: Sequence[ListedJob], *, repeat: bool) -> None:
@@ -22,7 +22,7 @@ class Supply:
             return math.inf
         return self._jobs[self._taken].submit_s
 
-    def take(self, now_s: float, waiting: int, wanted: int) -> list[tuple[str, ListedJob]]:
+    def submitted_by(self, now_s: float, waiting: int, wanted: int) -> list[tuple[str, ListedJob]]:
         """The jobs submitted by `now_s`; with a repeated list as many as make `waiting` jobs `wanted`."""
         taken: list[tuple[str, ListedJob]] = []
         while (waiting + len(taken) < wanted) if self._repeat else (self.next_s() <= now_s):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from offcut.errors import InputError
-from offcut.traces.batch import BatchLog
+from offcut.traces.batch_log import BatchLog
 from offcut.traces.philly import COLUMNS as PHILLY_COLUMNS
 from offcut.traces.philly import read_philly
 from offcut.traces.sacct import read_sacct
 from offcut.traces.sacct_json import read_sacct_json
 from offcut.traces.swf import read_swf
-from offcut.traces.textfile import first_line
+from offcut.traces.text_file import first_line
 from offcut.traces.windows import COLUMNS as WINDOW_COLUMNS
 
 

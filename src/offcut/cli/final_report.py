@@ -25,7 +25,7 @@ def write_at_the_end(paths: StatePaths, limit_s: float = LIMIT_S) -> Path | None
 
     What has been trained is not touched by it.
     """
-    from offcut.report.run import write_report
+    from offcut.report.run_report import write_report
 
     remark("Writing the report; Ctrl-C skips it.")
     try:

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from offcut.simulate.queue_policy import POLICIES, Scheduler
-from offcut.traces.batch import BatchLog, count_note
-from offcut.traces.freenodes import FreeNodes, Range
+from offcut.simulate.batch_schedulers import POLICIES, Scheduler
+from offcut.traces.batch_log import BatchLog, count_note
+from offcut.traces.free_nodes import FreeNodes, Range
 from offcut.traces.windows import Floats, Windows
 
 #: The tau of bounded slowdown: run times below it count as this long.
@@ -88,7 +88,7 @@ def simulate_queue(
         while ends and ends[0][0] == now_s:
             _, job = heapq.heappop(ends)
             policy.end(job, now_s)
-            free.give(held.pop(job), now_s)
+            free.vacate(held.pop(job), now_s)
             ended += 1
             if progress is not None:
                 progress(ended)
@@ -97,9 +97,9 @@ def simulate_queue(
             arrived += 1
         for job in policy.choose(now_s):
             start_s[job] = now_s
-            held[job] = free.take(width[job], now_s)
+            held[job] = free.occupy(width[job], now_s)
             heapq.heappush(ends, (now_s + run_s[job], job))
-        free.expect(policy.plan(now_s), now_s)
+        free.set_expected_ends(policy.plan(now_s), now_s)
     last_end_s = float(np.max(start_s + run_s))
     recorded = recorded_metrics(log, machine)
     shared = recorded is not None and recorded.utilisation > 1

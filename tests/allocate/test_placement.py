@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offcut.allocate.place import Placement, place
+from offcut.allocate.placement import Placement, place
 from offcut.errors import AllocationError
 
 

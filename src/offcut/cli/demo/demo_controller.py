@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from offcut.cli.demo.main_queue import MainQueue
-from offcut.cli.demo.plan import PRELOAD, DemoJob
+from offcut.cli.demo.scenario import PRELOAD, DemoJob
 from offcut.cluster.local.schedule import Schedule
 from offcut.errors import OffcutError
 from offcut.service.paths import StatePaths
@@ -28,7 +28,7 @@ _STOP_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoController:
     paths: StatePaths
     client: Client
     process: subprocess.Popen[bytes]
@@ -58,9 +58,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(
+def demo_controller(
     schedule: Schedule, *, grace_s: float, horizon_s: float, keep: Path | None, queue: MainQueue | None = None
-) -> Iterator[Stage]:
+) -> Iterator[DemoController]:
     """A running controller whose windows' clock waits for `begin`; everything is gone afterwards but `keep`. With a
     `queue` it harvests that one's Slurm instead of virtual nodes of its own."""
     # A short path: UNIX sockets lie in it.
@@ -84,7 +84,7 @@ def stage(
             stdout=log,
             stderr=log,
         )
-    running = Stage(paths, Client(paths.socket), process)
+    running = DemoController(paths, Client(paths.socket), process)
     try:
         _await_ready(running)
         yield running
@@ -95,7 +95,7 @@ def stage(
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _await_ready(running: Stage) -> None:
+def _await_ready(running: DemoController) -> None:
     give_up_s = time.monotonic() + _START_PATIENCE_S
     while not running.paths.socket.exists():
         if running.process.poll() is not None or time.monotonic() > give_up_s:

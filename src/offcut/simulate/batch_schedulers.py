@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import Literal
 
-from offcut.simulate.queue_profile import Profile
+from offcut.simulate.availability_profile import AvailabilityProfile
 
 Scheduler = Literal["fcfs", "easy", "conservative"]
 #: Pairs (time, nodes that the queue leaves free from then on); see `FreeNodes.expect`.
@@ -111,7 +111,7 @@ class Conservative:
     def __init__(self, machine: int, nodes: Sequence[int], requested_s: Sequence[float]) -> None:
         self.nodes = nodes
         self.requested_s = requested_s
-        self.profile = Profile(machine, -math.inf)
+        self.profile = AvailabilityProfile(machine, -math.inf)
         #: Queued jobs in the order of submission, with their reserved starts.
         self.reserved_s: dict[int, float] = {}
         self._latest_end_s: dict[int, float] = {}

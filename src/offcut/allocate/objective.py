@@ -37,7 +37,7 @@ def one_node_rate(curve: ScalingCurve) -> float:
     Where the curve says nothing of one node, or 0, it is the first positive rate divided by its nodes; 1 if there is
     none.
     """
-    if curve.nodes[-1] >= 1 and (rate := curve.at(1)) > 0:
+    if curve.nodes[-1] >= 1 and (rate := curve.rate_at(1)) > 0:
         return rate
     return next((rate / n for n, rate in zip(curve.nodes, curve.rate, strict=True) if rate > 0), 1.0)
 
@@ -62,7 +62,7 @@ def terms(objective: Objective, job: JobRequest) -> Terms:
 
 def rate_now(job: JobRequest) -> float:
     """The rate at the nodes that the job still holds; beyond the curve's last point, the rate there."""
-    return job.curve.at(min(job.current, job.curve.max_nodes))
+    return job.curve.rate_at(min(job.current, job.curve.max_nodes))
 
 
 def may_be_zero(job: JobRequest) -> bool:
@@ -72,7 +72,7 @@ def may_be_zero(job: JobRequest) -> bool:
     return job.may_wait and not (job.current > 0 and job.ran_s < job.min_run_s)
 
 
-def allowed(job: JobRequest, nodes: int, furthest: int | None = None) -> Iterator[int]:
+def allowed_sizes(job: JobRequest, nodes: int, furthest: int | None = None) -> Iterator[int]:
     """The sizes that a job may have.
 
     Args:
@@ -97,7 +97,7 @@ def allowed(job: JobRequest, nodes: int, furthest: int | None = None) -> Iterato
         yield n
 
 
-def value(problem: AllocationProblem, job: JobRequest, n: int) -> float:
+def job_value(problem: AllocationProblem, job: JobRequest, n: int) -> float:
     """What a size is worth to a job over the problem's horizon.
 
     Args:
@@ -109,14 +109,14 @@ def value(problem: AllocationProblem, job: JobRequest, n: int) -> float:
         The value in units of the objective: for `weighted`, weight times samples.
     """
     t = terms(problem.objective, job)
-    rate = t.counted(job.curve.at(min(n, job.curve.max_nodes)))
+    rate = t.counted(job.curve.rate_at(min(n, job.curve.max_nodes)))
     cost_s = 0.0 if n == job.current else job.grow_cost_s if n > job.current else job.shrink_cost_s
     if problem.cost_model == "stall":
         return t.weight * rate * max(0.0, problem.horizon_s - cost_s)
     return t.weight * (problem.horizon_s * rate - cost_s * t.counted(rate_now(job)))
 
 
-def total(problem: AllocationProblem, nodes: dict[str, int]) -> float:
+def allocation_value(problem: AllocationProblem, nodes: dict[str, int]) -> float:
     """The value of a whole allocation, in units of the objective.
 
     Args:
@@ -126,7 +126,7 @@ def total(problem: AllocationProblem, nodes: dict[str, int]) -> float:
     Returns:
         The sum over the jobs; for `max_min` the smallest value per second of the horizon among the jobs with a weight.
     """
-    values = [value(problem, job, nodes[job.id]) for job in problem.jobs]
+    values = [job_value(problem, job, nodes[job.id]) for job in problem.jobs]
     if problem.objective == "max_min":
         counted = [v for v, job in zip(values, problem.jobs, strict=True) if job.weight > 0]
         return min(counted, default=0.0) / problem.horizon_s

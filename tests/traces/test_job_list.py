@@ -11,7 +11,7 @@ import pytest
 
 from offcut.errors import InputError
 from offcut.model import ScalingCurve
-from offcut.traces.joblist import ListedJob, read_job_list, write_job_list
+from offcut.traces.job_list import ListedJob, read_job_list, write_job_list
 
 GOOD: dict[str, Any] = {
     "curves": {"net": {"nodes": [0, 1, 2], "rate": [0, 10, 18]}},
