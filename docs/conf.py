@@ -24,7 +24,7 @@ extensions = [
     "command_reference",
     "job_file_reference",
     "mathml",
-    "rest_of_pages",
+    "settings_reference",
 ]
 exclude_patterns = ["_build", "_ext"]
 

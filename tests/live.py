@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +151,23 @@ def command_of(process: psutil.Process) -> str:
         return ""
 
 
-@pytest.fixture
-def state_dir() -> Iterator[Path]:
-    """Short, for UNIX sockets lie in it."""
-    root = Path(tempfile.mkdtemp(prefix="offcut-test-"))
+@contextmanager
+def kept_if_failed(request: pytest.FixtureRequest, prefix: str) -> Iterator[Path]:
+    """Make a directory for one test; if the test fails it is kept, and its path is printed with the failure."""
+    root = Path(tempfile.mkdtemp(prefix=prefix))
+    failed_before = request.session.testsfailed
     yield root
-    shutil.rmtree(root, ignore_errors=True)
+    if request.session.testsfailed > failed_before:
+        print(f"The files of this test are kept in {root}")
+    else:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def state_dir(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A state directory with a short path, because UNIX sockets lie in it."""
+    with kept_if_failed(request, "offcut-test-") as root:
+        yield root
 
 
 @pytest.fixture

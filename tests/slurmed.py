@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from live import Running, command_of, wait_for
+from live import Running, command_of, kept_if_failed, wait_for
 from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig, missing
 
 #: For modules of tests that need one: one such module at a time.
@@ -31,7 +29,7 @@ QUICK = {
 
 
 @pytest.fixture
-def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., SlurmTestbed]]:
+def private_slurm(request: pytest.FixtureRequest) -> Iterator[Callable[..., SlurmTestbed]]:
     """`private_slurm(nodes=3, …)` starts a Slurm; nothing of it or of its jobs is left at the end."""
     if lacking := missing():
         said = f"Slurm is not installed here ({lacking} not found): run scripts/install-slurm"
@@ -39,18 +37,18 @@ def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
             pytest.fail(said)
         pytest.skip(said)
     started: list[SlurmTestbed] = []
+    with ExitStack() as directories:
 
-    def start(nodes: int, **config: object) -> SlurmTestbed:
-        root = Path(tempfile.mkdtemp(prefix="offcut-slurm-"))
-        cluster = SlurmTestbed(root, SlurmTestbedConfig.with_nodes(nodes, **config))
-        started.append(cluster)
-        cluster.start()
-        return cluster
+        def start(nodes: int, **config: object) -> SlurmTestbed:
+            root = directories.enter_context(kept_if_failed(request, "offcut-slurm-"))
+            cluster = SlurmTestbed(root, SlurmTestbedConfig.with_nodes(nodes, **config))
+            started.append(cluster)
+            cluster.start()
+            return cluster
 
-    yield start
-    for cluster in started:
-        cluster.stop()
-        shutil.rmtree(cluster.directory, ignore_errors=True)
+        yield start
+        for cluster in started:
+            cluster.stop()
 
 
 def write_site(path: Path, **fields: object) -> Path:

@@ -27,61 +27,68 @@ ENDED: frozenset[JobPhase] = frozenset({"finished", "failed", "cancelled"})
 class Settings:
     """What an administrator may choose; part of the journal's first entry, so that a fold repeats every decision."""
 
-    #: How long an allocation is expected to last (T_fwd in BFTrainer).
+    #: How long an allocation is expected to last (`T_fwd` in BFTrainer).
     horizon_s: float = 120.0
+    #: What a resize costs the objective: `stall` (the job makes no progress for the cost's seconds) or `published` (as
+    #: in BFTrainer's paper).
     cost_model: CostModel = "stall"
-    #: Seconds of progress that a resize costs a job that does not say.
+    #: Seconds of progress that growing costs a job whose job file does not say.
     grow_cost_s: float = 0.3
+    #: Seconds of progress that shrinking costs a job whose job file does not say.
     shrink_cost_s: float = 0.2
-    #: The same for a job of mode `restart`: its ranks end, start anew, and go back to their last checkpoint.
+    #: Both costs for a job of mode `restart`: its ranks end, start again, and go back to their last checkpoint.
     restart_cost_s: float = 30.0
-    #: How scaling curves are learnt: a name or file that `advisor.load` knows. `oracle`: jobs' own curves are believed.
+    #: The curve model, which estimates scaling curves: a built-in name (`oracle`: the jobs' own curves are believed) or
+    #: `FILE.py:FUNCTION`.
     profiler: str = "gp"
-    #: At most so many jobs try sizes at once, and none of them for longer than this.
+    #: At most this many jobs try sizes at once.
     max_probes: int = 2
+    #: No job tries a size for longer than this.
     probe_limit_s: float = 120.0
-    #: How long a job is expected to run where nothing tells.
+    #: How long a job is expected to run if nothing is known of its length.
     expected_run_s: float = 1800.0
-    #: A ready worker waits this long for others of its job that are starting, so that they join in one resize.
+    #: A ready worker waits this long for workers of its job that are starting, so that they join in one resize.
     join_window_s: float = 0.3
-    #: A job of mode `restart` waits this long for nodes that are on their way before it is launched anew.
+    #: A job of mode `restart` waits this long for nodes that are about to come before it is launched again.
     relaunch_window_s: float = 5.0
     #: A claimed node whose agent has not answered after this is released.
     boot_limit_s: float = 60.0
     #: A worker that has not reported ready after this is ended, and counts as a failure.
     ready_limit_s: float = 180.0
-    #: A member that was told to leave and has not is killed after this.
+    #: A member that was told to leave and has not left after this is killed.
     stop_limit_s: float = 30.0
     #: The last holders of a job's state have this long to save it before the job goes on elsewhere.
     depart_limit_s: float = 3.0
-    #: If a generation breaks and nobody is found dead, a new one is set after this; again, after twice as long, and so
-    #: on.
+    #: If a generation breaks and no member is found dead, a new one is set after this; the next time after twice as
+    #: long, and so on.
     broken_wait_s: float = 1.0
-    #: After so many such generations, of which none formed, its workers are started anew, and that is a failure of the
-    #: job.
+    #: After this many generations in a row that did not form, all workers of the job are started again, and that counts
+    #: as a failure.
     most_renewals: int = 6
-    #: A node on which so many starts in a row fail is set aside for this long.
+    #: A node is set aside after this many starts in a row have failed there.
     forgiven_starts: int = 3
+    #: A node that is set aside is not claimed for this long.
     aside_s: float = 600.0
-    #: A held node that no job wants is handed back after this.
+    #: A claimed node that no job uses is released after this.
     hold_s: float = 10.0
-    #: An agent that has no controller releases its node after this if no worker runs there, and if some do.
+    #: An agent without a controller releases its node after this if no worker runs there.
     empty_limit_s: float = 30.0
+    #: An agent without a controller releases its node after this if workers run there.
     orphan_limit_s: float = 600.0
     #: A node whose worker left by itself is used again if the queue has not wanted it after this.
     leaving_limit_s: float = 30.0
-    #: At most so many jobs run at once; None: as many as the allocation gives nodes to.
+    #: At most this many jobs run at once; without it, as many as the allocation gives nodes to.
     max_jobs: int | None = None
-    #: With such a cap, a job that will end this soon makes room for its successor, which boots meanwhile.
+    #: With `max_jobs`, a job that will end within this makes room for its successor, which boots meanwhile.
     successor_lead_s: float = 10.0
-    #: Which free nodes a growing job gets: those that became idle `together` with its own, or `random` ones, which is
-    #: there to compare with.
+    #: Which free nodes a growing job gets: those that became idle `together` with its own, or `random` ones (for
+    #: comparison).
     placement: Literal["together", "random"] = "together"
-    #: A node that was handed back by hand is not claimed again for this long.
+    #: A node that was released by `offcut release NODE` is not claimed again for this long.
     rest_s: float = 60.0
-    #: The solver, or a policy in its place, is killed and replaced if it has not answered after this.
+    #: A solver, or a policy in its place, that has not answered after this is killed and replaced.
     solve_limit_s: float = 10.0
-    #: If the solver fails, it is asked again after this.
+    #: A solver that failed is asked again after this.
     solve_again_s: float = 5.0
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
