@@ -8,6 +8,7 @@ from offcut.control import State
 from offcut.control.state import ENDED
 from offcut.model import effects as ef
 from offcut.model import events as ev
+from offcut.model.events import Timer
 
 _WITH_NODES = {"waiting", "running", "finishing"}
 
@@ -64,8 +65,8 @@ class Watch:
         released = [node for effect in effects if isinstance(effect, ef.Release) for node in effect.nodes]
         assert len(released) == len(set(released))
         if isinstance(event, ev.NodesChanged):
-            held = set(event.wanted) & before.held
-            assert set(released) == held, "every wanted node that was held is released, and none besides"
+            held = {*event.wanted, *event.lost} & before.held
+            assert set(released) == held, "every wanted or lost node that was held is released, and no other"
             if held:
                 assert isinstance(effects[0], ef.Release)
         for node in released:
@@ -83,7 +84,7 @@ class Watch:
                 for name in effect.nodes:
                     assert before.phases[name] == "idle"
                     assert state.nodes[name].phase == "claimed"
-                    assert f"boot:{name}" in state.timers
+                    assert Timer("boot", name) in state.timers
             case ef.StartWorkers():
                 for member in effect.members:
                     assert member.incarnation not in self._incarnations, "an incarnation starts once"
@@ -101,7 +102,7 @@ class Watch:
                 assert effect.version > self._versions
                 self._versions = effect.version
                 assert effect.version == state.version
-                assert effect.problem == state.asked
+                assert effect.problem == state.open_problem
                 assert state.claiming
                 assert not state.stopping
             case ef.SetTimer():
@@ -119,7 +120,7 @@ def check_state(state: State) -> None:
         assert (job.phase in ENDED) == (job.ended_s is not None) == bool(job.reason)
         assert len({member.node for member in job.members}) == len(job.members)
         assert job.phase != "running" or job.members
-        assert (job.probe is not None) == (f"probe:{job_id}" in state.timers), "no job tries a size for ever"
+        assert (job.probe is not None) == (Timer("probe", job_id) in state.timers), "no job tries a size for ever"
         assert job.probe is None or job.phase in ("waiting", "running")
         assert job.phase != "waiting" or not job.members
         if job.phase == "running":
@@ -131,28 +132,30 @@ def check_state(state: State) -> None:
         if job.phase == "finishing":
             alive = [m for m in job.members if m.node in job.nodes and state.nodes[m.node].worker == "member"]
             if job.restarts:
-                assert set(alive) == set(job.members) - set(job.done) != set(), "all have ended well or still run"
+                assert set(alive) == set(job.members) - set(job.launch.finished) != set(), (
+                    "all have ended well or still run"
+                )
             else:
                 assert job.members[0] in alive, "its members go one by one, the first of them last"
             assert {m.node for m in alive} == set(job.nodes)
-            assert f"finish:{job_id}" in state.timers
+            assert Timer("finish", job_id) in state.timers
         assert job.generation >= max(job.forming, default=0)
     for name, node in state.nodes.items():
         assert node.name == name
-        idle = node.job is None and f"rest:{name}" not in state.timers and node.phase != "leaving"
+        idle = node.job is None and Timer("set_aside", name) not in state.timers and node.phase != "leaving"
         assert (name in state.free) == idle
-        assert node.phase != "leaving" or (node.job is None and f"leaving:{name}" in state.timers)
+        assert node.phase != "leaving" or (node.job is None and Timer("leaving", name) in state.timers)
         assert assigned.get(name) == node.job
         assert node.worker == "none" or (node.phase == "up" and node.job is not None)
         assert node.phase != "idle" or node.job is None, "a node is claimed when it is assigned"
         if node.phase == "claimed":
-            assert f"boot:{name}" in state.timers, "no node boots for ever"
+            assert Timer("boot", name) in state.timers, "no node boots for ever"
         if node.phase == "up" and node.job is None:
-            assert f"hold:{name}" in state.timers, "no node is held for nothing for ever"
+            assert Timer("hold", name) in state.timers, "no node is held for nothing for ever"
         if node.worker == "starting":
-            assert f"ready:{name}:{node.incarnation}" in state.timers
+            assert Timer("ready", name, node.incarnation) in state.timers
         if node.worker == "stopped":
-            assert f"retry:{name}:{node.incarnation}" in state.timers
+            assert Timer("retry", name, node.incarnation) in state.timers
         if node.worker == "none" and node.phase == "up":
             assert node.job is None, "a node that is up and assigned has a worker"
         assert node.worker != "leaving" or state.jobs[node.job or ""].restarts
@@ -162,11 +165,11 @@ def check_state(state: State) -> None:
     assert sum(job.probe is not None for job in state.jobs.values()) <= state.settings.max_probes
     assert set(state.free) <= set(state.nodes)
     assert set(assigned) <= set(state.nodes)
-    if state.asked is not None:
+    if state.open_problem is not None:
         live = [job for job in state.jobs.values() if job.phase in ("waiting", "running")]
-        assert state.asked.nodes == len(state.free) + sum(len(job.nodes) for job in live)
+        assert state.open_problem.nodes == len(state.free) + sum(len(job.nodes) for job in live)
         held = {job.job.id: len(job.nodes) for job in live}
-        asked = {request.id: request.current for request in state.asked.jobs}
+        asked = {request.id: request.current for request in state.open_problem.jobs}
         assert all(held[job_id] == current for job_id, current in asked.items())
         without = [state.jobs[job_id].job for job_id in held.keys() - asked.keys()]
-        assert all(job.sizes.smallest > state.asked.nodes for job in without), "whoever could run takes part"
+        assert all(job.sizes.smallest > state.open_problem.nodes for job in without), "whoever could run takes part"

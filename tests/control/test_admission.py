@@ -108,8 +108,8 @@ def test_jobs_that_cannot_start_keep_nobody_waiting():
     sized(state, "64", *(f"big{i}" for i in range(8)))
     sized(state, "1:8", "small")
     offer(state, *(f"n{i}" for i in range(10)))
-    assert state.asked is not None
-    assert [request.id for request in state.asked.jobs] == ["small"]
+    assert state.open_problem is not None
+    assert [request.id for request in state.open_problem.jobs] == ["small"]
     offer(state, *(f"m{i:02d}" for i in range(54)), time_s=2.0)
     assert "big0" in names(state), "there are 64 nodes now"
 

@@ -18,7 +18,7 @@ def world() -> World:
 def fail(world: World, node: str, detail: str = "no output") -> float:
     """A worker of job `a` fails; how long until it is started again."""
     world.exit(world.member("a", node), "failed", detail, disk=FULL)
-    return world.state.jobs["a"].disk_again_s - world.now_s
+    return world.state.jobs["a"].disk.again_s - world.now_s
 
 
 def test_the_job_waits_for_the_disk_longer_each_time_and_never_fails(world):
@@ -34,12 +34,12 @@ def test_the_job_waits_for_the_disk_longer_each_time_and_never_fails(world):
     assert waits == pytest.approx([first_s * 2 ** min(7, i) for i in range(10)])
     job = world.state.jobs["a"]
     assert (job.phase, job.failures) == ("running", 0)
-    assert world.state.aside == {}, "the node is not at fault"
+    assert world.state.set_aside == {}, "the node is not at fault"
     assert f"{FULL}. It is started again in 0.5 s; this is not counted as a failure" in world.story("a")
     world.never_forms.clear()
     fail(world, "n1")
     world.run(100)
-    assert (job.size, job.disk) == (1, "")
+    assert (job.size, job.disk.reason) == (1, "")
     assert fail(world, "n1") == pytest.approx(first_s), "it has trained since"
 
 

@@ -43,8 +43,8 @@ def test_a_bad_node_does_not_fail_a_job_that_is_well_elsewhere(world):
     fail_starts(world, "n3", times=3)
     assert world.state.jobs["a"].failures == 0
     assert world.members("a") == ["n1", "n2"]
-    assert "n3" not in world.pilots, "it was handed back"
-    assert world.state.aside["n3"] == "3 starts in a row failed on it; the last, of a: OSError: no such device"
+    assert "n3" not in world.pilots, "it was released"
+    assert world.state.set_aside["n3"] == "3 starts in a row failed on it; the last, of a: OSError: no such device"
     assert world.story("n3")[-1].startswith("set aside for 600 s: 3 starts in a row failed on it")
 
 
@@ -57,7 +57,7 @@ def test_a_node_that_was_set_aside_is_not_claimed_before_its_time(world):
     assert world.members("a") == ["n1", "n2"]
     world.run(120)
     assert world.members("a") == ["n1", "n2", "n3"]
-    assert not world.state.aside
+    assert not world.state.set_aside
 
 
 def test_the_starts_on_a_suspect_wait_longer_and_longer(world):
@@ -80,7 +80,7 @@ def test_a_script_that_cannot_start_anywhere_takes_no_node_with_it(world):
     while world.state.jobs["a"].phase == "running":
         fail_starts(world, "n4")
     assert world.state.jobs["a"].phase == "failed"
-    assert not world.state.aside
+    assert not world.state.set_aside
 
 
 def test_a_job_that_is_nowhere_well_is_at_fault_itself(world):
@@ -89,7 +89,7 @@ def test_a_job_that_is_nowhere_well_is_at_fault_itself(world):
     world.offer("n1")
     fail_starts(world, "n1", times=2)
     assert world.state.jobs["a"].phase == "failed"
-    assert not world.state.aside
+    assert not world.state.set_aside
 
 
 def test_a_node_on_which_two_jobs_cannot_start_is_set_aside_although_neither_is_well(world):
@@ -100,7 +100,7 @@ def test_a_node_on_which_two_jobs_cannot_start_is_set_aside_although_neither_is_
     assert world.state.jobs["a"].phase == "failed"
     world.submit("b", max_failures=3)
     fail_starts(world, "n1", times=1)
-    assert "n1" in world.state.aside
+    assert "n1" in world.state.set_aside
     assert world.state.jobs["b"].failures == 1
 
 
@@ -124,7 +124,7 @@ def test_a_node_that_never_boots_is_claimed_only_so_often(world):
         world.run(70)
     claims = [claim for claim in world.effects(ef.Claim) if "n1" in claim.nodes]
     assert len(claims) == 3
-    assert world.state.aside["n1"] == "3 starts in a row failed on it; the last: its agent did not answer"
+    assert world.state.set_aside["n1"] == "3 starts in a row failed on it; the last: its agent did not answer"
 
 
 # -- generations that do not form

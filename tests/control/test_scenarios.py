@@ -10,7 +10,7 @@ from offcut.control import Settings
 from offcut.model import Allocation, ScalingCurve, Sizes
 from offcut.model import effects as ef
 from offcut.model import events as ev
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_a_size_that_is_no_more_possible_frees_the_node_for_another_job(world):
     assert list(world.state.free) == [freed]
     world.run(5)
     assert world.members("b") == [freed]
-    assert len([claim for claim in world.effects(ef.Claim) if freed in claim.nodes]) == 1, "it never was handed back"
+    assert len([claim for claim in world.effects(ef.Claim) if freed in claim.nodes]) == 1, "it never was released"
 
 
 def test_the_solver_takes_a_node_away_at_a_step_boundary(world):
@@ -257,14 +257,14 @@ def test_a_successor_that_is_ready_waits_for_the_exit_of_who_has_the_state(world
     world.ready_s = 0.1
     world.run(0.7)
     assert world.members("a") == []
-    assert "depart:a" in world.state.timers
+    assert Timer("depart", "a") in world.state.timers
     world.run(0.2)
     event, effects = next((e, f) for e, f in reversed(world.log) if only(f, ef.SetGeneration))
     assert isinstance(event, ev.WorkerExited)
     assert event.member.node == "n1"
     assert event.time_s == pytest.approx(before_s + 0.8)
     assert [member.node for member in only(effects, ef.SetGeneration)[0].members] == ["n2"]
-    assert "depart:a" not in world.state.timers
+    assert Timer("depart", "a") not in world.state.timers
 
 
 def test_nobody_waits_for_ever_for_an_exit_that_is_never_reported(world):
@@ -314,29 +314,29 @@ def test_an_old_departure_does_not_disturb_a_job_that_trains_again(world):
     world.want("n1")
     ready = Member("n2", world.state.nodes["n2"].incarnation)
     world.send(ev.WorkersReady(time_s=world.now_s, job="a", members=(ready,)))
-    assert "depart:a" in world.state.timers
+    assert Timer("depart", "a") in world.state.timers
     world.never_ready.clear()
     world.send(ev.JobPaused(time_s=world.now_s, job="a"))
     world.run(0.5)
     world.send(ev.JobResumed(time_s=world.now_s, job="a"))
     world.run(1.0)
-    assert [member.node for member in world.state.jobs["a"].formed] == ["n2"]
+    assert [member.node for member in world.state.jobs["a"].state_holders] == ["n2"]
     world.run(5)
-    assert [member.node for member in world.state.jobs["a"].formed] == ["n2"]
+    assert [member.node for member in world.state.jobs["a"].state_holders] == ["n2"]
 
 
-def test_a_held_node_that_no_job_wants_is_handed_back_after_a_while(world):
+def test_a_held_node_that_no_job_wants_is_released_after_a_while(world):
     running(world, "n1", "n2")
     world.send(ev.JobCancelled(time_s=world.now_s, job="a"))
     world.run(9.9)
     assert not world.effects(ef.Release)
     world.run(0.2)
     assert {node for release in world.effects(ef.Release) for node in release.nodes} == {"n1", "n2"}
-    assert world.story("n1") == ["handed back: no job left to run"]
+    assert world.story("n1") == ["released: no job left to run"]
     assert not world.state.nodes
 
 
-def test_a_node_that_never_boots_is_handed_back(world):
+def test_a_node_that_never_boots_is_released(world):
     world.never_boots.add("n1")
     world.submit("a")
     world.offer("n1")
@@ -344,7 +344,7 @@ def test_a_node_that_never_boots_is_handed_back(world):
     assert not world.effects(ef.Release)
     world.run(2)
     assert [release.nodes for release in world.effects(ef.Release)] == [("n1",)]
-    assert world.story("n1") == ["no answer from its agent within 60 s: handed back"]
+    assert world.story("n1") == ["no answer from its agent within 60 s: released"]
     assert not world.state.jobs["a"].nodes
 
 
@@ -478,7 +478,7 @@ def test_restarts_wait_longer_each_time_but_never_absurdly_long(world):
     for _ in range(9):
         effects = world.exit(world.member("a", "n1"), "failed", "ValueError")
         world.trainings["a"].step = 0
-        (timer,) = [timer for timer in only(effects, ef.SetTimer) if timer.key.startswith("retry:")]
+        (timer,) = [timer for timer in only(effects, ef.SetTimer) if timer.timer.purpose == "retry"]
         waits.append(timer.at_s - world.now_s)
         world.run(waits[-1] + 3)
     assert waits == pytest.approx([0.5, 1, 2, 4, 8, 16, 32, 64, 64])
@@ -544,7 +544,7 @@ def test_a_trained_job_keeps_its_members_until_the_first_has_ended(world):
     world.offer("n3")
     world.trained("a")
     assert world.state.jobs["a"].phase == "finishing"
-    assert world.state.asked is None, "no job is left to allocate for"
+    assert world.state.open_problem is None, "no job is left to allocate for"
     assert not only(world.exit(second, "finished"), ef.SetGeneration)
     assert world.state.jobs["a"].phase == "finishing"
     world.exit(first, "finished")
@@ -669,7 +669,7 @@ def test_a_node_whose_worker_left_by_itself_is_nobodys(world):
     assert member.node not in state.free
     world.run(5)
     assert state.nodes[member.node].job is None
-    assert state.asked is None or state.asked.nodes == 2
+    assert state.open_problem is None or state.open_problem.nodes == 2
     assert set(state.jobs["b"].nodes) <= set(before["b"])
     world.want(member.node)
     assert member.node not in state.nodes
@@ -790,7 +790,7 @@ def test_a_stale_answer_changes_nothing(world):
     old = world.questions[-1]
     world.offer("n2")
     assert world.answer(old) == []
-    assert world.state.asked is not None
+    assert world.state.open_problem is not None
     assert only(world.answer(world.questions[-1]), ef.Claim)
     assert world.answer(world.questions[-1]) == [], "an answer counts once"
 
@@ -837,7 +837,7 @@ def test_an_answer_that_cannot_be_carried_out_is_refused_with_a_reason(world, co
     world.offer("n2", "n3")
     effects = world.give(**counts)
     assert [tell.text for tell in effects] == [f"answer refused: {fault}; every job keeps the nodes that it has"]
-    assert world.state.asked is None
+    assert world.state.open_problem is None
     assert world.state.decision is None or world.state.decision.version < world.state.version
 
 
@@ -863,10 +863,10 @@ def test_a_late_answer_that_does_not_fit_any_more_is_dropped(world):
     world.offer("n1", "n2")
     old = world.questions[-1]
     world.lose("n2")
-    asked = world.state.asked
+    asked = world.state.open_problem
     late = ev.Solved(time_s=world.now_s, version=old.version, allocation=Allocation(nodes={"a": 2}), late=True)
     assert world.send(late) == []
-    assert world.state.asked is asked
+    assert world.state.open_problem is asked
 
 
 def test_a_greedy_answer_in_the_solver_s_place_is_told_and_the_solver_is_asked_again_later_each_time(world):
@@ -882,15 +882,15 @@ def test_a_greedy_answer_in_the_solver_s_place_is_told_and_the_solver_is_asked_a
                 allocation=Allocation(nodes={"a": 1}, proven=False, standin="The solver: it hung."),
             )
         )
-        waits.append(world.state.timers["solve:again"] - world.now_s)
+        waits.append(world.state.timers[Timer("solve_again")] - world.now_s)
         world.run(waits[-1] + 1)
-        assert world.state.asked is not None
+        assert world.state.open_problem is not None
     again_s = world.state.settings.solve_again_s
     assert waits == [again_s, 2 * again_s, 4 * again_s]
     assert "The solver: it hung. A greedy answer was taken" in world.story("allocation")[0]
     assert world.members("a") == ["n1"]
     world.answer(world.questions[-1])
-    assert world.state.standins == 0
+    assert world.state.standin_answers == 0
 
 
 # -- agents that come back --------------------------------------------------------------------------------------------
@@ -921,7 +921,7 @@ def test_an_agent_that_lost_its_member_starts_a_new_one(world):
     assert [member.node for member in generation.members] == ["n1"]
     assert generation.abort
     assert only(effects, ef.StartWorkers)[0].members[0].node == "n2"
-    assert lost not in world.state.jobs["a"].formed
+    assert lost not in world.state.jobs["a"].state_holders
     world.run(5)
     assert world.members("a") == ["n1", "n2"]
 
@@ -964,11 +964,11 @@ def test_nobody_waits_for_a_leaving_member_that_its_agent_does_not_know_of(world
     world.run(5)
     world.leave_s = 100.0
     world.send(ev.JobPaused(time_s=world.now_s, job="a"))
-    assert len(world.state.jobs["a"].formed) == 2
+    assert len(world.state.jobs["a"].state_holders) == 2
     for node in ("n1", "n2"):
         world.processes = {member: p for member, p in world.processes.items() if member.node != node}
         world.send(ev.AgentReported(time_s=world.now_s, node=node, workers=()))
-    assert world.state.jobs["a"].formed == ()
+    assert world.state.jobs["a"].state_holders == ()
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------

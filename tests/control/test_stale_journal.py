@@ -9,6 +9,7 @@ from world import World, only
 
 from offcut.model import effects as ef
 from offcut.model import events as ev
+from offcut.model.events import Timer
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_a_later_worker_than_the_journal_knows_goes_on(world):
     assert new in generation.members
     report(world, "n2")
     world.run(5)
-    assert set(world.state.jobs["a"].formed) == {new, world.member("a", "n2")}
+    assert set(world.state.jobs["a"].state_holders) == {new, world.member("a", "n2")}
 
 
 def test_a_later_worker_that_still_boots_is_waited_for(world):
@@ -175,7 +176,7 @@ def test_the_time_without_a_controller_does_not_count(world):
     world._due = [due for due in world._due if due.at_s > world.now_s]
     world.send(ev.ControllerStarted(time_s=world.now_s))
     assert world.state.nodes["n3"].phase == "claimed"
-    left_s = world.state.timers["boot:n3"] - world.now_s
+    left_s = world.state.timers[Timer("boot", "n3")] - world.now_s
     assert 30 < left_s <= 60
     world.run(left_s + 1)
     assert "n3" not in world.state.nodes
@@ -185,9 +186,9 @@ def test_a_clock_that_starts_in_the_past_delays_no_timer(world):
     world.never_boots.add("n3")
     world.offer("n3")
     world.run(20)
-    limit_s = world.state.timers["boot:n3"]
+    limit_s = world.state.timers[Timer("boot", "n3")]
     world.send(ev.ControllerStarted(time_s=world.now_s - 3600))
-    assert world.state.timers["boot:n3"] == limit_s
+    assert world.state.timers[Timer("boot", "n3")] == limit_s
 
 
 def test_the_end_of_a_controller_releases_everything_and_says_nothing_of_claiming(world):

@@ -6,6 +6,7 @@ import functools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -18,7 +19,7 @@ from offcut.control.state import ENDED
 from offcut.model import Allocation, JobMode, ScalingCurve, Sizes
 from offcut.model import effects as ef
 from offcut.model import events as ev
-from offcut.model.events import Member
+from offcut.model.events import Member, Purpose, Timer
 from offcut.store import Journal
 
 NODES = [f"n{i}" for i in range(7)]
@@ -33,12 +34,7 @@ any_job = st.sampled_from([*JOBS, "unknown"])
 any_member = st.builds(Member, any_node, st.integers(0, 12))
 number = st.integers(-1, 12)
 #: What the controller's own clock would never say, and what it would.
-of_job = st.sampled_from(["boot", "hold", "join", "relaunch", "broken", "depart", "finish", "probe"])
-any_key = st.one_of(
-    st.builds("{}:{}".format, of_job, any_job),
-    st.builds("{}:{}:{}".format, st.sampled_from(["ready", "retry"]), any_node, number),
-    st.sampled_from(["", "ready", "ready:n0", "nonsense:n0"]),
-)
+any_timer = st.builds(Timer, st.sampled_from(get_args(Purpose)), any_node | any_job, number)
 garbage = st.one_of(
     st.builds(
         ev.NodesChanged,
@@ -78,7 +74,7 @@ garbage = st.one_of(
         ev.GenerationFormed, time_s=st.just(0.0), job=any_job, generation=number, took_s=st.just(0.1), step=number
     ),
     st.builds(ev.GenerationBroken, time_s=st.just(0.0), job=any_job, generation=number, member=any_member),
-    st.builds(ev.JobNearsEnd, time_s=st.just(0.0), job=any_job),
+    st.builds(ev.JobNearsEnd, time_s=st.just(0.0), job=any_job, left_s=st.sampled_from([0.0, 10.0, 11.0])),
     st.builds(ev.JobTrained, time_s=st.just(0.0), job=any_job, generation=number),
     st.builds(ev.JobCancelled, time_s=st.just(0.0), job=st.just("unknown")),
     st.builds(ev.JobPaused, time_s=st.just(0.0), job=st.just("unknown")),
@@ -111,7 +107,7 @@ garbage = st.one_of(
         allocation=st.builds(Allocation, nodes=st.dictionaries(any_job, st.integers(-2, 12))),
     ),
     st.builds(ev.SolveFailed, time_s=st.just(0.0), version=st.integers(-1, 40), reason=st.just("out of memory")),
-    st.builds(ev.TimerFired, time_s=st.floats(0, 1000), key=any_key),
+    st.builds(ev.TimerFired, time_s=st.floats(0, 1000), timer=any_timer),
 )
 
 
@@ -317,14 +313,14 @@ def check_rest(world: World) -> None:
     world.send(ev.ClaimingResumed(time_s=world.now_s))
     world.run(400)
     state = world.state
-    assert state.asked is None
+    assert state.open_problem is None
     assert not state.timers.keys() - {key for key in state.timers if state.timers[key] > world.now_s}
     assert not any(node.phase == "claimed" for node in state.nodes.values())
     assert {name for name, node in state.nodes.items() if node.phase == "up"} == set(world.pilots)
     for job_state in state.jobs.values():
         assert job_state.phase != "finishing"
         assert set(job_state.nodes) == {member.node for member in job_state.members}
-        assert job_state.formed == job_state.members
+        assert job_state.state_holders == job_state.members
         if job_state.phase == "waiting":
             free = len(state.free)
             assert job_state.job.sizes.largest_within(free) == 0, f"{job_state.job.id} waits beside {free} free nodes"

@@ -110,7 +110,7 @@ class World:
             case ef.Claim():
                 self._claim(effect.nodes)
             case ef.Release():
-                self._hand_back(effect.nodes)
+                self._release_nodes(effect.nodes)
             case ef.StartWorkers():
                 for member in effect.members:
                     if member.node not in self.pilots:
@@ -151,7 +151,7 @@ class World:
         return self.send(ev.Solved(time_s=self.now_s, version=self.state.version, allocation=allocation))
 
     def _fire(self, timer: ef.SetTimer) -> None:
-        self.send(ev.TimerFired(time_s=max(self.now_s, timer.at_s), key=timer.key))
+        self.send(ev.TimerFired(time_s=max(self.now_s, timer.at_s), timer=timer.timer))
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class World:
     def want(self, *nodes: str) -> list[ef.Effect]:
         """The queue wants nodes: their agents learn it from the queue, whatever the controller does."""
         self.idle.difference_update(nodes)
-        self._hand_back(nodes)
+        self._release_nodes(nodes)
         return self.send(ev.NodesChanged(time_s=self.now_s, wanted=nodes))
 
     def lose(self, *nodes: str) -> list[ef.Effect]:
@@ -188,7 +188,7 @@ class World:
         if self.pilots.get(node) == pilot and node not in self.never_boots:
             self.send(ev.NodesBooted(time_s=self.now_s, nodes=(node,)))
 
-    def _hand_back(self, nodes: tuple[str, ...]) -> None:
+    def _release_nodes(self, nodes: tuple[str, ...]) -> None:
         for node in nodes:
             self.pilots.pop(node, None)
             for process in self._on(node):

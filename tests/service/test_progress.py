@@ -8,6 +8,7 @@ from typing import Any
 from controlled import Controlled
 
 from offcut.model import events as ev
+from offcut.model.events import Timer
 from offcut.service import views
 from offcut.wire import messages
 
@@ -87,7 +88,7 @@ def test_what_a_survivor_does_next_is_nothing_done_again(tmp_path, monkeypatch):
         it = training(tmp_path, monkeypatch)
         say(it, messages.Progress, generation=1, step=100, samples=1000)
         it.send(ev.GenerationBroken, job="a", generation=1, member=it.state.nodes["n1"].member)
-        it.controller.handle(ev.TimerFired(time_s=it.now_s() + 10, key="broken:a"))
+        it.controller.handle(ev.TimerFired(time_s=it.now_s() + 10, timer=Timer("renew", "a")))
         say(it, messages.Formed, generation=it.state.jobs["a"].generation, step=101)
         assert shown(it)[::2] == (100, 0)
         say(it, messages.Progress, generation=1, step=99, samples=990)

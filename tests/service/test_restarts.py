@@ -11,6 +11,7 @@ import pytest
 from controlled import Controlled
 
 from offcut.model import events as ev
+from offcut.model.events import Timer
 from offcut.service import clock, controller
 from offcut.wire import messages
 
@@ -44,7 +45,7 @@ def test_a_node_that_boots_keeps_its_limit(tmp_path, monkeypatch):
         await asyncio.sleep(0.5)
         assert "n1" not in it.state.nodes, "its agent did not come back"
         assert it.state.nodes["n2"].phase == "claimed"
-        assert it.state.timers["boot:n2"] > it.controller.clock.now() + 30
+        assert it.state.timers[Timer("boot", "n2")] > it.controller.clock.now() + 30
         it.dial("n2")
         assert it.state.nodes["n2"].phase == "up"
 
@@ -79,13 +80,13 @@ def test_a_wall_clock_that_was_set_between_two_controllers(tmp_path, monkeypatch
         it = Controlled(tmp_path, monkeypatch)
         it.submit("a")
         it.claim("a", "n1")
-        left_s = it.state.timers["boot:n1"] - it.now_s()
+        left_s = it.state.timers[Timer("boot", "n1")] - it.now_s()
         wall.ahead_s = jump_s
         before_s = it.now_s()
         it.restart()
         await it.begin()
         assert it.now_s() >= before_s, "the journal's time does not go back"
-        assert left_s - 1 < it.state.timers["boot:n1"] - it.controller.clock.now() < left_s + 1
+        assert left_s - 1 < it.state.timers[Timer("boot", "n1")] - it.controller.clock.now() < left_s + 1
 
     asyncio.run(scenario())
 

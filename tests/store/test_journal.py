@@ -18,7 +18,7 @@ from offcut.errors import StoreError
 from offcut.model import Allocation, Job, ScalingCurve, Sizes
 from offcut.model import events as ev
 from offcut.model.effects import WriteLog
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 from offcut.store import Journal, records
 from offcut.store.migrations import VERSION
 
@@ -72,7 +72,7 @@ EVENTS: list[ev.Event] = [
     ev.ClaimingResumed(time_s=16.0),
     ev.Solved(time_s=17.0, version=3, allocation=ALLOCATION),
     ev.SolveFailed(time_s=18.0, version=4, reason="out of memory"),
-    ev.TimerFired(time_s=1_790_000_000.123456, key="boot:n1"),
+    ev.TimerFired(time_s=1_790_000_000.123456, timer=Timer("boot", "n1")),
 ]
 
 
@@ -135,7 +135,7 @@ def test_a_state_with_everything_in_it_comes_back_from_its_snapshot(path):
     state = filled(path, events)
     state.jobs["a-1"].progress.loss = 0.25
     state.jobs["a-1"].forming = {3: (Member("n1", 4),)}
-    state.jobs["a-1"].first = Member("n1", 4)
+    state.jobs["a-1"].first_member = Member("n1", 4)
     book = Journal(path)
     book.snapshot(state)
     back = book.load(Settings())

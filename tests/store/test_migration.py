@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from books import life
+from books import JOB, life
 
 from offcut.control import Settings, State, step
+from offcut.control.state import DiskWait
 from offcut.errors import StoreError
+from offcut.model import events as ev
+from offcut.model.events import Member, Timer
 from offcut.store import Journal, migrations, records
+from offcut.store.migrations import to_3
 
 _VERSION_1 = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -33,6 +40,21 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.sqlite"
 
 
+def _old_snapshot(state: State) -> str:
+    """The snapshot with the names that its fields had before version 3."""
+    plain = json.loads(records.encode(state))
+    plain["timers"] = {f"{timer.purpose}:{timer.subject}": at_s for timer, at_s in state.timers.items()}
+    for old, new in to_3._STATE_FIELDS.items():
+        plain[old] = plain.pop(new)
+    for job in plain["jobs"].values():
+        for old, new in to_3._JOB_FIELDS.items():
+            job[old] = job.pop(new)
+        assert job.pop("launch") is None
+        disk = job.pop("disk")
+        job |= {old: disk[new] for old, new in to_3._DISK_FIELDS.items()}
+    return json.dumps(plain)
+
+
 def version_1(path: Path, *, snapshot_at: int, settings: Settings) -> State:
     """A journal as version 1 wrote it, which began under the default settings; the state that it leads to."""
     state = State()
@@ -46,7 +68,7 @@ def version_1(path: Path, *, snapshot_at: int, settings: Settings) -> State:
             step(state, event)
             if number == snapshot_at:
                 state.settings = settings
-                db.execute("INSERT INTO snapshots VALUES (?, ?)", (number, records.encode(state)))
+                db.execute("INSERT INTO snapshots VALUES (?, ?)", (number, _old_snapshot(state)))
     db.close()
     return state
 
@@ -98,6 +120,24 @@ def test_version_2_is_read_with_its_generations(path):
     assert "generation_broken" in {event.kind for _, event in book.events(after=0)}
 
 
+def test_version_2_leads_to_the_same_state_with_and_without_its_snapshot(path):
+    with sqlite3.connect(path) as db:
+        db.executescript(Path(__file__).with_name("version_2.sql").read_text())
+    db.close()
+    book = Journal(path)
+    state = book.load(Settings())
+    fired = [event.timer for _, event in book.events(after=0) if isinstance(event, ev.TimerFired)]
+    assert fired[:3] == [Timer("join", "a"), Timer("join", "b"), Timer("renew", "a")]
+    book.close()
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM snapshots")
+    db.close()
+    again = Journal(path).load(Settings())
+    assert again.timers == state.timers
+    assert again.jobs == state.jobs
+    assert again.nodes == state.nodes
+
+
 def test_a_damaged_row_of_version_2_stays_damaged(path):
     with sqlite3.connect(path) as db:
         db.executescript(Path(__file__).with_name("version_2.sql").read_text())
@@ -105,3 +145,42 @@ def test_a_damaged_row_of_version_2_stays_damaged(path):
     db.close()
     with pytest.raises(StoreError, match="event 40"):
         Journal(path).load(Settings())
+
+
+@pytest.mark.parametrize(
+    ("key", "timer"),
+    [
+        ("hold:n1", Timer("hold", "n1")),
+        ("ready:rack:7:3", Timer("ready", "rack:7", 3)),
+        ("retry:n1:12", Timer("retry", "n1", 12)),
+        ("rest:n1", Timer("set_aside", "n1")),
+        ("broken:a", Timer("renew", "a")),
+        ("solve:again", Timer("solve_again")),
+    ],
+)
+def test_a_timer_that_version_2_named_by_text_is_typed(key, timer):
+    assert Timer(**to_3._timer(key)) == timer
+
+
+@pytest.mark.parametrize("mode", ["session", "restart"])
+def test_a_job_of_version_2_is_split_by_its_mode(mode):
+    state = State()
+    step(state, ev.JobSubmitted(time_s=1.0, job=replace(JOB, mode=mode)))
+    expected = state.jobs["a-1"]
+    expected.disk = DiskWait("the disk is full", 2, 9.0)
+    old = json.loads(_old_snapshot(state)) if mode == "session" else _with_launch(state)
+    assert records.STATE.validate_python(to_3._new_state(old)).jobs["a-1"] == expected
+
+
+def _with_launch(state: State) -> dict[str, Any]:
+    job = state.jobs["a-1"]
+    launch, job.launch = job.launch, None
+    old = json.loads(_old_snapshot(state))
+    old["jobs"]["a-1"] |= {
+        "launched_s": 5.0,
+        "done": [{"node": "n1", "incarnation": 1}],
+        "fault": None,
+        "excused": False,
+    }
+    job.launch = replace(launch, launched_s=5.0, finished=(Member("n1", 1),), excused=False)
+    return old

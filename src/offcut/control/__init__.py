@@ -13,7 +13,8 @@
 - `allocation`: from the state to an allocation problem, and from its answer to nodes
 """
 
+from offcut.control.jobs import nears_end
 from offcut.control.state import JobState, NodeState, Settings, State
 from offcut.control.step import skip, step
 
-__all__ = ["JobState", "NodeState", "Settings", "State", "skip", "step"]
+__all__ = ["JobState", "NodeState", "Settings", "State", "nears_end", "skip", "step"]

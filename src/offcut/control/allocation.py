@@ -15,7 +15,7 @@ from offcut.control.state import Decision, JobState, State
 from offcut.model import AllocationProblem, Job, JobRequest, ScalingCurve, amdahl
 from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 
 #: In which order a job's nodes are worth keeping: those in the generation, then those nearest to it.
 _KEEP = {"member": 0, "leaving": 1, "ready": 2, "starting": 3, "stopped": 4, "none": 5}
@@ -100,24 +100,24 @@ def ask(context: EventContext) -> None:
     state = context.state
     state.version += 1
     if not state.claiming or state.stopping:
-        state.asked = None
+        state.open_problem = None
         return
     if curve_learning.learns(state):
         curve_learning.refresh(context)
     asked = problem(state)
-    state.asked = asked if asked.jobs else None
-    if state.asked is not None:
+    state.open_problem = asked if asked.jobs else None
+    if state.open_problem is not None:
         context.emit(Solve, version=state.version, problem=asked)
 
 
 def on_solved(context: EventContext, event: ev.Solved) -> None:
     state = context.state
-    if state.asked is None:
+    if state.open_problem is None:
         return
     overtaken = event.version != state.version
     if overtaken and not event.late:
         return
-    asked, allocation = state.asked, event.allocation
+    asked, allocation = state.open_problem, event.allocation
     jobs = {job.id: state.jobs[job.id] for job in asked.jobs}
     counts = {job_id: n for job_id, n in allocation.nodes.items() if job_id in jobs}
     fault = _fault(asked, jobs, counts)
@@ -127,7 +127,7 @@ def on_solved(context: EventContext, event: ev.Solved) -> None:
         counts = {job_id: counts.get(job_id, len(job.nodes)) for job_id, job in jobs.items()}
         allocation = replace(allocation, nodes=counts, bound=inf, proven=False)
     else:
-        state.asked = None
+        state.open_problem = None
         if fault:
             context.log("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
             return
@@ -156,11 +156,11 @@ def _note_standin(context: EventContext, reason: str) -> None:
     """Tell that a quick answer was taken, and ask the solver again: later each time."""
     state = context.state
     if not reason:
-        state.standins = 0
+        state.standin_answers = 0
         return
-    wait_s = state.settings.solve_again_s * 2 ** min(state.standins, _MOST_DOUBLINGS)
-    state.standins += 1
-    context.set_timer("solve:again", wait_s)
+    wait_s = state.settings.solve_again_s * 2 ** min(state.standin_answers, _MOST_DOUBLINGS)
+    state.standin_answers += 1
+    context.set_timer(Timer("solve_again"), wait_s)
     context.log("allocation", f"{reason} A greedy answer was taken; the solver is asked again after {wait_s:g} s.")
 
 
@@ -219,7 +219,7 @@ def _gain(context: EventContext, job: JobState, names: tuple[str, ...]) -> list[
         elif node.phase == "idle":
             node.phase = "claimed"
             claims.append(name)
-            context.set_timer(f"boot:{name}", context.state.settings.boot_limit_s)
+            context.set_timer(Timer("boot", name), context.state.settings.boot_limit_s)
     if starting:
         context.emit(StartWorkers, job=job.job.id, members=tuple(starting))
     return claims
@@ -227,6 +227,6 @@ def _gain(context: EventContext, job: JobState, names: tuple[str, ...]) -> list[
 
 def on_solve_failed(context: EventContext, event: ev.SolveFailed) -> None:
     if event.version == context.state.version:
-        context.state.asked = None
+        context.state.open_problem = None
         context.log("allocation", f"not solved: {event.reason}; every job keeps the nodes that it has")
-        context.set_timer("solve:again", context.state.settings.solve_again_s)
+        context.set_timer(Timer("solve_again"), context.state.settings.solve_again_s)

@@ -17,7 +17,7 @@ from offcut.control.state import LIVE, JobState, Probe, State
 from offcut.errors import InputError
 from offcut.model import ScalingCurve, amdahl
 from offcut.model import events as ev
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 
 #: A given curve that is off by this factor between two measured sizes is wrong.
 _CONTRADICTS = 1.25
@@ -168,7 +168,7 @@ def _try_next(context: EventContext, job: JobState) -> None:
         return
     job.probe = Probe(size, context.now_s)
     history.probes += 1
-    context.set_timer(f"probe:{job.job.id}", state.settings.probe_limit_s)
+    context.set_timer(Timer("probe", job.job.id), state.settings.probe_limit_s)
     context.log(job.job.id, f"tries {size} nodes for a moment, to learn how it scales")
 
 
@@ -214,7 +214,7 @@ def end_probe(context: EventContext, job: JobState) -> None:
     if probe is None:
         return
     job.probe = None
-    context.state.timers.pop(f"probe:{job.job.id}", None)
+    context.cancel_timer(Timer("probe", job.job.id))
     context.state.histories.find_or_add(job.job.id).spent_node_s += probe.size * (context.now_s - probe.since_s)
     context.problem_changed = True
 
@@ -237,7 +237,7 @@ def note_formed(context: EventContext, job: JobState, event: ev.GenerationFormed
         return
     histories = context.state.histories
     if event.took_s > 0:
-        grew = not {member.incarnation for member in job.formed} <= {member.incarnation for member in before}
+        grew = not {member.incarnation for member in job.state_holders} <= {member.incarnation for member in before}
         histories.note_cost(job.job.id, "grow" if grew else "shrink", event.took_s)
     key = f"model {event.fingerprint}, {job.job.ranks_per_node} a node"
     if event.fingerprint and histories.join(job.job.id, key):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offcut.model.effects import Effect, SetTimer, StopWorkers, WriteLog
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 from offcut.plaintext import visible
 
 if TYPE_CHECKING:
@@ -39,10 +39,15 @@ class EventContext:
         # Spelt out, as in `set_timer`: on a large machine most effects are of these two types.
         self.effects.append(WriteLog(cause=self.cause, index=len(self.effects), subject=subject, text=visible(text)))
 
-    def set_timer(self, key: str, after_s: float) -> None:
+    def set_timer(self, timer: Timer, after_s: float) -> None:
+        """Let the timer fire in `after_s` seconds, and not when it was to fire before."""
         at_s = self.now_s + after_s
-        self.state.timers[key] = at_s
-        self.effects.append(SetTimer(cause=self.cause, index=len(self.effects), key=key, at_s=at_s))
+        self.state.timers[timer] = at_s
+        self.effects.append(SetTimer(cause=self.cause, index=len(self.effects), timer=timer, at_s=at_s))
+
+    def cancel_timer(self, timer: Timer) -> float | None:
+        """Do not let the timer fire. Returns the time at which it was to fire, None if it was not set."""
+        return self.state.timers.pop(timer, None)
 
     def change_membership(self, job: str, *, gone: bool) -> None:
         """Check the job's membership at the end of this event. `gone`: a member is gone."""

@@ -63,16 +63,16 @@ def await_disk(job: JobState, event: ev.WorkerExited, now_s: float, first_s: flo
 
     What fails while a restart is already waited for waits for the same one.
     """
-    job.disk = event.disk
-    if now_s >= job.disk_again_s:
-        job.disk_again_s = now_s + first_s * 2.0 ** min(_DOUBLINGS, job.disk_waits)
-        job.disk_waits += 1
-    return job.disk_again_s - now_s
+    job.disk.reason = event.disk
+    if now_s >= job.disk.again_s:
+        job.disk.again_s = now_s + first_s * 2.0 ** min(_DOUBLINGS, job.disk.waits)
+        job.disk.waits += 1
+    return job.disk.again_s - now_s
 
 
 def forgive_disk(job: JobState) -> None:
     """It trains: its files can be written again."""
-    job.disk, job.disk_waits = "", 0
+    job.disk.reason, job.disk.waits = "", 0
 
 
 def wait_s(job: JobState, first_s: float) -> float:

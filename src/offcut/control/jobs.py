@@ -8,6 +8,7 @@ from offcut.control import admission, curve_learning, failures, membership
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
 from offcut.model import events as ev
+from offcut.model.events import Timer
 from offcut.plaintext import visible
 
 
@@ -85,10 +86,20 @@ def on_job_changed(context: EventContext, event: ev.JobChanged) -> None:
 
 
 def on_job_nears_end(context: EventContext, event: ev.JobNearsEnd) -> None:
-    job = context.state.jobs.get(event.job)
-    if job is not None and job.phase == "running" and not job.nears_end:
-        job.nears_end = True
+    if nears_end(context.state, event.job, event.left_s):
+        context.state.jobs[event.job].nears_end = True
         context.problem_changed = True
+
+
+def nears_end(state: State, job_id: str, left_s: float) -> bool:
+    """Return whether the job's successor may start: the job has `left_s` seconds of training left at its present rate.
+
+    Who measures the rate asks this first, so that the journal holds one `JobNearsEnd` per job.
+    """
+    job = state.jobs.get(job_id)
+    return (
+        job is not None and job.phase == "running" and not job.nears_end and left_s <= state.settings.successor_lead_s
+    )
 
 
 def on_job_trained(context: EventContext, event: ev.JobTrained) -> None:
@@ -101,16 +112,16 @@ def on_job_trained(context: EventContext, event: ev.JobTrained) -> None:
     if event.generation != job.formed_generation:
         return  # of the past: a newer generation has trained on
     # A newer generation may have been on its way: those who have trained are all in the last one that formed.
-    job.members = tuple(member for member in job.members if member in job.formed)
+    job.members = tuple(member for member in job.members if member in job.state_holders)
     begin_finishing(context, job)
-    if job.first not in job.members:
+    if job.first_member not in job.members:
         reopen(context, job)
 
 
 def begin_finishing(context: EventContext, job: JobState) -> None:
     """A member's script is past its training: the membership stays as it is while all come to their end."""
     job.phase = "finishing"
-    context.set_timer(f"finish:{job.job.id}", job.finish_limit_s)
+    context.set_timer(Timer("finish", job.job.id), job.finish_limit_s)
     members = {member.incarnation for member in job.members}
     for name in list(job.nodes):
         node = context.state.nodes[name]
@@ -121,7 +132,7 @@ def begin_finishing(context: EventContext, job: JobState) -> None:
 
 def on_exit_while_finishing(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
     """The first member does what is done once (saving the model, say): when it has ended, so has the job."""
-    if job.first is not None and job.first not in job.members:
+    if job.first_member is not None and job.first_member not in job.members:
         # The others ran their end without it, and nobody did what is done once.
         node.worker = "none"
         reopen(context, job)
@@ -151,7 +162,7 @@ def reopen(context: EventContext, job: JobState) -> None:
     context.log(job.job.id, f"{who} was lost while finishing: its script runs its end again")
     membership.disband(context, job)
     job.phase = "waiting"
-    context.state.timers.pop(f"finish:{job.job.id}", None)
+    context.cancel_timer(Timer("finish", job.job.id))
     context.problem_changed = True
 
 
@@ -159,7 +170,10 @@ def check_finishing(context: EventContext, job: JobState) -> None:
     """A node of a finishing job went away: did one go with it that the end cannot do without?"""
     if job.phase != "finishing":
         return
-    needed = [member for member in job.members if member not in job.done] if job.restarts else job.members[:1]
+    if job.launch is not None:
+        needed = tuple(member for member in job.members if member not in job.launch.finished)
+    else:
+        needed = job.members[:1]
     if not all(membership.is_member(context.state, job, member) for member in needed):
         reopen(context, job)
 
@@ -171,8 +185,8 @@ def end(context: EventContext, job: JobState, phase: JobPhase, reason: str) -> N
     job.reason = visible(reason)
     job.ended_s = context.now_s
     curve_learning.note_end(context, job)
-    job.formed, job.forming = (), {}
-    context.state.timers.pop(f"finish:{job.job.id}", None)
+    job.state_holders, job.forming = (), {}
+    context.cancel_timer(Timer("finish", job.job.id))
     context.log(job.job.id, f"{phase}: {reason}")
 
 

@@ -11,8 +11,8 @@ def on_controller_started(context: EventContext, event: ev.ControllerStarted) ->
     """Timers are set again. The time without a controller does not count: nobody could report what they wait for."""
     state = context.state
     state.stopping = False
-    for key, at_s in list(state.timers.items()):
-        context.set_timer(key, at_s + context.passed_s - context.now_s)
+    for timer, at_s in list(state.timers.items()):
+        context.set_timer(timer, max(0.0, at_s + context.passed_s - context.now_s))
     stale_journal.lift_incarnations(context, event.incarnation)
     for newest in event.generations:
         job = state.jobs.get(newest.job)

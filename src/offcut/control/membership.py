@@ -8,13 +8,13 @@ from offcut.control import admission, curve_learning
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.model.effects import AbandonOlderGenerations, SetGeneration, StartWorkers
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 
 
 def assign(context: EventContext, job: JobState, node: NodeState) -> None:
     """The node is the job's from now on; its worker starts as soon as the node is up."""
     context.state.free.pop(node.name, None)
-    context.state.timers.pop(f"hold:{node.name}", None)
+    context.cancel_timer(Timer("hold", node.name))
     node.job = job.job.id
     node.worker = "none"
     job.nodes[node.name] = None
@@ -35,7 +35,7 @@ def detach(context: EventContext, job: JobState, node: NodeState, *, gone: bool)
         context.state.free[node.name] = None
         context.problem_changed = True
         if node.phase == "up":
-            context.set_timer(f"hold:{node.name}", context.state.settings.hold_s)
+            context.set_timer(Timer("hold", node.name), context.state.settings.hold_s)
 
 
 def leave(context: EventContext, job: JobState, node: NodeState, *, gone: bool) -> None:
@@ -45,9 +45,9 @@ def leave(context: EventContext, job: JobState, node: NodeState, *, gone: bool) 
     """
     detach(context, job, node, gone=gone)
     context.state.free.pop(node.name, None)
-    context.state.timers.pop(f"hold:{node.name}", None)
+    context.cancel_timer(Timer("hold", node.name))
     node.phase = "leaving"
-    context.set_timer(f"leaving:{node.name}", context.state.settings.leaving_limit_s)
+    context.set_timer(Timer("leaving", node.name), context.state.settings.leaving_limit_s)
 
 
 def stay_after_all(context: EventContext, name: str) -> None:
@@ -56,7 +56,7 @@ def stay_after_all(context: EventContext, name: str) -> None:
     if node is not None and node.phase == "leaving":
         node.phase = "up"
         context.state.free[name] = None
-        context.set_timer(f"hold:{name}", context.state.settings.hold_s)
+        context.set_timer(Timer("hold", name), context.state.settings.hold_s)
         context.problem_changed = True
 
 
@@ -77,7 +77,7 @@ def prepare(context: EventContext, node: NodeState) -> None:
 def await_ready(context: EventContext, node: NodeState) -> None:
     """The node's worker is booting."""
     node.worker = "starting"
-    context.set_timer(f"ready:{node.name}:{node.incarnation}", context.state.settings.ready_limit_s)
+    context.set_timer(Timer("ready", node.name, node.incarnation), context.state.settings.ready_limit_s)
 
 
 def restart(context: EventContext, job: JobState, node: NodeState) -> None:
@@ -88,7 +88,7 @@ def restart(context: EventContext, job: JobState, node: NodeState) -> None:
 
 def mark_ready(context: EventContext, job: JobState, node: NodeState) -> None:
     node.worker = "ready"
-    limit_at_s = context.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    limit_at_s = context.cancel_timer(Timer("ready", node.name, node.incarnation))
     if limit_at_s is not None:
         curve_learning.note_start(context, job, context.now_s - (limit_at_s - context.state.settings.ready_limit_s))
     context.change_membership(job.job.id, gone=False)
@@ -137,8 +137,8 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
         # The state is with members that are leaving: let them save it, then start from what they saved.
         if job.members:
             set_generation(context, job, [], abort=gone)
-        if f"depart:{job.job.id}" not in state.timers:
-            context.set_timer(f"depart:{job.job.id}", _departure_limit_s(state, job))
+        if Timer("depart", job.job.id) not in state.timers:
+            context.set_timer(Timer("depart", job.job.id), _departure_limit_s(state, job))
         return
     if gone or len(stay) < len(job.members) or (job.members and job.size not in job.job.sizes):
         set_generation(context, job, (stay + ready)[:size], abort=gone)
@@ -150,7 +150,7 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
         window_s = state.settings.join_window_s
         if job.joining_since_s is None:
             job.joining_since_s = context.now_s
-            context.set_timer(f"join:{job.job.id}", window_s)
+            context.set_timer(Timer("join", job.job.id), window_s)
         if context.now_s < job.joining_since_s + window_s:
             return
     set_generation(context, job, (stay + ready)[:size], abort=False)
@@ -159,22 +159,22 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
 def _departure_limit_s(state: State, job: JobState) -> float:
     """How long to wait for the exit of the last holders of the state. On a node that is ours they have as long as they
     were given to save it; a node that is wanted ends them at once, and only word of that may be lost."""
-    ours = any(member.node in state.nodes for member in job.formed)
+    ours = any(member.node in state.nodes for member in job.state_holders)
     return state.settings.depart_limit_s + (state.stop_limit_s(job.job.id) if ours else 0.0)
 
 
 def _heirless(job: JobState, members: list[Member]) -> bool:
-    if not (members and job.formed):
+    if not (members and job.state_holders):
         return False
-    return {member.incarnation for member in job.formed}.isdisjoint([member.incarnation for member in members])
+    return {member.incarnation for member in job.state_holders}.isdisjoint([member.incarnation for member in members])
 
 
 def note_gone(context: EventContext, job: JobState, gone: Callable[[Member], bool]) -> None:
     """These members are no more: whoever waits for them to save the state waits no longer."""
-    before = job.formed
-    job.formed = tuple(member for member in before if not gone(member))
-    if before and not job.formed:
-        context.state.timers.pop(f"depart:{job.job.id}", None)
+    before = job.state_holders
+    job.state_holders = tuple(member for member in before if not gone(member))
+    if before and not job.state_holders:
+        context.cancel_timer(Timer("depart", job.job.id))
         if job.phase in LIVE:
             context.change_membership(job.job.id, gone=False)
 
@@ -191,8 +191,8 @@ def note_formed(context: EventContext, job: JobState, generation: int) -> bool:
     if not members or job.phase in ENDED:
         return False
     nodes = context.state.nodes
-    before = {member.incarnation for member in job.formed}
-    job.formed = tuple(
+    before = {member.incarnation for member in job.state_holders}
+    job.state_holders = tuple(
         [
             member
             for member in members
@@ -204,7 +204,7 @@ def note_formed(context: EventContext, job: JobState, generation: int) -> bool:
             )
         ]
     )
-    job.formed_generation, job.first = generation, members[0]
+    job.formed_generation, job.first_member = generation, members[0]
     job.renewals = 0
     job.forming = {newer: members for newer, members in job.forming.items() if newer > generation}
     return True
@@ -228,7 +228,7 @@ def set_generation(context: EventContext, job: JobState, members: list[Member], 
     job.size_since_s = context.now_s
     job.resizes += 1
     job.phase = "running" if members else "waiting"
-    state.timers.pop(f"broken:{job.job.id}", None)
+    context.cancel_timer(Timer("renew", job.job.id))
     for member in members:
         state.nodes[member.node].worker = "member"
     # Whoever was in and is not any more, though its node still is the job's, cannot serve the size: free the node.
@@ -263,16 +263,16 @@ def abandon_older_generations(context: EventContext, job: JobState) -> None:
         and job.abandoned_before < job.generation
     ):
         job.abandoned_before = job.generation
-        members = tuple(dict.fromkeys((*job.members, *job.formed)))
+        members = tuple(dict.fromkeys((*job.members, *job.state_holders)))
         context.emit(AbandonOlderGenerations, job=job.job.id, members=members)
 
 
 def await_renewal(context: EventContext, job: JobState) -> bool:
     """Renew the generation after a while, unless it forms or another is set; False if that is under way already."""
-    key = f"broken:{job.job.id}"
-    if key in context.state.timers:
+    timer = Timer("renew", job.job.id)
+    if timer in context.state.timers:
         return False
-    context.set_timer(key, context.state.settings.broken_wait_s * 2.0**job.renewals)
+    context.set_timer(timer, context.state.settings.broken_wait_s * 2.0**job.renewals)
     return True
 
 

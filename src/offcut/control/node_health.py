@@ -2,7 +2,7 @@
 
 A script that cannot start fails everywhere, a bad node fails every script. So a failed start is held against the node
 while its job is well on other nodes and has failed to start on none of them; else against the job. A node that has
-failed several starts in a row is set aside: handed back, and not claimed for a while.
+failed several starts in a row is set aside: released, and not claimed for a while.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from offcut.control.event_context import EventContext
 from offcut.control.state import JobState, NodeState
 from offcut.model import events as ev
 from offcut.model.effects import Release, StartWorkers, StopWorkers
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 
 
 def on_nodes_changed(context: EventContext, event: ev.NodesChanged) -> None:
@@ -19,10 +19,11 @@ def on_nodes_changed(context: EventContext, event: ev.NodesChanged) -> None:
     names = dict.fromkeys((*event.wanted, *event.lost))
     gone = [state.nodes[name] for name in names if name in state.nodes]
     wanted = set(event.wanted)
-    _hand_back(context, [node for node in gone if node.name in wanted and node.phase != "idle"])
+    # A lost node too: a batch system may give up a node whose agent it could not end, and only we can tell that agent.
+    _release(context, [node for node in gone if node.phase != "idle"])
     if lost:
         for job in [state.jobs[job_id] for job_id in state.started]:
-            if not lost.isdisjoint([member.node for member in job.formed]):
+            if not lost.isdisjoint([member.node for member in job.state_holders]):
                 membership.note_gone(context, job, lambda member: member.node in lost)
                 membership.abandon_older_generations(context, job)
     for node in gone:
@@ -33,19 +34,19 @@ def on_nodes_changed(context: EventContext, event: ev.NodesChanged) -> None:
             present.until_s = offer.until_s
             continue
         state.nodes[offer.node] = NodeState(offer.node, "idle", context.now_s, offer.until_s)
-        if f"rest:{offer.node}" in state.timers:
-            continue  # handed back by hand a moment ago: its owner may want it for something
+        if Timer("set_aside", offer.node) in state.timers:
+            continue  # released by hand a moment ago: its owner may want to use it
         state.free[offer.node] = None
         context.problem_changed = True
 
 
-def _hand_back(context: EventContext, nodes: list[NodeState]) -> None:
+def _release(context: EventContext, nodes: list[NodeState]) -> None:
     if nodes:
         context.emit(Release, nodes=tuple(node.name for node in nodes))
 
 
 def forget(context: EventContext, node: NodeState, why: str, *, died: bool = False) -> None:
-    """The node is none of ours any more. Unless it `died`, its worker leaves at the next step boundary."""
+    """Remove the node. Unless it `died`, its worker leaves at the next step boundary."""
     state = context.state
     if state.nodes.pop(node.name, None) is None:
         return
@@ -55,7 +56,7 @@ def forget(context: EventContext, node: NodeState, why: str, *, died: bool = Fal
         context.log(node.job, f"{node.name} {why}")
         job = state.jobs[node.job]
         if node.worker in ("member", "leaving"):
-            job.excused = True
+            job.excuse_failure()
         membership.detach(context, job, node, gone=died)
         jobs.check_finishing(context, job)
 
@@ -78,9 +79,9 @@ def on_nodes_booted(context: EventContext, event: ev.NodesBooted) -> None:
             strangers.append(name)
         elif node.phase in ("idle", "claimed"):
             node.phase = "up"
-            state.timers.pop(f"boot:{name}", None)
+            context.cancel_timer(Timer("boot", name))
             if node.job is None:
-                context.set_timer(f"hold:{name}", state.settings.hold_s)
+                context.set_timer(Timer("hold", name), state.settings.hold_s)
             else:
                 membership.prepare(context, node)
                 starting.setdefault(node.job, []).append(node.member)
@@ -132,14 +133,14 @@ def _note_silent_ends(context: EventContext, node: str, running: Collection[tupl
         return member.node == node and (job.job.id, member.incarnation) not in running
 
     for job in [context.state.jobs[job_id] for job_id in context.state.started]:
-        if any(gone(job, member) for member in job.formed):
+        if any(gone(job, member) for member in job.state_holders):
             membership.note_gone(context, job, partial(gone, job))
 
 
 def _stop_stray(context: EventContext, job_id: str, member: Member) -> None:
     """It should not run. One that is leaving may still be saving the state: it keeps the time that it was given."""
     job = context.state.jobs.get(job_id)
-    saving = job is not None and member in job.formed
+    saving = job is not None and member in job.state_holders
     limit_s = context.state.stop_limit_s(job_id) if saving else 0.0
     context.emit(StopWorkers, job=job_id, members=(member,), limit_s=limit_s)
 
@@ -148,7 +149,7 @@ def _on_worker_missing(context: EventContext, job: JobState, node: NodeState) ->
     """The agent does not run the worker that it should: it ended unheard, or the order to start it was lost."""
     job_id, member = job.job.id, node.member
     context.log(job_id, f"{node.name} came back without its worker")
-    job.excused = True
+    job.excuse_failure()
     membership.note_gone(context, job, lambda other: other == member)
     if job.phase == "finishing":
         node.worker = "none"
@@ -168,36 +169,36 @@ def on_release_asked(context: EventContext, event: ev.ReleaseAsked) -> None:
         context.problem_changed = True
     for name in release_held(context, event.nodes or state.nodes, "released by hand"):
         if event.nodes:
-            context.set_timer(f"rest:{name}", state.settings.rest_s)
+            context.set_timer(Timer("set_aside", name), state.settings.rest_s)
 
 
 def release_held(context: EventContext, names: Iterable[str], why: str) -> list[str]:
     """Release those of the nodes that are held; their names."""
     nodes = context.state.nodes
     held = [nodes[name] for name in dict.fromkeys(names) if name in nodes and nodes[name].phase != "idle"]
-    _hand_back(context, held)
+    _release(context, held)
     for node in held:
         forget(context, node, why)
     return [node.name for node in held]
 
 
 def set_aside(context: EventContext, node: NodeState) -> None:
-    """Hand the node back, and do not claim it for a while: starts on it fail again and again."""
-    _hand_back(context, [node])
+    """Release the node, and do not claim it for a while: starts on it fail again and again."""
+    _release(context, [node])
     forget(context, node, "set aside")
     _keep_aside(context, node.name)
 
 
 def _keep_aside(context: EventContext, name: str) -> None:
     settings = context.state.settings
-    context.state.aside[name] = node_health.reason(context.state, name)
-    context.set_timer(f"rest:{name}", settings.aside_s)
-    context.log(name, f"set aside for {settings.aside_s:g} s: {context.state.aside[name]}")
+    context.state.set_aside[name] = node_health.reason(context.state, name)
+    context.set_timer(Timer("set_aside", name), settings.aside_s)
+    context.log(name, f"set aside for {settings.aside_s:g} s: {context.state.set_aside[name]}")
 
 
-def end_rest(context: EventContext, name: str) -> None:
+def end_set_aside(context: EventContext, name: str) -> None:
     """The node may be claimed again."""
-    if context.state.aside.pop(name, None) is not None:
+    if context.state.set_aside.pop(name, None) is not None:
         node_health.forgive(context.state, name)
     node = context.state.nodes.get(name)
     if node is not None and node.phase == "idle":
@@ -216,9 +217,9 @@ def release_unused(context: EventContext, name: str) -> None:
     if node is None or node.job is not None or node.phase != "up":
         return
     live = bool(context.state.started or context.state.queue)
-    context.log(name, "handed back: " + ("no job gains by it" if live else "no job left to run"))
-    _hand_back(context, [node])
-    forget(context, node, "handed back")
+    context.log(name, "released: " + ("no job gains by it" if live else "no job left to run"))
+    _release(context, [node])
+    forget(context, node, "released")
 
 
 def give_up_booting(context: EventContext, name: str) -> None:
@@ -226,8 +227,8 @@ def give_up_booting(context: EventContext, name: str) -> None:
     node = context.state.nodes.get(name)
     if node is None or node.phase != "claimed":
         return
-    context.log(name, f"no answer from its agent within {context.state.settings.boot_limit_s:g} s: handed back")
-    _hand_back(context, [node])
+    context.log(name, f"no answer from its agent within {context.state.settings.boot_limit_s:g} s: released")
+    _release(context, [node])
     forget(context, node, "did not boot")
     node_health.note(context, name, "", "its agent did not answer")
     if node_health.is_bad(context.state, name, its_fault=True):

@@ -12,9 +12,15 @@ from __future__ import annotations
 
 from offcut.control import failures, jobs, membership
 from offcut.control.event_context import EventContext
-from offcut.control.state import LIVE, JobState, NodeState
+from offcut.control.state import LIVE, JobState, Launch, NodeState
 from offcut.model import events as ev
 from offcut.model.effects import SetGeneration
+from offcut.model.events import Timer
+
+
+def _launch_of(job: JobState) -> Launch:
+    assert job.launch is not None, "the job's mode is not restart"
+    return job.launch
 
 
 def settle(context: EventContext, job: JobState) -> None:
@@ -28,10 +34,10 @@ def settle(context: EventContext, job: JobState) -> None:
         if not _must_end(context, job, nodes):
             return
         end_generation(context, job)
-    if job.formed:
+    if job.state_holders:
         _await_departure(context, job)
     elif _may_go_on(context, job):
-        _launch(context, job, nodes)
+        _launch_script(context, job, nodes)
 
 
 def _must_end(context: EventContext, job: JobState, nodes: list[NodeState]) -> bool:
@@ -55,15 +61,16 @@ def _more_are_coming(context: EventContext, job: JobState, nodes: list[NodeState
     window_s = context.state.settings.relaunch_window_s
     if job.joining_since_s is None:
         job.joining_since_s = context.now_s
-        context.set_timer(f"join:{job.job.id}", window_s)
+        context.set_timer(Timer("join", job.job.id), window_s)
     return context.now_s < job.joining_since_s + window_s
 
 
 def end_generation(context: EventContext, job: JobState) -> None:
     """Everybody goes, by SIGTERM and within the job's grace; who keeps its node has a successor there."""
     state, previous, staying = context.state, job.members, membership.staying(context.state, job)
+    launch = _launch_of(job)
     # What fails from here on fails because its peers were told to go.
-    job.excused = job.excused or job.fault is None
+    launch.excused = launch.excused or launch.failure is None
     job.members = ()
     job.generation += 1
     job.joining_since_s = None
@@ -76,38 +83,39 @@ def end_generation(context: EventContext, job: JobState) -> None:
 
 
 def _await_departure(context: EventContext, job: JobState) -> None:
-    key = f"depart:{job.job.id}"
-    if key not in context.state.timers:
-        context.set_timer(key, job.job.restart_grace_s + context.state.settings.depart_limit_s)
+    timer = Timer("depart", job.job.id)
+    if timer not in context.state.timers:
+        context.set_timer(timer, job.job.restart_grace_s + context.state.settings.depart_limit_s)
 
 
 def _may_go_on(context: EventContext, job: JobState) -> bool:
     """Hold the last generation's failure against the job, if it was its own: it may have to wait, or be one too
     many.
     """
-    settings, fault = context.state.settings, job.fault
-    job.fault = None
+    settings, launch = context.state.settings, _launch_of(job)
+    failure = launch.failure
+    launch.failure = None
     progressed = (
-        fault is not None and fault.time_s - job.launched_s > settings.restart_cost_s + job.job.checkpoint_age_s
+        failure is not None and failure.time_s - launch.launched_s > settings.restart_cost_s + job.job.checkpoint_age_s
     )
-    if fault is not None and fault.disk:
+    if failure is not None and failure.disk:
         if progressed:
             failures.forgive_disk(job)
-        wait_s = failures.await_disk(job, fault, context.now_s, settings.retry_wait_s)
+        wait_s = failures.await_disk(job, failure, context.now_s, settings.retry_wait_s)
         context.log(
-            job.job.id, f"{fault.disk}. It is launched again in {wait_s:.1f} s; this is not counted as a failure"
+            job.job.id, f"{failure.disk}. It is launched again in {wait_s:.1f} s; this is not counted as a failure"
         )
-        context.set_timer(f"relaunch:{job.job.id}", wait_s)
-    elif fault is not None and not job.excused:
+        context.set_timer(Timer("relaunch", job.job.id), wait_s)
+    elif failure is not None and not launch.excused:
         if failures.count_launch(job, progressed=progressed):
-            jobs.end(context, job, "failed", failures.reason(job, fault))
+            jobs.end(context, job, "failed", failures.reason(job, failure))
             return False
-        context.set_timer(f"relaunch:{job.job.id}", failures.wait_s(job, settings.retry_wait_s))
-    job.excused = True
-    return f"relaunch:{job.job.id}" not in context.state.timers
+        context.set_timer(Timer("relaunch", job.job.id), failures.wait_s(job, settings.retry_wait_s))
+    launch.excused = True
+    return Timer("relaunch", job.job.id) not in context.state.timers
 
 
-def _launch(context: EventContext, job: JobState, nodes: list[NodeState]) -> None:
+def _launch_script(context: EventContext, job: JobState, nodes: list[NodeState]) -> None:
     ready = [node.member for node in nodes if node.worker == "ready"]
     size = job.job.sizes.largest_within(len(ready))
     if size == 0 or _more_are_coming(context, job, nodes, size):
@@ -115,9 +123,10 @@ def _launch(context: EventContext, job: JobState, nodes: list[NodeState]) -> Non
     membership.set_generation(context, job, ready[:size], abort=False)
     # Whoever is launched may write to the script's checkpoint: nobody else is launched before it has gone.
     membership.note_formed(context, job, job.generation)
-    job.launched_s = context.now_s
-    job.disk = ""
-    job.excused, job.done = False, ()
+    launch = _launch_of(job)
+    launch.launched_s = context.now_s
+    job.disk.reason = ""
+    launch.excused, launch.finished = False, ()
 
 
 def on_exit(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
@@ -133,31 +142,33 @@ def on_exit(context: EventContext, job: JobState, node: NodeState, event: ev.Wor
         context.log(event.job, f"its ranks on {node.name} left")
         membership.leave(context, job, node, gone=True)
     else:
-        _note_fault(context, job, node, event)
+        _note_failure(context, job, node, event)
         membership.restart(context, job, node)
         if was_member:
             context.change_membership(event.job, gone=True)
 
 
-def _note_fault(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
+def _note_failure(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
     if event.outcome not in ("failed", "lost"):
         return
     context.log(event.job, f"its ranks on {node.name} {event.outcome}: {event.detail or 'no reason known'}")
+    launch = _launch_of(job)
     # The first to fail is the likeliest cause; but a rank that was killed did not fail because of its peers.
-    if event.disk or job.fault is None or (event.outcome == "lost" and job.fault.outcome == "failed"):
-        job.fault = event
+    if event.disk or launch.failure is None or (event.outcome == "lost" and launch.failure.outcome == "failed"):
+        launch.failure = event
 
 
 def _on_exit_while_finishing(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
     """The job is finished when every rank has ended with exit code 0."""
     node.worker = "none"
+    launch = _launch_of(job)
     if event.outcome == "finished":
-        job.done += (event.member,)
-        if len(job.done) == len(job.members):
+        launch.finished += (event.member,)
+        if len(launch.finished) == len(job.members):
             jobs.end(context, job, "finished", "every rank of its script came to its end")
         else:
             membership.detach(context, job, node, gone=False)
         return
-    _note_fault(context, job, node, event)
-    job.excused = event.outcome == "left"
+    _note_failure(context, job, node, event)
+    launch.excused = event.outcome == "left"
     jobs.reopen(context, job)

@@ -20,7 +20,11 @@ def runs(state: State, job_id: str, member: Member) -> bool:
     node = state.nodes.get(member.node)
     if node is not None and node.job == job_id and node.incarnation == member.incarnation and node.worker != "none":
         return True
-    return member in job.members or member in job.formed or any(member in members for members in job.forming.values())
+    return (
+        member in job.members
+        or member in job.state_holders
+        or any(member in members for members in job.forming.values())
+    )
 
 
 def speaks_for(state: State, job_id: str, generation: int, member: Member) -> bool:
@@ -37,5 +41,5 @@ def _members(job: JobState, generation: int) -> tuple[Member, ...] | None:
     if generation in job.forming:
         return job.forming[generation]
     if generation == job.formed_generation:
-        return (*job.formed, job.first) if job.first is not None else job.formed
+        return (*job.state_holders, job.first_member) if job.first_member is not None else job.state_holders
     return job.members if generation == job.generation else None

@@ -12,7 +12,7 @@ from offcut.control import membership, relaunch
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobState, NodeState
 from offcut.model import events as ev
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 
 #: One agent need not have heard the newest numbers: the next ones begin this far above those that it reports.
 _APART = 1000
@@ -51,7 +51,7 @@ def lift_incarnations(context: EventContext, to: int) -> None:
     """Incarnations up to `to` may have been started already."""
     state = context.state
     if to > state.incarnations:
-        state.forgotten = [*state.forgotten, (state.incarnations, to)][-_STRETCHES:]
+        state.forgotten_incarnations = [*state.forgotten_incarnations, (state.incarnations, to)][-_STRETCHES:]
         state.incarnations = to
 
 
@@ -75,18 +75,18 @@ def adopt(context: EventContext, job: JobState, node: NodeState, worker: ev.Runn
 
     False where it is none.
     """
-    forgotten = any(low < worker.incarnation <= high for low, high in context.state.forgotten)
+    forgotten = any(low < worker.incarnation <= high for low, high in context.state.forgotten_incarnations)
     if not forgotten or job.restarts or job.phase not in LIVE or node.worker == "none":
         return False
     old = node.member
-    for purpose in ("ready", "retry"):
-        context.state.timers.pop(f"{purpose}:{node.name}:{node.incarnation}", None)
+    context.cancel_timer(Timer("ready", node.name, node.incarnation))
+    context.cancel_timer(Timer("retry", node.name, node.incarnation))
     node.incarnation = worker.incarnation
     new = node.member if worker.ready else None
     job.members = _replaced(job.members, old, new)
-    job.formed = _replaced(job.formed, old, new)
+    job.state_holders = _replaced(job.state_holders, old, new)
     job.forming = {generation: _replaced(members, old, new) for generation, members in job.forming.items()}
-    job.first = new if job.first == old else job.first
+    job.first_member = new if job.first_member == old else job.first_member
     if job.phase == "running" and not job.members:
         job.phase = "waiting"
     if not worker.ready:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from offcut.advisor import JobHistories
 from offcut.model import Allocation, AllocationProblem, CostModel, Job
-from offcut.model.events import Member, WorkerExited
+from offcut.model.events import Member, Timer, WorkerExited
 
 #: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers. `leaving`: its worker
 #: left by itself, for the queue wants the node; the queue's word will follow.
@@ -141,6 +141,30 @@ class Probe:
 
 
 @dataclass(slots=True)
+class Launch:
+    """The last launch of a script of mode `restart`."""
+
+    launched_s: float = 0.0
+    #: Its members that have ended well.
+    finished: tuple[Member, ...] = ()
+    #: How it failed.
+    failure: WorkerExited | None = None
+    #: Whether it could not but fail: it lost a node, or was told to end.
+    excused: bool = True
+
+
+@dataclass(slots=True)
+class DiskWait:
+    """Workers that cannot write their files are started again until they can."""
+
+    #: Why they cannot; empty: they can.
+    reason: str = ""
+    #: How often in a row they were started again, and when they are next.
+    waits: int = 0
+    again_s: float = 0.0
+
+
+@dataclass(slots=True)
 class JobState:
     job: Job
     phase: JobPhase
@@ -151,33 +175,24 @@ class JobState:
     members: tuple[Member, ...] = ()
     #: Members of newer generations than the last that formed, which are still to report.
     forming: dict[int, tuple[Member, ...]] = field(default_factory=dict)
-    #: Those members of the last generation that formed who are not known to have gone: the training's state is with
-    #: them.
-    formed: tuple[Member, ...] = ()
+    #: The members of the last generation that formed, except those known to have gone: they have the training's state.
+    state_holders: tuple[Member, ...] = ()
     formed_generation: int = 0
     #: Members of generations before this one have been told to walk away from what is in flight there.
     abandoned_before: int = 0
-    #: Who came first in that generation, gone or not: it does what is done once.
-    first: Member | None = None
+    #: The first member of that generation, gone or not. It does what is done once, such as saving the model.
+    first_member: Member | None = None
     size_since_s: float = 0.0
     failures: int = 0
-    #: How often in a row its generation broke, with nobody dead, before it formed; and what was heard of it last.
+    #: How often in a row its generation broke before it formed, without a death; and why it broke last.
     renewals: int = 0
-    broken: str = ""
-    #: Mode `restart`: when the script was launched last, and the members of that launch that have ended well.
-    launched_s: float = 0.0
-    done: tuple[Member, ...] = ()
-    #: How the launch failed, and whether it could not but fail, for it lost a node or was told to go.
-    fault: WorkerExited | None = None
-    excused: bool = True
+    break_reason: str = ""
+    #: Mode `restart` only.
+    launch: Launch | None = None
     #: The newest generation and the furthest stable step at which a failure was counted.
     failure_generation: int = -1
     failure_step: int = -1
-    #: Why its workers cannot write their files; how often in a row they were started again because of that, and when
-    #: they are next.
-    disk: str = ""
-    disk_waits: int = 0
-    disk_again_s: float = 0.0
+    disk: DiskWait = field(default_factory=DiskWait)
     #: When the first of its ready workers began to wait for the others.
     joining_since_s: float | None = None
     resizes: int = 0
@@ -189,8 +204,17 @@ class JobState:
     #: It will have trained so soon that its successor may start.
     nears_end: bool = False
     progress: Progress = field(default_factory=Progress, compare=False)
-    #: Steps that were done again because nobody who had done them was left.
-    redone: int = 0
+    #: Steps that were done again because no member that had done them was left.
+    redone_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.restarts and self.launch is None:
+            self.launch = Launch()
+
+    def excuse_failure(self) -> None:
+        """Hold the failure of the present launch against no one: it lost a node. Other modes have no launch."""
+        if self.launch is not None:
+            self.launch.excused = True
 
     @property
     def size(self) -> int:
@@ -260,17 +284,17 @@ class State:
     #: Version of the newest allocation problem.
     version: int = 0
     #: The newest problem that has no answer yet.
-    asked: AllocationProblem | None = None
+    open_problem: AllocationProblem | None = None
     decision: Decision | None = None
     #: How many answers in a row were quick ones, because the solver did not come back.
-    standins: int = 0
+    standin_answers: int = 0
     #: What has been learnt of the jobs' scaling and resizes.
     histories: JobHistories = field(default_factory=JobHistories)
     incarnations: int = 0
     #: Incarnations that were started and that the journal has forgotten: (before the first, the last).
-    forgotten: list[tuple[int, int]] = field(default_factory=list)
+    forgotten_incarnations: list[tuple[int, int]] = field(default_factory=list)
     #: Timers that have not fired: they are armed again after a restart.
-    timers: dict[str, float] = field(default_factory=dict)
+    timers: dict[Timer, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
     #: The controller ends: nothing is claimed any more. Until the next one starts.
@@ -278,7 +302,7 @@ class State:
     #: By node: the starts that failed there lately, with no first step of any worker since.
     failed_starts: dict[str, list[FailedStart]] = field(default_factory=dict)
     #: Nodes that are not claimed for a while, and why.
-    aside: dict[str, str] = field(default_factory=dict)
+    set_aside: dict[str, str] = field(default_factory=dict)
     #: The last events that could not be answered, oldest first.
     skipped: list[Skipped] = field(default_factory=list)
 

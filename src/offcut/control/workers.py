@@ -6,7 +6,7 @@ from offcut.control import curve_learning, failures, jobs, membership, node_heal
 from offcut.control.event_context import EventContext
 from offcut.control.state import LIVE, JobState, NodeState
 from offcut.model import events as ev
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 
 
 def _find(context: EventContext, job_id: str, member: Member) -> tuple[JobState, NodeState] | None:
@@ -27,9 +27,9 @@ def on_workers_ready(context: EventContext, event: ev.WorkersReady) -> None:
 
 def on_worker_exited(context: EventContext, event: ev.WorkerExited) -> None:
     told = context.state.jobs.get(event.job)
-    if told is not None and event.stable_step and event.member in (*told.members, *told.formed):
+    if told is not None and event.stable_step and event.member in (*told.members, *told.state_holders):
         jobs.note_step(told, context.now_s, event.generation, event.stable_step, event.samples)
-    if told is not None and event.member in told.formed:
+    if told is not None and event.member in told.state_holders:
         membership.note_gone(context, told, lambda member: member == event.member)
         if event.outcome in ("failed", "lost"):
             membership.abandon_older_generations(context, told)
@@ -38,7 +38,7 @@ def on_worker_exited(context: EventContext, event: ev.WorkerExited) -> None:
         return
     job, node = found
     was_member = node.worker == "member"
-    context.state.timers.pop(f"ready:{node.name}:{node.incarnation}", None)
+    context.cancel_timer(Timer("ready", node.name, node.incarnation))
     if job.restarts and (was_member or node.worker == "leaving"):
         relaunch.on_exit(context, job, node, event)
     elif job.phase == "finishing":
@@ -63,7 +63,7 @@ def _on_failure(
     if event.disk:
         wait_s = failures.await_disk(job, event, context.now_s, context.state.settings.retry_wait_s)
         context.log(event.job, f"{event.disk}. It is started again in {wait_s:.1f} s; this is not counted as a failure")
-        context.set_timer(f"retry:{node.name}:{node.incarnation}", wait_s)
+        context.set_timer(Timer("retry", node.name, node.incarnation), wait_s)
         return
     its_fault = False
     if event.generation == 0:
@@ -74,7 +74,7 @@ def _on_failure(
     elif event.generation == 0 and node_health.is_bad(context.state, node.name, its_fault=its_fault):
         nodes.set_aside(context, node)
     elif its_fault:
-        context.set_timer(f"retry:{node.name}:{node.incarnation}", node_health.wait_s(context.state, node.name))
+        context.set_timer(Timer("retry", node.name, node.incarnation), node_health.wait_s(context.state, node.name))
     else:
         _start_again(context, job, node, event)
 
@@ -82,7 +82,7 @@ def _on_failure(
 def _start_again(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
     wait_s = failures.wait_s(job, context.state.settings.retry_wait_s) if event.outcome == "failed" else 0.0
     if wait_s:
-        context.set_timer(f"retry:{node.name}:{node.incarnation}", wait_s)
+        context.set_timer(Timer("retry", node.name, node.incarnation), wait_s)
     else:
         membership.restart(context, job, node)
 
@@ -117,19 +117,19 @@ def on_generation_formed(context: EventContext, event: ev.GenerationFormed) -> N
     job = context.state.jobs.get(event.job)
     if job is None:
         return
-    before = job.formed
+    before = job.state_holders
     if membership.note_formed(context, job, event.generation):
         if event.redone:
-            job.redone += event.redone
+            job.redone_steps += event.redone
             job.progress.generation, job.progress.step = event.generation, event.step - 1
         curve_learning.note_formed(context, job, event, before)
         failures.forgive(job, event.step)
         if not job.restarts:
             failures.forgive_disk(job)
-        for member in job.formed:
+        for member in job.state_holders:
             node_health.forgive(context.state, member.node)
     if event.generation == job.generation:
-        context.state.timers.pop(f"broken:{event.job}", None)
+        context.cancel_timer(Timer("renew", event.job))
         what = "script launched" if job.restarts else f"at step {event.step}"
         context.log(event.job, f"size {job.size} after {1000 * event.took_s:.0f} ms, {what}")
 
@@ -145,9 +145,9 @@ def on_generation_broken(context: EventContext, event: ev.GenerationBroken) -> N
         # Where that was the controller's own word, everybody has it already.
         membership.abandon_older_generations(context, job)
         return
-    job.broken = f"at {event.member.node}: {event.detail or 'no reason known'}"
+    job.break_reason = f"at {event.member.node}: {event.detail or 'no reason known'}"
     if membership.await_renewal(context, job):
-        context.log(event.job, f"generation {event.generation} broke {job.broken}")
+        context.log(event.job, f"generation {event.generation} broke {job.break_reason}")
 
 
 def renew(context: EventContext, job_id: str) -> None:
@@ -158,7 +158,7 @@ def renew(context: EventContext, job_id: str) -> None:
     if job.renewals < context.state.settings.most_renewals:
         membership.renew(context, job)
         return
-    why = f"{job.renewals + 1} generations in a row did not form; the last broke {job.broken}"
+    why = f"{job.renewals + 1} generations in a row did not form; the last broke {job.break_reason}"
     job.renewals = 0
     if failures.count_broken(job):
         jobs.end(context, job, "failed", why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offcut.model.allocation import AllocationProblem
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Solve(_Caused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer(_Caused):
-    key: str
+    timer: Timer
     at_s: float
 
 

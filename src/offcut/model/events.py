@@ -34,6 +34,41 @@ class Offer:
     until_s: float | None = None
 
 
+#: What happens when a timer fires. The subject is a node:
+#: `boot`: its agent has not answered in time; `ready`: its worker has not reported ready in time; `retry`: its worker
+#: is started again; `hold`: no job has wanted it, so that it is released; `leaving`: the queue has not wanted it after
+#: all; `set_aside`: it may be claimed again.
+#: The subject is a job:
+#: `join`, `relaunch`: it waits no longer for workers that are starting, or after a failure; `renew`: its generation
+#: broke and is set again; `depart`: the last holders of its state had their time to save it; `probe`: a size could not
+#: be measured in time; `finish`: its script has not come to its end in time.
+#: No subject: `solve_again`: the solver is asked again.
+Purpose = Literal[
+    "boot",
+    "ready",
+    "retry",
+    "hold",
+    "leaving",
+    "set_aside",
+    "join",
+    "relaunch",
+    "renew",
+    "depart",
+    "probe",
+    "finish",
+    "solve_again",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Names one timer. `subject` is a node or a job; `incarnation` that of the node's worker, where it is about one."""
+
+    purpose: Purpose
+    subject: str = ""
+    incarnation: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class JobGeneration:
     """The newest generation of a job."""
@@ -161,10 +196,11 @@ class GenerationFormed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNearsEnd:
-    """At its present rate the job will have trained within `Settings.successor_lead_s`."""
+    """At its present rate the job will have trained in `left_s` seconds: see `control.nears_end`."""
 
     time_s: float
     job: str
+    left_s: float = 0.0
     kind: Literal["job_nears_end"] = "job_nears_end"
 
 
@@ -278,7 +314,7 @@ class JobChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseAsked:
-    """Somebody wants nodes handed back now; no nodes named: all of them, and none claimed again until it is undone."""
+    """A user releases nodes now. No nodes named: all of them, and none is claimed again until this is undone."""
 
     time_s: float
     nodes: tuple[str, ...] = ()
@@ -318,7 +354,7 @@ class SolveFailed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     time_s: float
-    key: str
+    timer: Timer
     kind: Literal["timer_fired"] = "timer_fired"
 
 

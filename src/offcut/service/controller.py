@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -11,10 +12,10 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import Cluster
-from offcut.control import State, skip, step
+from offcut.control import State, nears_end, skip, step
 from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
 from offcut.service.agent_messages import event_of, launch_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
@@ -117,10 +118,6 @@ class Controller:
         self.tasks.keep("solver", self.solver.run)
         async for event in self.cluster.observe():
             self.handle(replace(event, time_s=self.clock.now()))
-            if isinstance(event, events.NodesChanged):
-                # A batch system may give up a node whose agent it could not end: nobody else would tell it.
-                for node in event.lost:
-                    self.agents.send(node, messages.ReleaseNode())
         if not self.closing:
             raise ClusterError("The batch system tells no more events.", next_step="Start the controller again.")
 
@@ -254,10 +251,12 @@ class Controller:
         step(self.state, event)
         self.metrics.progressed(event.time_s, event.job, event.samples)
         job = self.state.jobs.get(event.job)
-        if job is not None and job.phase == "running" and not job.nears_end and job.job.goal_samples is not None:
-            left = job.job.goal_samples - event.samples
-            if left <= self.state.settings.successor_lead_s * self.metrics.rate(event.time_s, event.job):
-                self.handle(events.JobNearsEnd(time_s=event.time_s, job=event.job))
+        if job is None or job.job.goal_samples is None:
+            return
+        left, rate = job.job.goal_samples - event.samples, self.metrics.rate(event.time_s, event.job)
+        left_s = 0.0 if left <= 0 else left / rate if rate > 0 else math.inf
+        if nears_end(self.state, event.job, left_s):
+            self.handle(events.JobNearsEnd(time_s=event.time_s, job=event.job, left_s=left_s))
 
     def _solved(self, version: int, answer: Allocation | str, late: bool) -> None:
         now_s = self.clock.now()
@@ -267,13 +266,12 @@ class Controller:
             self.handle(events.Solved(time_s=now_s, version=version, allocation=answer, late=late))
 
     def _agent_gone(self, node: str, pilot: str) -> None:
-        """Its training is over as far as we can tell; if the node is still ours, hand it back."""
+        """Report the node as lost if it is still held."""
         if self.cluster.pilot(node) not in (pilot, None):
             return  # that hold is over, and the node is held anew
         if node in self.state.nodes and self.state.nodes[node].phase != "idle":
             _log.info("agent_gone", node=node)
             self.handle(events.NodesChanged(time_s=self.clock.now(), lost=(node,)))
-            self.tasks.once("cluster call", self._cluster_call(self.cluster.release((node,))))
 
     # -- effects out --------------------------------------------------------------------------------------------------
 
@@ -307,7 +305,7 @@ class Controller:
             case effects.Solve():
                 self.solver.ask(effect.version, effect.problem)
             case effects.SetTimer():
-                self._arm(effect.key, effect.at_s)
+                self._arm(effect.timer, effect.at_s)
             case effects.WriteLog():
                 _log.info("story", subject=effect.subject, text=effect.text)
 
@@ -318,10 +316,10 @@ class Controller:
             if not self.closing:
                 _log.error("cluster_call_failed", error=str(error))
 
-    def _arm(self, key: str, at_s: float) -> None:
+    def _arm(self, timer: Timer, at_s: float) -> None:
         def fire() -> None:
-            if self.state.timers.get(key) == at_s:
-                self.handle(events.TimerFired(time_s=max(self.clock.now(), at_s), key=key))
+            if self.state.timers.get(timer) == at_s:
+                self.handle(events.TimerFired(time_s=max(self.clock.now(), at_s), timer=timer))
 
         asyncio.get_running_loop().call_later(max(0.0, at_s - self.clock.now()), fire)
 

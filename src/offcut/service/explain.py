@@ -81,8 +81,10 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
         words.append(f"{booting} of its {len(item.nodes)} nodes are still on their way into the training.")
     if controller.generations.awaits_store(item.job.id):
         words.append("Its members cannot meet: the rendezvous store is not there yet. See: offcut status")
-    if item.disk and item.phase in LIVE:
-        words.append(f"Its workers could not write their files: {item.disk}. They are started again until they can.")
+    if item.disk.reason and item.phase in LIVE:
+        words.append(
+            f"Its workers could not write their files: {item.disk.reason}. They are started again until they can."
+        )
     if item.failures:
         words.append(f"It has failed {item.failures} times in a row (forgiven: {item.job.max_failures}).")
     words += curve_report.words(controller.state, item)

@@ -196,7 +196,7 @@ async def _wind_down(controller: Controller) -> None:
     """Hand every node back in good order: members save their state at their boundary."""
     controller.handle(events.ControllerStopping(time_s=controller.clock.now()))
     give_up_s = time.monotonic() + _STOP_PATIENCE_S
-    while any(job.formed for job in controller.state.jobs.values()) and time.monotonic() < give_up_s:
+    while any(job.state_holders for job in controller.state.jobs.values()) and time.monotonic() < give_up_s:
         await asyncio.sleep(0.02)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from offcut.control import JobState, NodeState, State
 from offcut.control.state import ENDED
+from offcut.model.events import Timer
 from offcut.service.controller import Controller
 from offcut.service.metrics import percentile
 
@@ -58,8 +59,8 @@ def _shown(state: State, ended: int | None) -> list[JobState]:
 def aside(state: State) -> list[dict[str, Any]]:
     """Nodes that are not claimed for a while because starts on them failed, idle or not."""
     return [
-        {"name": name, "reason": reason, "until_s": state.timers.get(f"rest:{name}", state.now_s)}
-        for name, reason in sorted(state.aside.items())
+        {"name": name, "reason": reason, "until_s": state.timers.get(Timer("set_aside", name), state.now_s)}
+        for name, reason in sorted(state.set_aside.items())
     ]
 
 
@@ -93,7 +94,7 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "samples": item.progress.samples,
         "loss": loss if math.isfinite(loss) else None,
         "rate": controller.metrics.rate(now_s, item.job.id) if item.phase == "running" else 0.0,
-        "steps_redone": item.redone,
+        "steps_redone": item.redone_steps,
         "resizes": item.resizes,
         "mode": item.job.mode,
         "failures": item.failures,

@@ -11,30 +11,28 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any
 
 from offcut.advisor import load
-from offcut.control import Settings, State, step
+from offcut.control import State, nears_end, step
 from offcut.control.state import ENDED
 from offcut.errors import AllocationError
-from offcut.model import Allocation, AllocationProblem, Job, Sizes
+from offcut.model import Allocation, AllocationProblem
 from offcut.model import effects as ef
 from offcut.model import events as ev
-from offcut.model.events import Member
+from offcut.model.events import Member, Timer
+from offcut.simulate.due import ORDER, Booted, Due, Ended, Formed, Measured, NearsEnd, Ready, TimerDue
 from offcut.simulate.job_arrivals import JobArrivals
 from offcut.simulate.noisy_meter import NoisyMeter
 from offcut.simulate.options import ReplayOptions
+from offcut.simulate.setup import job_of, settings_of
 from offcut.simulate.time_integrals import TimeIntegrals
 from offcut.simulate.training import Cause, Training
-from offcut.traces.job_list import ListedJob
 
 Solver = Callable[[AllocationProblem], Allocation]
 
 #: With a queue that never runs dry: so many jobs are always waiting.
 _AHEAD = 16
-#: In which order things that are due at one time happen.
-_FORMED, _MEASURED, _END, _NEARS_END, _BOOTED, _READY, _TIMER = range(7)
 
 
 class World:
@@ -42,7 +40,7 @@ class World:
 
     def __init__(self, supply: JobArrivals, solver: Solver, options: ReplayOptions, start_s: float) -> None:
         self.options = options
-        self.state = State(settings=_settings(options))
+        self.state = State(settings=settings_of(options))
         self.now_s = start_s
         self.trainings: dict[str, Training] = {}
         self.accounts = TimeIntegrals(start_s)
@@ -54,13 +52,14 @@ class World:
         self._live: dict[str, Training] = {}
         #: Idle in the trace; the known end of each window.
         self._idle: dict[str, float | None] = {}
-        self._due: list[tuple[float, int, int, Any]] = []
+        #: Time, order among things due at the same time, number, and what is due.
+        self._due: list[tuple[float, int, int, Due]] = []
         self._number = 0
         #: What is still to be told at this instant.
         self._solve: ef.Solve | None = None
         self._booted: list[str] = []
         self._ready: dict[str, list[Member]] = {}
-        self._timers: dict[str, float] = {}
+        self._timers: dict[Timer, float] = {}
         self._left: list[tuple[str, Member]] = []
         self._reoffered: list[str] = []
         #: Who has the state of each job's training.
@@ -129,46 +128,46 @@ class World:
         due = self._due
         booted: list[str] = []
         while due and due[0][0] <= self.now_s:
-            _, what, _, data = heapq.heappop(due)
-            if what == _BOOTED:
-                number, names = data
-                booted += [name for name in names if self._claims.get(name) == number]
+            *_, what = heapq.heappop(due)
+            if isinstance(what, Booted):
+                booted += [name for name in what.nodes if self._claims.get(name) == what.claim]
             else:
-                self._tell_one(what, data)
+                self._tell_one(what)
         if booted:
             self._tell(ev.NodesBooted(time_s=self.now_s, nodes=tuple(booted)))
 
-    def _tell_one(self, what: int, data: Any) -> None:
+    def _tell_one(self, what: Formed | Measured | Ended | NearsEnd | Ready | TimerDue) -> None:
+        """Tell the controller of one thing that is due, unless what it depends on has changed since."""
         now_s = self.now_s
-        if what == _END:
-            training, changes = data
-            if changes == training.changes:
-                self._end(training)
-        elif what == _NEARS_END:
-            training, changes = data
-            if changes == training.changes:
-                self._tell(ev.JobNearsEnd(time_s=now_s, job=training.id))
-        elif what == _FORMED:
-            training, generation, changes, set_s = data
-            if changes == training.changes and training.id in self._live:
-                members = self.state.jobs[training.id].members
-                self._holders[training.id] = frozenset(members)
-                took_s = max(0.0, now_s - set_s)
-                self._tell(
-                    ev.GenerationFormed(
-                        time_s=now_s, job=training.id, generation=generation, took_s=took_s, step=generation
-                    )
-                )
-                if self._observer is not None:
-                    self._observe(self._observer, training, generation)
-        elif what == _MEASURED:
-            changes, training, event = data
-            if changes == training.changes:
-                self._tell(event)
-        elif what == _READY:
-            self._tell(ev.WorkersReady(time_s=now_s, job=data[0], members=data[1]))
-        elif what == _TIMER and self.state.timers.get(data, math.inf) <= now_s:
-            self._tell(ev.TimerFired(time_s=now_s, key=data))
+        match what:
+            case Formed(training, changes, generation, set_s):
+                if changes == training.changes and training.id in self._live:
+                    self._form(training, generation, set_s)
+            case Measured(training, changes, event):
+                if changes == training.changes:
+                    self._tell(event)
+            case Ended(training, changes):
+                if changes == training.changes:
+                    self._end(training)
+            case NearsEnd(training, changes, left_s):
+                if changes == training.changes and nears_end(self.state, training.id, left_s):
+                    self._tell(ev.JobNearsEnd(time_s=now_s, job=training.id, left_s=left_s))
+            case Ready(job, members):
+                self._tell(ev.WorkersReady(time_s=now_s, job=job, members=members))
+            case TimerDue(timer):
+                if self.state.timers.get(timer, math.inf) <= now_s:
+                    self._tell(ev.TimerFired(time_s=now_s, timer=timer))
+
+    def _form(self, training: Training, generation: int, set_s: float) -> None:
+        """The members of a generation do their first step in it."""
+        self._holders[training.id] = frozenset(self.state.jobs[training.id].members)
+        took_s = max(0.0, self.now_s - set_s)
+        event = ev.GenerationFormed(
+            time_s=self.now_s, job=training.id, generation=generation, took_s=took_s, step=generation
+        )
+        self._tell(event)
+        if self._observer is not None:
+            self._observe(self._observer, training, generation)
 
     def _observe(self, observer: NoisyMeter, training: Training, generation: int) -> None:
         """If the generation lasts long enough, its throughput is measured."""
@@ -184,7 +183,7 @@ class World:
             span_s=segment.span_s,
             settled=segment.settled,
         )
-        self._later(event.time_s, _MEASURED, (training.changes, training, event))
+        self._later(event.time_s, Measured(training, training.changes, event))
 
     def _tell_consequences(self) -> None:
         """Until nothing follows any more from what was told at this instant."""
@@ -209,9 +208,9 @@ class World:
                 self._tell(ev.WorkersReady(time_s=now_s, job=job, members=tuple(members)))
             else:
                 break
-        for key, at_s in self._timers.items():
-            if self.state.timers.get(key) == at_s:  # most have been answered within the instant
-                self._later(at_s, _TIMER, key)
+        for timer, at_s in self._timers.items():
+            if self.state.timers.get(timer) == at_s:  # most have been answered within the instant
+                self._later(at_s, TimerDue(timer))
         self._timers.clear()
 
     def _answer(self, asked: ef.Solve) -> None:
@@ -247,9 +246,10 @@ class World:
                 self._predict(training)
         self._resized.clear()
 
-    def _later(self, at_s: float, what: int, data: Any) -> None:
+    def _later(self, at_s: float, what: Due) -> None:
+        """Let this happen at `at_s`."""
         self._number += 1
-        heapq.heappush(self._due, (at_s, what, self._number, data))
+        heapq.heappush(self._due, (at_s, ORDER[type(what)], self._number, what))
 
     # -- to the controller -----------------------------------------------------------------------------------
 
@@ -270,29 +270,7 @@ class World:
         for job_id, listed in self._arrivals.submitted_by(self.now_s, waiting, wanted):
             training = Training.of(job_id, listed, self.now_s, self.options.accounting, self.options.commit_s)
             self.trainings[job_id] = self._live[job_id] = training
-            self._tell(ev.JobSubmitted(time_s=self.now_s, job=self._job(job_id, listed)))
-
-    def _job(self, job_id: str, listed: ListedJob) -> Job:
-        cost = self.options.cost
-        if self.options.profiler != "oracle":
-            # Neither its curve nor what its resizes cost is known.
-            return Job(
-                id=job_id,
-                name=job_id,
-                command=("replay",),
-                sizes=_sizes(listed.min_nodes, listed.max_nodes),
-                goal_samples=max(1, round(listed.samples)),
-                family=listed.curve_name if self.options.families else None,
-            )
-        return Job(
-            id=job_id,
-            name=job_id,
-            command=("replay",),
-            sizes=_sizes(listed.min_nodes, listed.max_nodes),
-            curve=listed.curve,
-            grow_cost_s=listed.grow_cost_s if cost.grow_s is None else cost.grow_s,
-            shrink_cost_s=listed.shrink_cost_s if cost.shrink_s is None else cost.shrink_s,
-        )
+            self._tell(ev.JobSubmitted(time_s=self.now_s, job=job_of(job_id, listed, self.options)))
 
     def _end(self, training: Training) -> None:
         """The job has done its work: its script comes to its end."""
@@ -312,10 +290,12 @@ class World:
     def _predict(self, training: Training) -> None:
         end_s = training.end_s()
         if end_s < math.inf:
-            self._later(max(end_s, self.now_s), _END, (training, training.changes))
+            now_s, changes = self.now_s, training.changes
+            self._later(max(end_s, now_s), Ended(training, changes))
             lead_s = self.state.settings.successor_lead_s
             if lead_s and self.options.concurrency is not None:
-                self._later(max(end_s - lead_s, self.now_s), _NEARS_END, (training, training.changes))
+                left_s = min(lead_s, max(0.0, end_s - now_s))
+                self._later(max(end_s - lead_s, now_s), NearsEnd(training, changes, left_s))
 
     # -- the controller's effects ----------------------------------------------------------------------------
 
@@ -327,7 +307,7 @@ class World:
         self._number += 1
         for name in effect.nodes:
             self._claims[name] = self._number
-        self._later(self.now_s + boot_s, _BOOTED, (self._number, effect.nodes))
+        self._later(self.now_s + boot_s, Booted(self._number, effect.nodes))
 
     def _release(self, effect: ef.Release) -> None:
         """Nodes that the queue does not want are idle once more."""
@@ -339,7 +319,7 @@ class World:
     def _start_workers(self, effect: ef.StartWorkers) -> None:
         start_s = self.options.cost.start_s
         if start_s:
-            self._later(self.now_s + start_s, _READY, (effect.job, effect.members))
+            self._later(self.now_s + start_s, Ready(effect.job, effect.members))
         else:
             self._ready.setdefault(effect.job, []).extend(effect.members)
 
@@ -376,32 +356,10 @@ class World:
         if members:
             # With the published accounting the job trains on: its members are in the generation from the start.
             forms_s = now_s if self.options.accounting == "published" else now_s + cost_s
-            self._later(forms_s, _FORMED, (training, effect.generation, training.changes, now_s))
+            self._later(forms_s, Formed(training, training.changes, effect.generation, now_s))
 
     def _keep_problem(self, effect: ef.Solve) -> None:
         self._solve = effect
 
     def _set_timer(self, effect: ef.SetTimer) -> None:
-        self._timers[effect.key] = effect.at_s
-
-
-def _settings(options: ReplayOptions) -> Settings:
-    until_ready_s = options.cost.boot_s + options.cost.start_s
-    limit_s = 60.0 + 10 * until_ready_s
-    return Settings(
-        horizon_s=options.horizon_s,
-        max_jobs=options.concurrency,
-        successor_lead_s=until_ready_s,
-        placement=options.placement,
-        profiler=options.profiler,
-        cost_model="published" if options.accounting == "published" else "stall",
-        boot_limit_s=limit_s,
-        ready_limit_s=limit_s,
-        # Here every resize comes to its end; a restart's takes far longer than this is by default.
-        broken_wait_s=3600.0,
-    )
-
-
-@lru_cache(maxsize=1024)
-def _sizes(smallest: int, largest: int) -> Sizes:
-    return Sizes(tuple(range(smallest, largest + 1)))
+        self._timers[effect.timer] = effect.at_s

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import zlib
-from typing import Annotated, TypeVar
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic_core import to_json
 
 from offcut.control import Settings, State
-from offcut.model.events import Event
+from offcut.model.events import Event, Timer
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
-STATE: TypeAdapter[State] = TypeAdapter(State)
+_TIMERS: TypeAdapter[list[tuple[Timer, float]]] = TypeAdapter(list[tuple[Timer, float]])
+
+
+def _with_timers(state: Any) -> Any:
+    """A state as JSON has it, with its timers by name: keys in JSON are text."""
+    if isinstance(state, dict) and isinstance(state.get("timers"), list):
+        state = {**state, "timers": dict(_TIMERS.validate_python(state["timers"]))}
+    return state
+
+
+STATE: TypeAdapter[State] = TypeAdapter(Annotated[State, BeforeValidator(_with_timers)])
 SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
 
 Item = TypeVar("Item")
@@ -21,7 +32,11 @@ Item = TypeVar("Item")
 def encode(item: Event | State | Settings) -> str:
     """The item as JSON."""
     # A loss may be NaN and a window's end infinite: JSON's usual null would not come back as what it was.
-    return to_json(item, inf_nan_mode="constants", fallback=_range).decode()
+    plain: object = item
+    if isinstance(item, State):
+        whole = {each.name: getattr(item, each.name) for each in fields(item)}
+        plain = {**whole, "timers": list(item.timers.items())}
+    return to_json(plain, inf_nan_mode="constants", fallback=_range).decode()
 
 
 def _range(item: object) -> str:

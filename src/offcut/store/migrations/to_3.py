@@ -15,6 +15,23 @@ _FIELDS = {
     "formed_epoch": "formed_generation",
     "failure_epoch": "failure_generation",
 }
+_STATE_FIELDS = {
+    "asked": "open_problem",
+    "standins": "standin_answers",
+    "forgotten": "forgotten_incarnations",
+    "aside": "set_aside",
+    "knowledge": "histories",
+}
+_JOB_FIELDS = {
+    "formed": "state_holders",
+    "first": "first_member",
+    "broken": "break_reason",
+    "redone": "redone_steps",
+}
+#: Fields of a job that are in `launch` and `disk` now.
+_LAUNCH_FIELDS = {"launched_s": "launched_s", "done": "finished", "fault": "failure", "excused": "excused"}
+_DISK_FIELDS = {"disk": "reason", "disk_waits": "waits", "disk_again_s": "again_s"}
+_PURPOSES = {"rest": "set_aside", "solve": "solve_again", "broken": "renew"}
 #: Their keys are names that users and sites chose.
 _BY_NAME = {"jobs", "nodes"}
 
@@ -25,6 +42,8 @@ def migrate(db: sqlite3.Connection) -> None:
         if check == checksum(number, data):
             event = _renamed(json.loads(data))
             event["kind"] = _KINDS.get(kind, kind)
+            if kind == "timer_fired":
+                event["timer"] = _timer(event.pop("key"))
             text = json.dumps(event)
             renamed = (event["kind"], text, checksum(number, text), number)
             db.execute("UPDATE events SET kind = ?, data = ?, checksum = ? WHERE id = ?", renamed)
@@ -37,10 +56,36 @@ def migrate(db: sqlite3.Connection) -> None:
 
 def _new_state(state: dict[str, Any]) -> dict[str, Any]:
     """A snapshot of version 2, whose generations are renamed already, as version 3 writes it."""
-    histories = _rename(state, "knowledge", "histories")
+    state["timers"] = [(_timer(key), at_s) for key, at_s in state["timers"].items()]
+    for old, new in _STATE_FIELDS.items():
+        _rename(state, old, new)
+    for job in state["jobs"].values():
+        _split(job)
+    histories = state.get("histories")
     for history in (histories or {}).get("jobs", {}).values():
         _rename(history, "own", "observations")
     return state
+
+
+def _split(job: dict[str, Any]) -> None:
+    """Move what only jobs of mode `restart` have, and what is about a full disk, into parts of their own."""
+    for old, new in _JOB_FIELDS.items():
+        _rename(job, old, new)
+    launch = {new: job.pop(old) for old, new in _LAUNCH_FIELDS.items() if old in job}
+    job["launch"] = launch if job["job"].get("mode") == "restart" else None
+    job["disk"] = {new: job.pop(old) for old, new in _DISK_FIELDS.items() if old in job}
+
+
+def _timer(key: str) -> dict[str, Any]:
+    """The timer that version 2 wrote as `purpose:subject` or `purpose:node:incarnation`."""
+    purpose, _, subject = key.partition(":")
+    incarnation = 0
+    if purpose in ("ready", "retry"):
+        subject, _, number = subject.rpartition(":")
+        incarnation = int(number)
+    if purpose == "solve":
+        subject = ""
+    return {"purpose": _PURPOSES.get(purpose, purpose), "subject": subject, "incarnation": incarnation}
 
 
 def _rename(item: dict[str, Any], old: str, new: str) -> Any:
