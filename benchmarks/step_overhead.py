@@ -32,8 +32,9 @@ from torch.utils.data import TensorDataset
 
 from offcut.torch import Session
 from offcut.torch.step.batch import Batch
+from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
-from offcut.wire.worker_messages import Line
+from offcut.wire.worker_messages import MessageSocket, WorkerReady, from_worker
 from rendezvous import Store, running_store
 
 MEMBERS = 2
@@ -121,18 +122,17 @@ class Agent:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        line = Line(connection)
-        for message in line.messages():
-            if message["kind"] == "ready":
-                line.send(
-                    kind="generation",
+        agent = MessageSocket(connection, from_worker)
+        for message in agent.messages():
+            if isinstance(message, WorkerReady):
+                generation = NewGeneration(
                     job="job",
                     generation=1,
-                    members=[{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in range(MEMBERS)],
+                    members=tuple(GenerationMember(node=f"n{rank}", incarnation=1) for rank in range(MEMBERS)),
                     **self._store.meeting_point("job", 1),
                     abort=False,
-                    departing=False,
                 )
+                agent.send(generation)
 
 
 def _process(task: Callable[..., list[float]], rank: int, steps: int, work_s: float, where: str, out: Any) -> None:

@@ -215,13 +215,13 @@ def test_a_note_of_any_length_costs_no_worker(place: Path, agent: Callable) -> N
     script = (
         "import os, time\n"
         "from offcut.wire.worker_env import ENV_AGENT, ENV_WORKER\n"
-        "from offcut.wire.worker_messages import Line\n"
-        "line = Line.connect(os.environ[ENV_AGENT])\n"
-        "line.send(worker=os.environ[ENV_WORKER])\n"
-        "line.send(kind='note', text='long ' * 100_000)\n"
-        "line.send(kind='note', text='after it')\n"
+        "from offcut.wire.worker_messages import Beat, WorkerHello, WorkerNote, connect\n"
+        "agent = connect(os.environ[ENV_AGENT])\n"
+        "agent.send(WorkerHello(worker=os.environ[ENV_WORKER]))\n"
+        "agent.send(WorkerNote(text='long ' * 100_000))\n"
+        "agent.send(WorkerNote(text='after it'))\n"
         "while True:\n"
-        "    line.send(kind='beat')\n"
+        "    agent.send(Beat())\n"
         "    time.sleep(0.1)\n"
     )
 
@@ -241,3 +241,34 @@ def test_a_note_of_any_length_costs_no_worker(place: Path, agent: Callable) -> N
             obeys(process)
 
     asyncio.run(scenario())
+
+
+def test_a_line_that_cannot_be_read_ends_its_connection_and_is_logged_in_one_sentence(
+    place: Path, agent: Callable
+) -> None:
+    script = (
+        "import os, socket, sys\n"
+        "from offcut.wire.worker_env import ENV_AGENT, ENV_WORKER\n"
+        "from offcut.wire.worker_messages import WorkerHello, encode\n"
+        "agent = socket.socket(socket.AF_UNIX)\n"
+        "agent.connect(os.environ[ENV_AGENT])\n"
+        "agent.sendall(encode(WorkerHello(worker=os.environ[ENV_WORKER])))\n"
+        'agent.sendall(b\'{"kind":"beat","step":"x"}\\n\')\n'
+        "agent.recv(1)\n"
+        "sys.exit('the agent has closed the connection')\n"
+    )
+
+    async def scenario() -> None:
+        async with controller(place) as stand_in:
+            process = agent()
+            await stand_in.until("hello")
+            await stand_in.send(launch(place, script))
+            exited = await stand_in.until("exited")
+            assert exited.outcome == "failed"
+            assert exited.detail == "the agent has closed the connection"
+            obeys(process)
+
+    asyncio.run(scenario())
+    log = (place / "agent.log").read_text()
+    assert "A message from a worker cannot be read: beat.step: Extra inputs are not permitted." in log
+    assert "Traceback" not in log

@@ -15,8 +15,9 @@ from torch.utils.data import TensorDataset
 
 from offcut.process import unix_socket
 from offcut.torch import Session
+from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
-from offcut.wire.worker_messages import Line
+from offcut.wire.worker_messages import Beat, Leave, MessageSocket, WorkerHello, WorkerReady, from_worker
 from rendezvous import shared_store
 
 WORKERS = [worker_name(f"n{rank}", 1, 0) for rank in range(2)]
@@ -31,7 +32,7 @@ class Agents:
 
     def __init__(self, path: Path) -> None:
         self.heard: dict[str, list[str]] = {worker: [] for worker in WORKERS}
-        self._lines: dict[str, Line] = {}
+        self._connections: dict[str, MessageSocket] = {}
         self._told = False
         self._lock = threading.Lock()
         self._listener = unix_socket.listen(path)
@@ -43,15 +44,16 @@ class Agents:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        line = Line(connection)
+        agent = MessageSocket(connection, from_worker)
         worker = ""
-        for message in line.messages():
-            worker = message.get("worker", worker)
-            self.heard[worker].append(message["kind"])
-            self._lines[worker] = line
-            if message["kind"] == "ready":
-                self._set_generation(line, 1, (0, 1))
-            if message["kind"] == "beat" and message.get("step", 0) >= 1:
+        for message in agent.messages():
+            if isinstance(message, WorkerHello):
+                worker = message.worker
+            self.heard[worker].append(message.kind)
+            self._connections[worker] = agent
+            if isinstance(message, WorkerReady):
+                self._set_generation(agent, 1, (0, 1))
+            if isinstance(message, Beat) and message.progress is not None and message.progress.step >= 1:
                 self._take_second_away()
 
     def _take_second_away(self) -> None:
@@ -59,22 +61,19 @@ class Agents:
             if self._told:
                 return
             self._told = True
-        self._lines[WORKERS[1]].send(kind="leave", limit_s=GRACE_S)
-        for line in self._lines.values():
-            self._set_generation(line, 2, (0,))
+        self._connections[WORKERS[1]].send(Leave(limit_s=GRACE_S))
+        for agent in self._connections.values():
+            self._set_generation(agent, 2, (0,))
 
-    def _set_generation(self, line: Line, generation: int, ranks: tuple[int, ...]) -> None:
-        members = [{"node": f"n{rank}", "incarnation": 1, "ranks": 1} for rank in ranks]
-        met = shared_store().meeting_point("long-steps", generation)
-        line.send(
-            kind="generation",
+    def _set_generation(self, agent: MessageSocket, generation: int, ranks: tuple[int, ...]) -> None:
+        new = NewGeneration(
             job="long-steps",
             generation=generation,
-            members=members,
-            **met,
+            members=tuple(GenerationMember(node=f"n{rank}", incarnation=1) for rank in ranks),
+            **shared_store().meeting_point("long-steps", generation),
             abort=False,
-            departing=False,
         )
+        agent.send(new)
 
 
 def member(rank: int, agent: str, results: Any) -> None:

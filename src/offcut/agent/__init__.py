@@ -4,6 +4,7 @@
 - `controller_link`: the connection to the controller, which may be cut and come back
 - `job_workers`: one job's workers on this node, from start to exit
 - `restart_workers`: the same for a script that knows nothing of offcut
+- `rank`: one worker process and its connection to the agent
 - `devices`: which of the node's accelerators each rank sees
 - `launch`: starting a worker's process, and making sure that it ends
 - `heartbeat_timeouts`: when a silent worker counts as frozen

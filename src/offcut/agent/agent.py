@@ -7,7 +7,6 @@ is first; then it kills what is left and exits, controller or no controller.
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +19,10 @@ from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.agent.job_workers import JobWorkers
 from offcut.agent.launch import Launcher
 from offcut.agent.restart_workers import RestartWorkers
+from offcut.errors import ProtocolError
 from offcut.process import unix_socket
 from offcut.wire import messages
+from offcut.wire.worker_messages import FromWorker, WorkerHello, from_worker
 
 _log = structlog.get_logger()
 
@@ -182,19 +183,22 @@ class Agent:
     # -- the workers ------------------------------------------------------------------------------------------------
 
     async def _serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read one worker's messages until it closes. A line that cannot be read ends the connection, and so it."""
         try:
-            hello = json.loads(await reader.readline() or b"null")
-            if hello is None:
+            hello = await _read(reader)
+            if not isinstance(hello, WorkerHello):
                 return
             for workers in list(self._jobs.values()):
-                rank = workers.rank(hello["worker"])
+                rank = workers.rank(hello.worker)
                 if rank is not None:
                     workers.connected(rank, writer, unix_socket.peer_pid(writer.get_extra_info("socket")))
-                    while line := await reader.readline():
-                        workers.take(rank, json.loads(line))
+                    while message := await _read(reader):
+                        workers.on_message(rank, message)
                     return
+        except ProtocolError as error:
+            _log.warning("worker_not_understood", node=self._config.node, error=str(error))
         except (OSError, ValueError):
-            pass
+            pass  # the connection broke, or a line is too long
         finally:
             writer.close()
 
@@ -220,3 +224,9 @@ class Agent:
             if asyncio.get_running_loop().time() - before_s < 3 * period_s:
                 for workers in self._jobs.values():
                     workers.kill_frozen(limits)
+
+
+async def _read(reader: asyncio.StreamReader) -> FromWorker | None:
+    """Return a worker's next message; None when it has closed the connection."""
+    line = await reader.readline()
+    return from_worker(line) if line else None

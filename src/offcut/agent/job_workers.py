@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 from offcut.agent import devices, disks, escaped_processes
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
-from offcut.agent.launch import Launcher, Running, WorkerProcess, is_script
+from offcut.agent.launch import Launcher, WorkerProcess, is_script
+from offcut.agent.rank import Rank
 from offcut.errors import ClusterError
 from offcut.process.daemon_thread import in_daemon_thread
-from offcut.wire import messages
+from offcut.wire import messages, worker_messages
 from offcut.wire.worker_env import (
     ENV_AGENT,
     ENV_CHECKPOINT_AGE,
@@ -29,7 +30,6 @@ from offcut.wire.worker_env import (
     HUGE_PAGES,
     worker_name,
 )
-from offcut.wire.worker_messages import encode
 
 #: How much of a failed worker's log its report carries.
 _TAIL_BYTES = 4000
@@ -39,33 +39,6 @@ _PACE_STEPS = 5
 #: Logs, and processes that hold on to a file system that hangs, are looked at for this long.
 _LOOK_LIMIT_S = 2.0
 _Result = TypeVar("_Result")
-
-
-class Rank:
-    """One worker process and its line to the agent."""
-
-    def __init__(self, name: str, log: Path) -> None:
-        self.name = name
-        self.log = log
-        self.running: Running | None = None
-        self.line: asyncio.StreamWriter | None = None
-        #: The process behind the line: where the command is a shell's, not the one that was started.
-        self.pid = 0
-        self.last_beat_s = 0.0
-        self.ready = False
-        self.left = False
-        self.finished = False
-        self.frozen = False
-        self.hung = False
-        #: The end of what it printed, read when it has ended badly.
-        self.last_output = ""
-        #: Generation, step and seconds of work from which its pace is taken, and the pace since.
-        self.pace_from: tuple[int, int, float] | None = None
-        self.own_step_s: float | None = None
-
-    def tell(self, message: dict[str, Any]) -> None:
-        if self.line is not None and not self.line.is_closing():
-            self.line.write(encode(message))
 
 
 class JobWorkers:
@@ -91,7 +64,7 @@ class JobWorkers:
         self._stopping: float | None = None
         #: The number of the newest generation that it has been told.
         self.newest_generation = 0
-        self._newest: dict[str, Any] | None = None
+        self._newest: messages.NewGeneration | None = None
         self._generation = 0
         self._stable_step = 0
         self._samples = 0
@@ -244,9 +217,9 @@ class JobWorkers:
     # -- from the controller and the queue --------------------------------------------------------------------------
 
     def take_generation(self, generation: messages.NewGeneration) -> None:
-        self._newest = generation.model_dump()
+        self._newest = generation
         for rank in self.ranks:
-            rank.tell(self._newest)
+            rank.send(self._newest)
 
     def leave(self, limit_s: float) -> None:
         """Members leave at their boundary, within `limit_s`; ranks that are in no generation yet have nothing to
@@ -258,7 +231,7 @@ class JobWorkers:
         self._stopping = leave_by
         for rank in self.ranks:
             if rank.ready:
-                rank.tell({"kind": "leave", "limit_s": limit_s})
+                rank.send(worker_messages.Leave(limit_s=limit_s))
             elif rank.running is not None:
                 rank.running.kill()
         asyncio.get_running_loop().call_later(limit_s, self.kill)
@@ -275,87 +248,103 @@ class JobWorkers:
         rank.pid = pid
         rank.last_beat_s = time.monotonic()
         if self._newest is not None:
-            rank.tell(self._newest)
+            rank.send(self._newest)
 
-    def take(self, rank: Rank, message: dict[str, Any]) -> None:
-        """One message of a worker."""
+    def on_message(self, rank: Rank, message: worker_messages.FromWorker) -> None:
+        """Note what the worker says, and report to the controller what it should hear."""
         rank.last_beat_s = time.monotonic()
-        if message.get("script_s", 0.0) > self.launch.hang_limit_s and rank.running is not None:
-            rank.hung = True
-            rank.running.kill()
-        job = self.launch.job
-        match message["kind"]:
-            case "ready":
-                rank.ready = True
-                if self._stopping is not None:
-                    rank.tell({"kind": "leave", "limit_s": max(0.0, self._stopping - time.monotonic())})
-                elif self.ready and not self._told_ready:
-                    self._told_ready = True
-                    self._report(messages.Ready(job=job, incarnation=self.incarnation))
-            case "beat" if "step" in message:
-                self._generation, self._stable_step = message["generation"], message["step"]
-                self._samples = message["samples"]
-                if message["first"]:
-                    self._report(
-                        messages.Progress(
-                            job=job,
-                            generation=message["generation"],
-                            step=message["step"],
-                            samples=message["samples"],
-                            loss=message["loss"],
-                            clock_s=message["clock_s"],
-                        )
-                    )
-                self._report_pace(rank, message)
-            case "formed":
+        match message:
+            case worker_messages.WorkerReady():
+                self._on_ready(rank)
+            case worker_messages.Beat():
+                self._on_beat(rank, message)
+            case worker_messages.WorkerFormed():
                 self._report(
                     messages.Formed(
-                        job=job,
-                        generation=message["generation"],
-                        step=message["step"],
-                        fingerprint=message["fingerprint"],
+                        job=self.launch.job,
+                        generation=message.generation,
+                        step=message.step,
+                        fingerprint=message.fingerprint,
                     )
                 )
-            case "broken":
+            case worker_messages.WorkerBroken():
                 self._report(
                     messages.Broken(
-                        job=job,
+                        job=self.launch.job,
                         incarnation=self.incarnation,
-                        generation=message["generation"],
-                        detail=message["detail"],
+                        generation=message.generation,
+                        detail=message.detail,
                     )
                 )
-            case "finished":
+            case worker_messages.WorkerFinished():
                 rank.finished = True
-                if message["first"]:
+                if message.first:
                     self._report(
                         messages.Trained(
-                            job=job, generation=message["generation"], step=message["step"], samples=self._samples
+                            job=self.launch.job,
+                            generation=message.generation,
+                            step=message.step,
+                            samples=self._samples,
                         )
                     )
-            case "left":
+            case worker_messages.WorkerLeft():
                 rank.left = True
-            case "note":
-                self._report(messages.Note(job=job, text=message["text"]))
+            case worker_messages.WorkerNote():
+                self._report(messages.Note(job=self.launch.job, text=message.text))
+            case worker_messages.WorkerHello():
+                pass  # said once, when it connected
 
-    def _report_pace(self, rank: Rank, beat: dict[str, Any]) -> None:
-        """Now and then: how long this node's ranks work on a step."""
-        here = beat["generation"], beat["step"], beat["own_s"]
-        if rank.pace_from is None or rank.pace_from[0] != here[0]:
-            rank.pace_from = here
+    def _on_ready(self, rank: Rank) -> None:
+        rank.ready = True
+        if self._stopping is not None:
+            rank.send(worker_messages.Leave(limit_s=max(0.0, self._stopping - time.monotonic())))
+        elif self.ready and not self._told_ready:
+            self._told_ready = True
+            self._report(messages.Ready(job=self.launch.job, incarnation=self.incarnation))
+
+    def _on_beat(self, rank: Rank, beat: worker_messages.Beat) -> None:
+        if beat.script_s > self.launch.hang_limit_s and rank.running is not None:
+            rank.hung = True
+            rank.running.kill()
+        progress = beat.progress
+        if progress is None:
             return
-        steps = here[1] - rank.pace_from[1]
+        self._generation, self._stable_step, self._samples = progress.generation, progress.step, progress.samples
+        if progress.first:
+            self._report(
+                messages.Progress(
+                    job=self.launch.job,
+                    generation=progress.generation,
+                    step=progress.step,
+                    samples=progress.samples,
+                    loss=progress.loss,
+                    clock_s=progress.clock_s,
+                )
+            )
+        self._report_pace(rank, progress)
+
+    def _report_pace(self, rank: Rank, progress: worker_messages.StepProgress) -> None:
+        """Report now and then how long the slowest of this node's ranks computes per step."""
+        if rank.pace_from is None or rank.pace_from.generation != progress.generation:
+            rank.pace_from = progress
+            return
+        steps = progress.step - rank.pace_from.step
         if steps < _PACE_STEPS or time.monotonic() - self._paced_s < _PACE_S:
             return
-        rank.own_step_s = max(0.0, here[2] - rank.pace_from[2]) / steps
-        rank.pace_from = here
+        rank.own_step_s = max(0.0, progress.own_s - rank.pace_from.own_s) / steps
+        rank.pace_from = progress
         if all(other.own_step_s is not None for other in self.ranks):
             self._paced_s = time.monotonic()
             slowest = max(other.own_step_s or 0.0 for other in self.ranks)
             for other in self.ranks:
                 other.own_step_s = None
             self._report(
-                messages.Pace(job=self.launch.job, incarnation=self.incarnation, generation=here[0], own_step_s=slowest)
+                messages.Pace(
+                    job=self.launch.job,
+                    incarnation=self.incarnation,
+                    generation=progress.generation,
+                    own_step_s=slowest,
+                )
             )
 
     def kill_frozen(self, limits: HeartbeatTimeouts) -> None:

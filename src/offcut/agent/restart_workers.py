@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from offcut.agent.job_workers import JobWorkers, Rank
+from offcut.agent.job_workers import JobWorkers
 from offcut.agent.launch import Launcher
+from offcut.agent.rank import Rank
 from offcut.wire import messages
 
 #: Outside of the range that systems take the ports of outgoing connections from.

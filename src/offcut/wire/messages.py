@@ -39,6 +39,8 @@ Text = Annotated[str, BeforeValidator(_shown)]
 #: Beyond 2^53 a number is not the same in every program that reads it.
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+#: None where it is not a finite number.
+Loss = Annotated[float | None, BeforeValidator(_finite_or_none)]
 
 
 class Message(BaseModel):
@@ -138,7 +140,7 @@ class Progress(Message):
     generation: Count
     step: Count
     samples: Count
-    loss: Annotated[float | None, BeforeValidator(_finite_or_none)] = None
+    loss: Loss = None
     #: The first rank's clock at the end of that step.
     clock_s: Seconds | None = None
 
@@ -253,7 +255,7 @@ def from_agent(data: str | bytes) -> FromAgent:
     try:
         return _FROM_AGENT.validate_json(data)
     except ValidationError as error:
-        raise ProtocolError(_sentence("an agent", error)) from None
+        raise ProtocolError(explain("an agent", error)) from None
 
 
 def to_agent(data: str | bytes) -> ToAgent:
@@ -261,10 +263,11 @@ def to_agent(data: str | bytes) -> ToAgent:
     try:
         return _TO_AGENT.validate_json(data)
     except ValidationError as error:
-        raise ProtocolError(_sentence("the controller", error)) from None
+        raise ProtocolError(explain("the controller", error)) from None
 
 
-def _sentence(sender: str, error: ValidationError) -> str:
+def explain(sender: str, error: ValidationError) -> str:
+    """Return one sentence that says which part of a message of `sender` cannot be read, and why."""
     first = error.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"])) or "the message"
     return f"A message from {sender} cannot be read: {where}: {first['msg']}."

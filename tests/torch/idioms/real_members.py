@@ -34,8 +34,9 @@ import torch
 from offcut.process import unix_socket
 from offcut.process.parent_death import die_with_parent
 from offcut.torch.testing.fault_injection import ENV_FAULTS
+from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_CHECKPOINT_AGE, ENV_JOB_DIR, ENV_WORKER, worker_name
-from offcut.wire.worker_messages import encode
+from offcut.wire.worker_messages import Leave, ToWorker, encode
 from rendezvous import LIMIT_S, fork_server, shared_store
 
 #: How long the controller waits before it renews a generation that one member has found broken: the others may get on.
@@ -190,23 +191,20 @@ class Cluster:
         before, self.members = self.members, tuple(names)
         self.generation += 1
         self._renew_at_s = None
-        members = [{"node": name.partition("#")[0], "incarnation": 1, "ranks": 1} for name in names]
+        generation = NewGeneration(
+            job=self._job,
+            generation=self.generation,
+            members=tuple(GenerationMember(node=name.partition("#")[0], incarnation=1) for name in names),
+            **shared_store().meeting_point(self._job, self.generation),
+            abort=abort,
+        )
         for name in dict.fromkeys([*before, *names]):
-            self._tell(
-                name,
-                kind="generation",
-                job=self._job,
-                generation=self.generation,
-                members=members,
-                **shared_store().meeting_point(self._job, self.generation),
-                abort=abort,
-                departing=False,
-            )
+            self._tell(name, generation)
 
     def leave(self, name: str, limit_s: float = LIMIT_S) -> None:
         """The queue wants the node of `name`, which has so long for its boundary."""
         self._workers[name].leaving = True
-        self._tell(name, kind="leave", limit_s=limit_s)
+        self._tell(name, Leave(limit_s=limit_s))
 
     def kill(self, name: str) -> None:
         self._workers[name].process.kill()
@@ -336,7 +334,7 @@ class Cluster:
         else:
             self.members = ()
 
-    def _tell(self, name: str, **message: Any) -> None:
+    def _tell(self, name: str, message: ToWorker) -> None:
         agent = self._workers[name].agent
         if agent is not None:
             with suppress(OSError):

@@ -11,8 +11,9 @@ from torch.utils.data import TensorDataset
 
 from offcut.process import unix_socket
 from offcut.torch import Session
+from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
-from offcut.wire.worker_messages import Line
+from offcut.wire.worker_messages import Leave, MessageSocket, WorkerLeft, WorkerReady, from_worker
 from rendezvous import shared_store
 
 JOINER = worker_name("n1", 1, 0)
@@ -37,17 +38,20 @@ def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> N
     process = torch.multiprocessing.get_context("fork").Process(target=join, args=(str(path),), daemon=True)
     process.start()
     heard = []
-    line = Line(listener.accept()[0])
-    for message in line.messages():
-        heard.append(message["kind"])
-        if message["kind"] == "ready":
-            members = [{"node": node, "incarnation": 1, "ranks": 1} for node in ("n0", "n1")]
-            met = shared_store().meeting_point("joining", 1)
-            line.send(
-                kind="generation", job="joining", generation=1, members=members, **met, abort=False, departing=False
+    agent = MessageSocket(listener.accept()[0], from_worker)
+    for message in agent.messages():
+        heard.append(message.kind)
+        if isinstance(message, WorkerReady):
+            generation = NewGeneration(
+                job="joining",
+                generation=1,
+                members=tuple(GenerationMember(node=node, incarnation=1) for node in ("n0", "n1")),
+                **shared_store().meeting_point("joining", 1),
+                abort=False,
             )
-            line.send(kind="leave", limit_s=GRACE_S)
-        if message["kind"] == "left":
+            agent.send(generation)
+            agent.send(Leave(limit_s=GRACE_S))
+        if isinstance(message, WorkerLeft):
             break
     process.join(30)
     assert process.exitcode == 0, "it waits for members that never come"

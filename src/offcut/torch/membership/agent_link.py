@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import traceback
@@ -10,12 +11,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from offcut.errors import InputError
+from offcut.errors import InputError, ProtocolError
+from offcut.wire import worker_messages
+from offcut.wire.messages import NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB, ENV_WORKER, worker_name
-from offcut.wire.worker_messages import Line
 
 #: How often a worker says that it lives, and how far it is.
 BEAT_S = 0.2
+_MESSAGES: dict[str, type[worker_messages.FromWorker]] = {
+    "hello": worker_messages.WorkerHello,
+    "ready": worker_messages.WorkerReady,
+    "beat": worker_messages.Beat,
+    "formed": worker_messages.WorkerFormed,
+    "broken": worker_messages.WorkerBroken,
+    "left": worker_messages.WorkerLeft,
+    "finished": worker_messages.WorkerFinished,
+    "note": worker_messages.WorkerNote,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +67,8 @@ class AgentLink:
         self.on_leave: Callable[[float], None] | None = None
         #: Called in the reading thread with every newer generation, before it is anyone's newest.
         self.on_generation: Callable[[Generation], None] | None = None
-        self._line = Line.connect(path)
-        self._beat: dict[str, Any] = {}
+        self._agent = worker_messages.connect(path)
+        self._progress: worker_messages.StepProgress | None = None
         #: Since when the script has not come back to its session; None while the session has the word.
         self.script_since_s: float | None = None
         self.send("hello", worker=worker)
@@ -79,17 +91,18 @@ class AgentLink:
 
     def send(self, kind: str, **fields: Any) -> None:
         try:
-            self._line.send(kind=kind, **fields)
+            self._agent.send(_MESSAGES[kind](**fields) if kind != "left" else worker_messages.WorkerLeft())
         except OSError:
             os._exit(3)
 
     def progress(self, **fields: Any) -> None:
         """What the next heartbeats say."""
-        self._beat = fields
+        self._progress = worker_messages.StepProgress(**fields)
 
     def beat_now(self) -> None:
         since_s = self.script_since_s
-        self.send("beat", **self._beat, script_s=time.monotonic() - since_s if since_s is not None else 0.0)
+        script_s = time.monotonic() - since_s if since_s is not None else 0.0
+        self.send("beat", progress=self._progress, script_s=script_s)
 
     def newest(self) -> Generation | None:
         with self.changed:
@@ -116,39 +129,42 @@ class AgentLink:
 
     def _read(self) -> None:
         try:
-            for message in self._line.messages():
+            for message in self._agent.messages():
                 self._take(message)
-        except (OSError, ValueError):
+        except OSError:
             pass
+        except ProtocolError as error:
+            sys.stderr.write(f"offcut: {error}\n")
+            sys.stderr.flush()
         except Exception:  # a message that this worker cannot take: better gone than deaf
             traceback.print_exc()
         os._exit(3)
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: worker_messages.ToWorker) -> None:
         with self.changed:
-            if message["kind"] == "generation":
-                if message["abort"]:
-                    self._aborting = max(self._aborting, message["generation"])
-                if self._newest is None or message["generation"] > self._newest.generation:
+            if isinstance(message, NewGeneration):
+                if message.abort:
+                    self._aborting = max(self._aborting, message.generation)
+                if self._newest is None or message.generation > self._newest.generation:
                     newest = Generation(
-                        generation=message["generation"],
+                        generation=message.generation,
                         workers=tuple(
-                            worker_name(member["node"], member["incarnation"], rank)
-                            for member in message["members"]
-                            for rank in range(member["ranks"])
+                            worker_name(member.node, member.incarnation, rank)
+                            for member in message.members
+                            for rank in range(member.ranks)
                         ),
-                        store=message["store"],
-                        job=message["job"],
-                        departing=bool(message["departing"]),
-                        secret=message["secret"],
+                        store=message.store,
+                        job=message.job,
+                        departing=bool(message.departing),
+                        secret=message.secret,
                     )
                     if self.on_generation is not None:
                         self.on_generation(newest)
                     self._newest = newest
-            elif message["kind"] == "leave":
-                self._leave_by = time.monotonic() + message["limit_s"]
+            else:
+                self._leave_by = time.monotonic() + message.limit_s
             self.changed.notify_all()
-        if message["kind"] == "leave" and self.on_leave is not None:
+        if isinstance(message, worker_messages.Leave) and self.on_leave is not None:
             threading.Thread(target=self.on_leave, args=(self._leave_by,), name="offcut-leave", daemon=True).start()
 
     def _beat_forever(self) -> None:
