@@ -1,14 +1,14 @@
-"""Every exception that offcut raises on purpose.
+"""The exceptions that offcut raises deliberately.
 
-An `OffcutError` carries one clear sentence (what is wrong and where) and, apart from it, the next step to take. The
-command line prints both and exits with `exit_code`; no traceback of these reaches a user.
+An `OffcutError` carries one sentence (what is wrong and where) and, separately, the next step to take. The command
+line prints both and exits with `exit_code`; users never see a traceback of an OffcutError.
 """
 
 from __future__ import annotations
 
 
 class OffcutError(Exception):
-    """Base of all. `what` says what is wrong and where; `next_step` says what to do about it."""
+    """The base of all of them. `what` says what is wrong and where; `next_step` says what to do about it."""
 
     exit_code = 1
 
@@ -21,7 +21,7 @@ class OffcutError(Exception):
         return f"{self.what} {self.next_step}".rstrip()
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions cross process borders (the solver's); the default would lose the keyword argument.
+        # Exceptions are pickled between processes (the solver's); the default would lose the keyword argument.
         return (_rebuild, (type(self), self.what, self.next_step))
 
 
@@ -30,7 +30,10 @@ def _rebuild(kind: type[OffcutError], what: str, next_step: str) -> OffcutError:
 
 
 class InputError(OffcutError):
-    """What the user gave (a file, a field, an argument) cannot be used. The sentence names file, line or field."""
+    """The input of the user (a file, a field, an argument) is not usable.
+
+    The sentence names the file, line or field.
+    """
 
     exit_code = 2
 
@@ -44,7 +47,7 @@ class AllocationError(OffcutError):
 
 
 class ProtocolError(OffcutError):
-    """A message that does not belong: an unknown kind, another version, a wrong token."""
+    """A message was not accepted: an unknown kind, another version, or a wrong token."""
 
 
 class StoreError(OffcutError):
@@ -58,10 +61,10 @@ class ResizeError(OffcutError):
 
 
 class ServiceError(OffcutError):
-    """A part of the controller has failed without which it cannot go on."""
+    """A part of the controller failed that it cannot run without."""
 
 
 class UnreachableError(OffcutError):
-    """No controller answers."""
+    """The controller does not answer."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""A user's own function out of a Python file, where offcut lets one stand in for a piece of its own."""
+"""Loads functions from a user's Python file, such as an allocation policy or a curve model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from offcut.errors import InputError
 
 
 def load_function(name: str, *, what: str, default: str, example: str, built_in: Iterable[str]) -> Callable[..., Any]:
-    """The function that `FILE.py:FUNCTION` names, called `default` where it is not named.
+    """Load the function that `FILE.py:FUNCTION` names.
 
-    `what` (a policy, say), `example` and the names that are `built_in` are for the sentence of the InputError: not a
-    Python file, not found, its import fails, no such function.
+    Args:
+        name: `FILE.py:FUNCTION`, or `FILE.py` for the function called `default`.
+        what: what the function is (a policy, say), for messages.
+        default: the function's name if `name` has none.
+        example: a definition to show if the file has no such function.
+        built_in: the names of the built-in functions, for messages.
+
+    Raises:
+        InputError: `name` is not a Python file, the file is not found, its import fails, or it has no such function.
     """
     path, _, function = name.partition(":")
     if not path.endswith(".py"):
-        raise InputError(
-            f"there is no {what} '{name}'.", next_step=f"Choose {', '.join(built_in)}, or FILE.py:FUNCTION."
-        )
+        raise InputError(f"unknown {what} '{name}'.", next_step=f"Choose {', '.join(built_in)}, or FILE.py:FUNCTION.")
     if not Path(path).is_file():
         raise InputError(f"{what} file {path}: not found.", next_step="Check the path.")
     spec = importlib.util.spec_from_file_location(f"offcut_user_{what}", path)

@@ -34,7 +34,7 @@ def problem(nodes: int, *jobs: JobRequest, **more: Any) -> AllocationProblem:
         (problem(8, job("a", current=2, locked=True)), "locked", "locked"),
         (problem(8, job("a", FLAT, current=2)), "curve", "not make it faster"),
         (problem(4, job("a", current=2, grow_cost_s=120.0)), "resize", "costs 120 s, more than any size gains in 60 s"),
-        (problem(8, job("a", FLAT), job("b")), "others", "others make more of the nodes"),
+        (problem(8, job("a", FLAT), job("b")), "others", "the nodes are worth more to others"),
         (problem(8, job("a", group="x"), groups=(QuotaGroup(id="x", max_nodes=3),)), "quota", "quota of its group 'x'"),
         (problem(8, job("a", current=2), job("b", current=6, locked=True)), "constraint", "leave no allocation"),
         (problem(4, job("a", current=2), job("b", current=2)), "tie", "no better (b 2 → 1)"),
@@ -42,14 +42,14 @@ def problem(nodes: int, *jobs: JobRequest, **more: Any) -> AllocationProblem:
         (problem(8, job("a"), job("b"), objective="max_min"), "others", "lower the smallest speed-up"),
     ],
 )
-def test_each_cause_is_found_and_said(asked: AllocationProblem, cause: str, said: str) -> None:
+def test_each_cause_is_found_and_explained(asked: AllocationProblem, cause: str, said: str) -> None:
     found = explain(asked, "a")
     assert found.cause == cause
     assert said in found.words[-1]
     assert json.loads(json.dumps(found.as_json()))["nodes"] == found.nodes
 
 
-def test_what_others_would_lose_is_what_they_would_lose() -> None:
+def test_the_loss_of_the_others_is_exact() -> None:
     found = explain(problem(8, job("a", FLAT), job("b")), "a")
     assert (found.nodes, found.larger, found.smaller) == (1, 2, 0)
     assert found.gain == pytest.approx(60 * 1)
@@ -59,11 +59,11 @@ def test_what_others_would_lose_is_what_they_would_lose() -> None:
     assert found.price == pytest.approx(60 * 10)
 
 
-def test_a_policy_that_wastes_nodes_is_told_so() -> None:
+def test_the_explanation_says_when_a_policy_leaves_useful_nodes_idle() -> None:
     p = problem(8, job("a"), job("b"))
     found = explain(p, "b", policy.decide(lambda _: {"a": 2}, p))
     assert found.cause == "policy"
-    assert "left that undone" in found.words[-1]
+    assert "the policy did not do that" in found.words[-1]
 
 
 def test_the_general_form_is_explained_too() -> None:
@@ -73,8 +73,8 @@ def test_the_general_form_is_explained_too() -> None:
     assert explain(p, "a").nodes == 4
 
 
-def test_an_unknown_job_is_said() -> None:
-    with pytest.raises(InputError, match="no job 'z'"):
+def test_an_unknown_job_is_reported() -> None:
+    with pytest.raises(InputError, match="unknown job 'z'"):
         explain(problem(4, job("a")), "z")
 
 

@@ -72,7 +72,7 @@ ANYTHING = st.floats(0, allow_nan=False) | st.sampled_from([1e308, 5e-324, 1e-30
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(ANYTHING, ANYTHING.filter(math.isfinite)))
-def test_figures_of_any_size_are_answered_or_refused(problem: AllocationProblem) -> None:
+def test_numbers_of_any_size_are_answered_or_refused(problem: AllocationProblem) -> None:
     try:
         answer = solve(problem, time_limit_s=5.0)
     except AllocationError:
@@ -100,6 +100,6 @@ def test_a_weight_that_overflows_is_refused_with_a_sentence() -> None:
         {"grow_cost_s": 1e300},
     ],
 )
-def test_such_figures_cannot_be_submitted(fields: dict) -> None:
+def test_numbers_out_of_range_are_refused(fields: dict) -> None:
     with pytest.raises(ValueError, match=r"must be 0, or from|less than or equal|greater than or equal"):
         JobSpec(name="a", command=["a"], **fields)

@@ -113,14 +113,14 @@ def change(path: str, value: Any) -> dict[str, Any]:
         ("jobs.0.curve.rate", [0, 1, float("nan"), 3], "job 'a', field curve.rate.2"),
         ("jobs.0.curve.rate", [0, 1, -1, 3], "job 'a', field curve: the rate at 2 nodes is -1.0"),
         ("jobs.0.curve", {"nodes": [], "rate": []}, "job 'a', field curve: no points"),
-        ("jobs.0.curve", {"nodes": [0], "rate": [0]}, "job 'a', field curve: no point beyond 0 nodes"),
-        ("jobs.0.group", "x", "job 'a', field group: there is no group 'x'"),
+        ("jobs.0.curve", {"nodes": [0], "rate": [0]}, "job 'a', field curve: it has no point beyond 0 nodes"),
+        ("jobs.0.group", "x", "job 'a', field group: unknown group 'x'"),
         ("classes", [{"id": "c", "nodes": 3}], "field classes: they have 3 nodes together, but nodes is 53"),
         ("classes", [{"id": "c", "nodes": 53}], "job 'a', field current: 49, but the classes it holds have 0"),
-        ("classes", [{"id": "c", "nodes": 53, "held_by": "z"}], "class 'c', field held_by: there is no job 'z'"),
+        ("classes", [{"id": "c", "nodes": 53, "held_by": "z"}], "class 'c', field held_by: unknown job 'z'"),
     ],
 )
-def test_a_fault_is_named_by_job_and_field(path: str, value: Any, said: str | None) -> None:
+def test_an_invalid_field_is_reported_with_its_job(path: str, value: Any, said: str | None) -> None:
     data = change(path, value)
     if said is None:
         json_format.load(data)
@@ -138,7 +138,7 @@ def test_a_current_size_that_is_not_allowed_is_legal() -> None:
 
 
 def test_two_jobs_of_one_name_are_refused() -> None:
-    with pytest.raises(InputError, match="two of the id 'a'"):
+    with pytest.raises(InputError, match="the job id 'a' is used twice"):
         json_format.load(change("jobs", GOOD["jobs"] * 2))
 
 
@@ -155,7 +155,7 @@ def test_files_are_read_whole_or_by_line(tmp_path: Path) -> None:
         list(json_format.read(lines))
 
 
-def test_what_is_no_problem_at_all_is_said_in_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_problem_is_reported_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     for content in (b"", b"\n \n", b"\xff\xfe\x00", b"[]", b"7", b"{", b"[" * 100_000, b"x" * 5_000_000, b'{"a": 1}'):
         path.write_bytes(content)

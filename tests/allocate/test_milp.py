@@ -188,7 +188,7 @@ def test_counts_and_classes_agree_with_the_exact_solver(objective: str, random_p
     assert compared >= 100
 
 
-def test_a_time_limit_without_an_answer_is_said() -> None:
+def test_a_time_limit_without_an_answer_is_reported() -> None:
     rng = random.Random(3)
     jobs = []
     for i in range(60):
@@ -204,6 +204,6 @@ def test_a_time_limit_without_an_answer_is_said() -> None:
     assert done.bound >= best.objective * (1 - 1e-9)
 
 
-def test_the_exact_solver_refuses_what_it_cannot_express() -> None:
+def test_the_exact_solver_refuses_problems_that_it_cannot_express() -> None:
     with pytest.raises(AllocationError, match="milp"):
         exact.solve(AllocationProblem(nodes=4, horizon_s=100.0, jobs=(job("a"),), max_resizes=1))

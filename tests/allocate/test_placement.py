@@ -59,11 +59,11 @@ def test_free_nodes_are_taken_in_their_order_and_dropped_ones_after() -> None:
     assert found == Placement({"b": ("f2", "f1", "y"), "c": ("z",)}, {"a": ("y", "z")})
 
 
-def test_a_job_that_is_left_out_gives_up_everything() -> None:
+def test_a_job_without_a_count_drops_all_its_nodes() -> None:
     assert place({}, {"a": ["x"]}, []) == Placement({}, {"a": ("x",)})
 
 
-def test_nothing_changes_nothing() -> None:
+def test_a_placement_without_changes_is_empty() -> None:
     assert place({"a": 2}, {"a": ["x", "y"]}, ["f"]) == Placement()
 
 
@@ -94,6 +94,6 @@ def test_whole_switches_stay_together() -> None:
     assert place({"a": 2}, {"a": ["n1"]}, ["n0", "n2", "n3"], switch=switch).gained == {"a": ("n3",)}
 
 
-def test_too_few_nodes_is_said() -> None:
+def test_too_few_nodes_are_reported() -> None:
     with pytest.raises(AllocationError, match="need 3 nodes more, but only 2"):
         place({"a": 3}, {}, ["x", "y"])

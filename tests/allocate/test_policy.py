@@ -25,7 +25,7 @@ def ask(name: str, nodes: int, *jobs: JobRequest, **more: Any) -> dict[str, int]
     return policy.decide(policy.load(name), problem, name).nodes
 
 
-def test_equal_share_hands_on_what_a_job_cannot_use() -> None:
+def test_equal_share_passes_on_nodes_that_a_job_cannot_use() -> None:
     assert ask("equal-share", 9, job("a"), job("b", max_nodes=2), job("c")) == {"a": 4, "b": 2, "c": 3}
     assert ask("equal-share", 2, job("a"), job("b"), job("c")) == {"a": 1, "b": 1, "c": 0}
 
@@ -36,7 +36,7 @@ def test_equal_share_as_published_has_its_off_by_one() -> None:
     assert ask("equal-share-published", 12, *jobs) == {"a": 4, "b": 2, "c": 4}
 
 
-def test_first_come_takes_all() -> None:
+def test_first_come_serves_earlier_jobs_with_their_largest_size() -> None:
     assert ask("first-come", 11, job("a"), job("b"), job("c")) == {"a": 8, "b": 3, "c": 0}
     assert ask("first-come", 8, job("a"), job("b", may_wait=False)) == {"a": 7, "b": 1}
 
@@ -82,7 +82,7 @@ def write(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_users_own_file_decides(tmp_path: Path) -> None:
+def test_a_policy_is_loaded_from_a_users_file(tmp_path: Path) -> None:
     path = write(
         tmp_path, "def allocate(problem):\n    return {problem.jobs[-1].id: 2}\n\ndef none(problem):\n    return {}\n"
     )
@@ -98,13 +98,13 @@ def test_a_users_own_file_decides(tmp_path: Path) -> None:
         ("allocate = 3", "no function 'allocate'"),
     ],
 )
-def test_a_file_that_is_no_policy_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_without_a_policy_is_reported(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         policy.load(write(tmp_path, text))
 
 
 @pytest.mark.parametrize("name", ["nonsense", "missing.py", "missing.py:allocate"])
-def test_an_unknown_policy_is_said(name: str) -> None:
+def test_an_unknown_policy_is_reported(name: str) -> None:
     with pytest.raises(InputError):
         policy.load(name)
 
@@ -115,18 +115,18 @@ def test_an_unknown_policy_is_said(name: str) -> None:
         ("return {'a': 99}", "job 'a' got 99 nodes"),
         ("return {'a': 2.0}", "job 'a' got 2.0 nodes"),
         ("return {'a': 8, 'b': 8}", "it gave 16 of 9 nodes"),
-        ("return {'z': 1}", "there is no job 'z'"),
+        ("return {'z': 1}", "unknown job 'z'"),
         ("return None", "TypeError"),
         ("raise ValueError('no')", "ValueError: no"),
     ],
 )
-def test_a_policy_that_misbehaves_is_said(tmp_path: Path, body: str, said: str) -> None:
+def test_an_invalid_answer_of_a_policy_is_reported(tmp_path: Path, body: str, said: str) -> None:
     path = write(tmp_path, f"def allocate(problem):\n    {body}\n")
     with pytest.raises(InputError, match=said):
         ask(path, 9, job("a"), job("b"))
 
 
-def test_a_policy_that_breaks_a_quota_is_said() -> None:
+def test_a_policy_that_exceeds_a_quota_is_reported() -> None:
     p = AllocationProblem(
         nodes=8, horizon_s=60.0, jobs=(job("a", group="x"),), groups=(QuotaGroup(id="x", max_nodes=4),)
     )

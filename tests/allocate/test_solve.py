@@ -19,13 +19,13 @@ PROBLEM = AllocationProblem(
 )
 
 
-def test_the_exact_solver_answers_what_counts_can_express() -> None:
+def test_the_exact_solver_answers_problems_that_counts_can_express() -> None:
     answer, expected = solve(PROBLEM), exact.solve(PROBLEM)
     assert (answer.nodes, answer.price) == (expected.nodes, expected.price)
     assert answer.price > 0  # the other solver has no price
 
 
-def test_highs_answers_what_counts_cannot_express() -> None:
+def test_highs_answers_problems_that_counts_cannot_express() -> None:
     one_change = replace(PROBLEM, max_resizes=1)
     with pytest.raises(AllocationError, match="beyond the exact solver"):
         solve(one_change, solver="exact")

@@ -60,7 +60,7 @@ def test_people_get_a_table_and_reasons(path: str) -> None:
     assert "It does not grow because 4 is its largest size." in done.stdout
 
 
-def test_the_solver_agrees_and_policies_are_held_against_it(path: str) -> None:
+def test_solvers_agree_and_policies_are_compared_with_the_optimum(path: str) -> None:
     assert json.loads(offcut(path, "--json", "--solver", "milp").stdout)["objective"] == pytest.approx(43380)
     answer = json.loads(offcut(path, "--json", "--policy", "equal-share", "--objective", "samples").stdout)
     assert answer["nodes"] == {"a": 3, "b": 2}

@@ -18,7 +18,7 @@ def doctor(monkeypatch, capsys, state: Path) -> tuple[int, dict[str, dict[str, s
     return int(ended.value.code or 0), {item["what"]: item for item in json.loads(capsys.readouterr().out)}
 
 
-def test_all_well(monkeypatch, capsys, tmp_path: Path) -> None:
+def test_doctor_without_findings_exits_0(monkeypatch, capsys, tmp_path: Path) -> None:
     monkeypatch.chdir("/")
     code, found = doctor(monkeypatch, capsys, Path("/tmp/offcut-none"))
     assert code == 0

@@ -42,7 +42,7 @@ def damaged(_: StatePaths) -> Path:
         (damaged, 600.0, "could not be written: The journal is damaged."),
     ],
 )
-def test_it_is_skipped_with_a_sentence(
+def test_the_report_is_skipped_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], write: Callable, limit_s: float, said: str
 ) -> None:
     monkeypatch.setattr("offcut.report.run_report.write_report", write)

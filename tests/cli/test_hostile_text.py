@@ -72,14 +72,14 @@ def test_on_a_screen_and_in_a_pipe(offcut, monkeypatch, screen: bool) -> None:
         check(offcut(*words)[1])
 
 
-def test_a_line_of_data_does_not_look_like_one_of_ours(offcut) -> None:
+def test_a_line_of_data_cannot_imitate_a_line_of_the_command(offcut) -> None:
     out = offcut("why", "a")[1]
     first, second = (line for line in out.splitlines() if line.endswith("two") or "lines of" in line)
     assert first.startswith("  ")
     assert second.startswith("      lines of")
 
 
-def test_the_demos_picture() -> None:
+def test_the_live_view_of_the_demo() -> None:
     wide = Console(markup=False, emoji=False, highlight=False, width=1000)
     with wide.capture() as shown:
         wide.print(screen(status(HOSTILE), [HOSTILE, "busy"], 1.0, 5.0))

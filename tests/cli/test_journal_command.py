@@ -127,7 +127,7 @@ def test_a_damaged_snapshot_is_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0.4, 0.7])
-def test_a_file_that_was_cut_short(tmp_path, size):
+def test_a_truncated_journal_is_repaired_or_refused(tmp_path, size):
     """What can be read of it depends on where it was cut: something that was there once, or a sentence."""
     states = written(tmp_path)
     file = tmp_path / "journal.sqlite"
@@ -142,7 +142,7 @@ def test_a_file_that_was_cut_short(tmp_path, size):
         assert "can be saved" in done.stderr
 
 
-def test_nothing_can_be_saved(tmp_path):
+def test_repair_of_a_file_that_is_not_a_journal_fails(tmp_path):
     written(tmp_path)
     (tmp_path / "journal.sqlite").write_text("no journal at all\n" * 1000)
     assert journal("check", tmp_path).returncode == 1

@@ -96,12 +96,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_each_is_known_here() -> None:
+def test_every_command_is_covered_by_the_json_tests() -> None:
     assert set(every_command()) == {*RUN, *NOT_RUN}
 
 
 @pytest.mark.parametrize("name", every_command())
-def test_it_takes_json(name: str) -> None:
+def test_every_command_takes_json(name: str) -> None:
     assert any("--json" in parameter.opts for parameter in every_command()[name].params)
 
 

@@ -52,7 +52,7 @@ def test_a_line_ends_at_a_line_feed_and_nowhere_else(worker_log: Path, raw) -> N
 
 @pytest.mark.parametrize("lines", [1, 3, 10_000])
 @pytest.mark.parametrize("end", [b"\n", b""])
-def test_the_last_lines_are_those_of_the_whole_file(tmp_path: Path, lines: int, end: bytes) -> None:
+def test_the_last_lines_are_read_from_the_end_of_the_file(tmp_path: Path, lines: int, end: bytes) -> None:
     path = tmp_path / "log"
     every = [b"%d %s" % (i, b"x" * (i % 700)) for i in range(5_000)]
     path.write_bytes(b"\n".join(every) + end)
@@ -82,7 +82,7 @@ def test_json(worker_log: Path, raw) -> None:
     assert json.loads(raw("--json")) == [{"worker": "n01#1:0", "lines": ["a", "b \ufffd\x1b"]}]
 
 
-def test_nothing_yet(worker_log: Path, raw) -> None:
+def test_no_log_yet(worker_log: Path, raw) -> None:
     assert raw() == b"No worker has printed anything yet.\n"
 
 

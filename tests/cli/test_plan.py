@@ -62,7 +62,7 @@ def test_json_has_no_infinity_where_there_is_no_certificate(place: Path) -> None
     assert "of any plan at all" in size["certificate"]
 
 
-def test_the_report_names_stages_certificate_and_runners_up(place: Path) -> None:
+def test_the_plan_report_has_stages_certificate_and_rejected_plans(place: Path) -> None:
     done = offcut("plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4")
     assert done.returncode == 2
     done = offcut(

@@ -64,7 +64,7 @@ def test_options_given_twice_are_combined(place):
     assert all(one["options"]["cost"]["grow_s"] == 18 for one in runs)
 
 
-def test_a_policy_of_ones_own(place):
+def test_a_users_policy_file(place):
     (place / "mine.py").write_text("def none(problem):\n    return {}\n")
     policy = f"{place / 'mine.py'}:none"
     result = run("replay", "--windows", place / "w.csv.gz", "--jobs", place / "jobs.json", "--policy", policy, "--json")
@@ -100,7 +100,7 @@ def test_estimate_writes_a_page(place):
         (("--resize-cost", "quick"), "--resize-cost"),
         (("--concurrency", "0"), "--concurrency"),
         (("--horizon", "0"), "--horizon"),
-        (("--policy", "nothing"), "there is no policy 'nothing'"),
+        (("--policy", "nothing"), "unknown policy 'nothing'"),
         (("--policy", "missing.py"), "not found"),
         (("--jobs", "{place}/nocurve.json"), "names the curve 'other'"),
         (("--windows", "{place}/overlap.csv"), "line 3, field start_s"),

@@ -29,7 +29,7 @@ from offcut.cli import error_report
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) else "",
 )
-def test_what_to_write_instead(offcut, words: list[str], sentence: str) -> None:
+def test_wrong_usage_is_answered_with_the_right_form(offcut, words: list[str], sentence: str) -> None:
     code, out, error = offcut(*words)
     assert code == 2
     assert out == ""
@@ -37,7 +37,7 @@ def test_what_to_write_instead(offcut, words: list[str], sentence: str) -> None:
     assert error.count("\n") == 1
 
 
-def test_what_follows_the_dashes_is_the_scripts(offcut, monkeypatch, tmp_path: Path) -> None:
+def test_arguments_after_the_dashes_belong_to_the_script(offcut, monkeypatch, tmp_path: Path) -> None:
     posted = []
 
     def post(self, path: str, body):
@@ -65,7 +65,7 @@ def test_names_that_no_job_may_have(offcut, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("job", "path"), [("..", "%2E%2E"), ("a/b?c#d", "a%2Fb%3Fc%23d"), ("--help", "--help"), ("é", "%C3%A9")]
 )
-def test_a_name_on_the_command_line_is_never_another_path(offcut, monkeypatch, job: str, path: str) -> None:
+def test_a_job_name_is_never_read_as_another_api_path(offcut, monkeypatch, job: str, path: str) -> None:
     asked = []
     monkeypatch.setattr(FakeClient, "get", lambda self, path, **_: asked.append(path) or {"id": "a", "directory": "/x"})
     monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
@@ -73,7 +73,7 @@ def test_a_name_on_the_command_line_is_never_another_path(offcut, monkeypatch, j
     assert asked == [f"/v1/jobs/{path}/directory"]
 
 
-def test_a_defect_of_ours_leaves_no_traceback_but_a_file(offcut, monkeypatch) -> None:
+def test_an_unexpected_exception_writes_its_traceback_to_a_file(offcut, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("unforeseen")
 
@@ -96,12 +96,12 @@ def test_a_file_that_cannot_be_written_is_named(offcut, tmp_path: Path) -> None:
     assert "Traceback" not in error
 
 
-def test_json_is_asked_of_us_and_not_of_the_script() -> None:
+def test_json_after_the_dashes_belongs_to_the_script() -> None:
     assert error_report.wants_json(["status", "--json"])
     assert not error_report.wants_json(["submit", "train.py", "--", "--json"])
 
 
-def test_a_terminal_of_few_signs_and_a_reader_that_goes(tmp_path: Path) -> None:
+def test_an_ascii_terminal_and_a_closed_pipe(tmp_path: Path) -> None:
     (tmp_path / "w.csv").write_text("node,start_s,end_s\nn1,0,1000\n")
     words = [sys.executable, "-m", "offcut", "windows", str(tmp_path / "w.csv")]
     few = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -50,7 +50,7 @@ def test_a_straight_line_between_points():
         ((0, 1), (1.0, 2.0), "curve: the rate at 0 nodes is 1.0."),
     ],
 )
-def test_what_cannot_be_a_curve_says_why(nodes, rate, sentence):
+def test_invalid_points_are_refused_with_a_reason(nodes, rate, sentence):
     with pytest.raises(InputError) as caught:
         ScalingCurve(nodes, rate)
     assert caught.value.what == sentence
@@ -58,13 +58,13 @@ def test_what_cannot_be_a_curve_says_why(nodes, rate, sentence):
 
 
 @pytest.mark.parametrize("size", [-1, 5])
-def test_nothing_is_known_beyond_the_ends(size):
-    with pytest.raises(InputError, match=rf"nothing is known at {size} nodes; the points go from 0 to 4"):
+def test_a_curve_is_not_extrapolated(size):
+    with pytest.raises(InputError, match=rf"the rate at {size} nodes is not known; the points go from 0 to 4"):
         ScalingCurve((1, 4), (1.0, 2.0)).rate_at(size)
 
 
 @pytest.mark.parametrize("largest", [1, 2, 7, 8, 9, 16, 17, 1000])
-def test_the_curve_of_a_job_about_which_nothing_is_known(largest):
+def test_the_default_curve_follows_amdahls_law(largest):
     curve = amdahl(largest)
     assert curve.max_nodes == largest
     assert curve.rate_at(1) == pytest.approx(1.0)

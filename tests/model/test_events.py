@@ -36,7 +36,7 @@ def test_members_are_told_apart_by_incarnation():
     assert min(Member("n2", 1), Member("n1", 2), Member("n1", 1)) == Member("n1", 1)
 
 
-def test_an_error_crosses_process_borders_with_its_next_step():
+def test_a_pickled_error_keeps_its_next_step():
     back = pickle.loads(pickle.dumps(InputError("what", next_step="do this")))
     assert (type(back), back.what, back.next_step, back.exit_code) == (InputError, "what", "do this", 2)
     assert str(back) == "what do this"

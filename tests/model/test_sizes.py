@@ -15,14 +15,14 @@ any_sizes = st.sets(st.integers(1, 60), min_size=1).map(lambda found: Sizes(tupl
 
 @given(any_sizes, st.integers(-2, 70))
 @settings(max_examples=100, deadline=None)
-def test_fit_is_the_largest_size_that_the_nodes_can_carry(sizes, nodes):
+def test_largest_within_is_the_largest_size_of_at_most_that_many_nodes(sizes, nodes):
     assert sizes.largest_within(nodes) == max((n for n in sizes.allowed if n <= nodes), default=0)
     assert (nodes in sizes) == (nodes in sizes.allowed)
 
 
 @given(any_sizes)
 @settings(max_examples=60, deadline=None)
-def test_what_is_written_can_be_read(sizes):
+def test_sizes_survive_a_round_trip_through_text(sizes):
     assert Sizes.parse(str(sizes)) == sizes
     assert sizes.contiguous == (tuple(sizes.allowed) == tuple(range(sizes.smallest, sizes.largest + 1)))
 
@@ -61,7 +61,7 @@ def test_ways_to_write_sizes(text, allowed):
         ("1:" + "9" * 5000, f"sizes '1:{'9' * 38}...' cannot be read."),
     ],
 )
-def test_what_cannot_be_read_says_why(text, sentence):
+def test_invalid_sizes_are_refused_with_a_reason(text, sentence):
     with pytest.raises(InputError) as caught:
         Sizes.parse(text)
     assert caught.value.what == sentence
@@ -76,7 +76,7 @@ def test_a_list_and_a_range_of_the_same_sizes_are_equal():
     assert str(Sizes((3,))) == "3"
 
 
-def test_a_large_range_takes_no_room():
+def test_a_large_range_takes_no_memory():
     sizes = Sizes.parse("1:1000000")
     assert isinstance(sizes.allowed, range)
     assert sizes.largest_within(999) == 999
@@ -84,16 +84,16 @@ def test_a_large_range_takes_no_room():
 
 
 @pytest.mark.parametrize("written", ['"1:3"', '{"allowed": [1, 2, 3]}', '{"allowed": "1:3:1"}'])
-def test_what_json_may_hold(written):
+def test_sizes_are_read_from_json(written):
     assert TypeAdapter(Sizes).validate_json(written) == Sizes.parse("1:3")
 
 
 @pytest.mark.parametrize("written", ["3", "null", "{}", '{"allowed": [0]}', '"x"', '{"allowed": 3}'])
-def test_json_that_is_no_sizes(written):
+def test_json_that_is_not_a_list_of_sizes_is_refused(written):
     with pytest.raises(ValidationError):
         TypeAdapter(Sizes).validate_json(written)
 
 
-def test_no_sizes():
+def test_an_empty_list_of_sizes_is_refused():
     with pytest.raises(InputError, match="sizes: none given"):
         Sizes(())

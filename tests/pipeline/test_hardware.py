@@ -66,12 +66,12 @@ def test_a_full_description(tmp_path: Path) -> None:
         ("[memory]", "[memory", "not TOML"),
     ],
 )
-def test_bad_descriptions_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_invalid_hardware_files_are_reported_with_the_field(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path, GOOD.replace(old, new, 1))
 
 
-def test_missing_parts(tmp_path: Path) -> None:
+def test_missing_sections_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no \[\[device\]\]"):
         read(tmp_path, "[link]\nbandwidth_gbit_s = 1\n")
     with pytest.raises(InputError, match=r"no \[link\]"):

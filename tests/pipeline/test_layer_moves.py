@@ -50,7 +50,7 @@ def test_each_rank_gets_what_it_lacks_and_nothing_else(state):
         assert received == (wanted - mine) - gone
 
 
-def test_replicas_are_served_by_whoever_has_received():
+def test_a_rank_that_has_received_a_layer_sends_it_on():
     """One giver, four receivers: 1, then 2 at a time, as many rounds as a doubling takes."""
     turns = rounds_of_moves([{0}, set(), set(), set(), set()], [{0}] * 5, BYTES)
     assert [len(turn) for turn in turns] == [1, 2, 1]
@@ -58,7 +58,7 @@ def test_replicas_are_served_by_whoever_has_received():
 
 @settings(max_examples=200, deadline=None)
 @given(states(), st.data())
-def test_heirs_take_every_layer_that_would_go(state, data):
+def test_staying_ranks_take_over_every_layer_that_only_leaving_ranks_have(state, data):
     have, wish = state
     leaving = data.draw(st.frozensets(st.integers(0, len(have) - 1)))
     takes = layers_to_take_over(have, leaving, wish, BYTES)
@@ -87,7 +87,7 @@ def test_a_resize_moves_only_the_layers_that_change_places():
     assert (move.giver, move.receiver, move.layers) == (1, 2, (3, 4, 5))
 
 
-def test_a_plan_set_says_sizes_and_curve_and_comes_back_from_its_file(tmp_path):
+def test_a_plan_set_has_sizes_and_a_curve_and_is_read_back_from_its_file(tmp_path):
     import json
 
     plans = plan_set(plan(name) for name in ("4", "1", "2"))
@@ -100,7 +100,7 @@ def test_a_plan_set_says_sizes_and_curve_and_comes_back_from_its_file(tmp_path):
     assert plans.one_device_plan() == plan("1")
 
 
-def test_alone_without_a_plan_for_one_device_all_layers_are_on_it():
+def test_without_a_plan_for_one_device_all_layers_are_on_it():
     alone = PlanSet((plan("2"),)).one_device_plan()
     assert (alone.devices, alone.cuts, alone.batch) == (1, (0, 6), 48)
     assert layers_by_rank(alone) == (frozenset(range(6)),)
@@ -114,7 +114,7 @@ def test_alone_without_a_plan_for_one_device_all_layers_are_on_it():
         ((plan("2"), plan("1")), "two plans for 1 devices"),
     ],
 )
-def test_a_set_that_cannot_be_is_refused(plans, sentence):
+def test_an_inconsistent_plan_set_is_refused(plans, sentence):
     with pytest.raises(InputError, match=sentence):
         PlanSet(plans)
 

@@ -60,7 +60,7 @@ def test_input_nodes_are_dropped_with_the_data_loading_that_they_hold() -> None:
         ((NODE.format(1, "A", 0.0, 0.0, 0.0, 0.0),), r"all times are 0"),
     ],
 )
-def test_bad_graphs_are_named(lines: tuple[str, ...], message: str) -> None:
+def test_invalid_graph_files_are_reported_with_the_line(lines: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         graph(*lines)
 
@@ -123,7 +123,7 @@ def test_times_are_interpolated_between_sizes_and_proportional_beyond() -> None:
         ({"micro_batches": [1.5, 2]}, '"micro_batches"'),
     ],
 )
-def test_bad_documents_are_named(change: dict[str, object], message: str) -> None:
+def test_invalid_profile_documents_are_reported_with_the_field(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         from_json({**to_json(toy()), **change})
 
@@ -138,14 +138,14 @@ def test_bad_documents_are_named(change: dict[str, object], message: str) -> Non
         ("parameter_bytes", -1, "parameter_bytes is -1"),
     ],
 )
-def test_bad_layers_are_named(field: str, value: object, message: str) -> None:
+def test_invalid_layers_are_reported_with_the_field(field: str, value: object, message: str) -> None:
     document = to_json(toy())
     document["layers"][0][field] = value
     with pytest.raises(InputError, match=message):
         from_json(document)
 
 
-def test_files(tmp_path: Path) -> None:
+def test_hardware_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_profile(tmp_path / "none.json")
     (tmp_path / "broken.json").write_text("{\n,")

@@ -110,7 +110,7 @@ def test_a_split_backward_keeps_to_its_own_bound(pipeline: tuple[Shape, StageCos
 
 @settings(max_examples=100, deadline=None)
 @given(pipelines())
-def test_overlapping_is_never_slower_than_meeting(pipeline: tuple[Shape, StageCosts]) -> None:
+def test_overlapped_transfers_are_never_slower_than_blocking_ones(pipeline: tuple[Shape, StageCosts]) -> None:
     shape, costs = pipeline
     single = Shape(ranks=shape.ranks, micro_batches=shape.micro_batches)
     program = SCHEDULES["1f1b"].program(single)
@@ -134,14 +134,14 @@ def test_caps_hold_and_never_deadlock(pipeline: tuple[Shape, StageCosts], caps: 
     assert all(peak <= limit for peak, limit in zip(run.peak_in_flight, limits, strict=True))
 
 
-def test_our_depth_goes_only_where_a_link_is_slow() -> None:
+def test_1f1b_link_warms_up_deeper_only_at_slow_links() -> None:
     fast = Shape(ranks=4, micro_batches=16, stage_s=(3.0,) * 4, hop_s=(0.0,) * 3)
     assert link_depths(fast) == [4, 3, 2, 1]
     one_slow = Shape(ranks=4, micro_batches=16, stage_s=(3.0,) * 4, hop_s=(0.0, 3.0, 0.0))
     assert link_depths(one_slow) == [6, 5, 2, 1]
 
 
-def test_our_warm_up_keeps_the_slowest_stage_busier_with_less_in_flight_than_a_doubled_one() -> None:
+def test_1f1b_link_keeps_the_slowest_stage_busier_with_less_in_flight_than_1f1b_so() -> None:
     """On uneven stages and links: nearer to the ideal rate than 1F1B-SO, and fewer micro-batches in flight."""
     draw = np.random.default_rng(0)
     excess: dict[str, list[float]] = {"1f1b": [], "1f1b-so": [], "1f1b-link": []}
@@ -163,7 +163,7 @@ def test_our_warm_up_keeps_the_slowest_stage_busier_with_less_in_flight_than_a_d
     assert np.mean(depth["1f1b"]) < np.mean(depth["1f1b-link"]) < np.mean(depth["1f1b-so"])
 
 
-def test_a_program_that_waits_for_itself_is_told() -> None:
+def test_a_deadlocked_program_is_reported() -> None:
     program = from_lanes([[(F, 0, 0), (B, 0, 0)], [(B, 1, 0), (F, 1, 0)]], stages=2, micro_batches=1)
     with pytest.raises(DeadlockError, match="wait for each other"):
         simulate(program, plain_costs([1, 1], [1, 1]))

@@ -29,7 +29,7 @@ def run(windows, make_job, profiler: str, **fields):
     return replay(windows, jobs, replace(options, **fields), start_s=0.0, end_s=3600.0 * HOURS, compare=False)
 
 
-def test_what_is_learnt_is_worth_nearly_as_much_as_knowing(busy_windows, make_job):
+def test_learnt_curves_train_nearly_as_much_as_known_curves(busy_windows, make_job):
     oracle, ours, linear = (run(busy_windows, make_job, name) for name in ("oracle", "gp", "linear"))
     assert ours.work_node_h > 0.95 * oracle.work_node_h
     assert ours.work_node_h > 1.05 * linear.work_node_h
@@ -37,7 +37,7 @@ def test_what_is_learnt_is_worth_nearly_as_much_as_knowing(busy_windows, make_jo
     assert oracle.probing_share == linear.probing_share == 0
 
 
-def test_without_families_every_job_is_learnt_anew(busy_windows, make_job):
+def test_without_families_every_job_is_measured_separately(busy_windows, make_job):
     alone = run(busy_windows, make_job, "gp", families=False)
     together = run(busy_windows, make_job, "gp")
     assert alone.probing_share > 2 * together.probing_share
@@ -48,7 +48,7 @@ def test_the_seed_alone_decides_the_noise(busy_windows, make_job):
     assert first.work_node_h == again.work_node_h != other.work_node_h
 
 
-def test_noise_goes_through_the_meter():
+def test_measurement_noise_passes_through_the_meter():
     found = [NoisyMeter(MeasurementNoise(), seed).segment(1000.0) for seed in range(200)]
     assert all(segment.settled and 3.0 < segment.span_s < 20.0 for segment in found)
     assert sum(segment.rate for segment in found) / 200 == pytest.approx(1000.0, rel=0.01)

@@ -147,7 +147,7 @@ def test_first_come_first_served_starts_in_order(log):
 
 @given(log=logs(exact=True))
 @settings(max_examples=60, deadline=None)
-def test_with_exact_requests_conservative_backfilling_delays_nobody(log):
+def test_with_exact_requests_conservative_backfilling_delays_no_job(log):
     fcfs, conservative = (simulate_queue(log, MACHINE, s).start_s for s in ("fcfs", "conservative"))
     assert (conservative <= fcfs).all()
 
@@ -176,7 +176,7 @@ def test_a_schedule_worked_out_by_hand():
     assert starts["conservative"] == {"a": 0, "b": 10, "c": 2, "d": 15, "e": 15}
 
 
-def test_windows_tell_what_the_queue_expected():
+def test_windows_record_the_ends_that_the_queue_expected():
     """Of four nodes a holds three until 10 at most; c leaves the fourth at 2, when b already waits for all four."""
     log = make_log("hand", [job("a", 0, 3, 8, 10), job("c", 0, 1, 2), job("b", 1, 4, 5), job("late", 30, 1, 1)])
     windows = simulate_queue(log, 4, "easy").windows
@@ -216,7 +216,7 @@ def test_a_job_wider_than_the_machine_is_named():
         simulate_queue(log, 4)
 
 
-def test_requests_are_raised_to_the_run_time_and_that_is_said():
+def test_requested_times_are_raised_to_the_run_time_with_a_note():
     log = make_log("hand", [job("a", 0, 1, 10, 5), job("b", 0, 1, 10)])
     notes = simulate_queue(log, 1).notes
     assert any("ran longer than they asked for" in note and note.endswith(": 1.") for note in notes)

@@ -45,7 +45,7 @@ class TestByHand:
         assert m.work_node_h == pytest.approx(hours(40 * 1.9 + 46))
         assert m.fluid_losses["reclaim_stall"] == pytest.approx(4 / (50 * 1.9 + 50))
 
-    def test_a_late_node_is_left_alone_if_growing_does_not_pay(self, make_job):
+    def test_a_late_node_is_not_claimed_if_growing_does_not_pay(self, make_job):
         # Growing from 8 x 0.9 to more is worth nothing within a horizon that the stall eats up.
         rows = windows(("n1", 0, 1000), ("n2", 500, 1000))
         stays = replay(rows, [make_job(grow_s=100.0)], replace(EXACT, horizon_s=120.0))
@@ -65,7 +65,7 @@ class TestByHand:
         # Starting is free; growing from 1 node costs 10 s at the rate of 1.
         assert m.work_node_h == pytest.approx(hours(100 + 100 * 1.9 - 10))
 
-    def test_work_since_the_last_commit_goes_with_the_last_node(self, make_job):
+    def test_work_since_the_last_commit_is_lost_with_the_last_node(self, make_job):
         rows = windows(("n1", 0, 100), ("n1", 200, 300))
         kept = replay(rows, [make_job(grow_s=0.0)], EXACT)
         lost = replay(rows, [make_job(grow_s=0.0)], replace(EXACT, commit_s=30.0))
@@ -88,12 +88,12 @@ class TestByHand:
         # The first trains from 25 s to 125 s; the second is let in at 100 s and goes on where the first ends.
         assert m.turnaround_mean_s == pytest.approx((125 + 225) / 2)
 
-    def test_jobs_come_when_they_are_submitted(self, make_job):
+    def test_jobs_start_when_they_are_submitted(self, make_job):
         m = replay(windows(("n1", 0, 1000)), [make_job(samples=1000.0, submit_s=500.0)], EXACT, start_s=0.0)
         assert m.work_node_h == pytest.approx(hours(10))
         assert m.shares.no_job == pytest.approx(0.5 + 0.48)
 
-    def test_a_static_machine_is_as_good_as_itself(self, make_job):
+    def test_a_static_machine_reaches_its_own_upper_bounds(self, make_job):
         rows = windows(*((f"n{i}", 0, 10_000) for i in range(4)))
         free = replace(EXACT, cost=parse_cost("0"), concurrency=2, repeat=True)
         m = replay(rows, [make_job("a", samples=2e4), make_job("b", samples=3e4)], free)
@@ -135,7 +135,7 @@ class TestAnyReplay:
         if not repeat:
             assert m.jobs_submitted == 6
 
-    def test_equal_replays_are_equal_whatever_the_process(self, busy_windows, make_job):
+    def test_equal_replays_are_equal_in_any_process(self, busy_windows, make_job):
         jobs = [make_job("a"), make_job("b")]
         options = [EXACT, EXACT, replace(EXACT, policy="equal-share")]
         alone = replay_each(busy_windows, jobs, options, end_s=4 * 3600.0, processes=1)
@@ -156,12 +156,12 @@ class TestAnyReplay:
         together, random = replay_each(busy_windows, jobs, pair, processes=1, compare=False)
         assert together.resizes < random.resizes
 
-    def test_a_cap_keeps_that_many_jobs(self, busy_windows, make_job):
+    def test_the_concurrency_limit_keeps_that_many_jobs(self, busy_windows, make_job):
         jobs = [make_job(str(i), samples=1e12) for i in range(9)]
         m = replay(busy_windows, jobs, replace(EXACT, concurrency=3), end_s=4 * 3600.0, compare=False)
         assert m.jobs_started == 3
 
-    def test_without_a_cap_the_controller_admits_what_pays(self, busy_windows, make_job):
+    def test_without_a_concurrency_limit_the_controller_admits_jobs_that_pay(self, busy_windows, make_job):
         jobs = [make_job(str(i), samples=1e12) for i in range(40)]
         capped = replay(busy_windows, jobs, replace(EXACT, concurrency=3), end_s=4 * 3600.0, compare=False)
         free = replay(busy_windows, jobs, EXACT, end_s=4 * 3600.0, compare=False)
@@ -170,20 +170,20 @@ class TestAnyReplay:
 
 
 class TestBadInput:
-    def test_times_without_windows(self, make_job):
+    def test_an_interval_without_windows_is_refused(self, make_job):
         with pytest.raises(InputError, match="no node is idle"):
             replay(windows(("n1", 0, 10), ("n1", 90, 100)), [make_job()], EXACT, start_s=20.0, end_s=30.0)
 
-    def test_no_time(self, make_job):
+    def test_an_empty_interval_is_refused(self, make_job):
         with pytest.raises(InputError, match="is no time"):
             replay(windows(("n1", 0, 10)), [make_job()], EXACT, start_s=9.0, end_s=3.0)
 
     @pytest.mark.parametrize("text", ["", "fast", "1:2:3", "-1", "nan", "1:x"])
-    def test_costs(self, text):
+    def test_invalid_resize_costs_are_refused(self, text):
         with pytest.raises(InputError, match="--resize-cost"):
             parse_cost(text)
 
-    def test_options(self):
+    def test_invalid_options_are_refused(self):
         with pytest.raises(InputError, match="--concurrency"):
             ReplayOptions(concurrency=0)
         with pytest.raises(InputError, match="--horizon"):

@@ -92,7 +92,7 @@ def test_truncated_swf(tmp_path: Path):
         read_log(path)
 
 
-def test_what_is_no_log_is_refused(tmp_path: Path):
+def test_a_file_that_is_not_a_log_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="line 1: 'hello' begins no format that is known"):
         read_log(put(tmp_path, "\nhello\n"))
     assert is_windows_file(put(tmp_path, "node,start_s,end_s\n"))

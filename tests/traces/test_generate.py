@@ -42,7 +42,7 @@ def test_lengths_idle_share_and_joint_endings_follow_summit():
     assert share == pytest.approx(0.77, abs=0.05)
 
 
-def test_bad_arguments_are_named():
+def test_invalid_arguments_are_reported():
     with pytest.raises(InputError, match="nodes: 0"):
         generate(0, 10, 1)
     with pytest.raises(InputError, match="duration: nan"):

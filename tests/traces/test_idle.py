@@ -70,7 +70,7 @@ def test_the_clock_of_written_windows_starts_at_zero():
     assert list(idle_windows(make_log("t", jobs)).from_zero()) == [Window("n0000", 5, 10)]
 
 
-def test_what_a_log_cannot_give_is_said():
+def test_a_log_that_cannot_give_windows_is_refused():
     without = make_log("phil.csv", [BatchJob(id="a", submit_s=0, nodes=1, run_s=5)])
     with pytest.raises(InputError, match=r"phil\.csv: the log records no job's start"):
         idle_windows(without)

@@ -64,7 +64,7 @@ def test_bad_lists_name_job_and_field(tmp_path: Path, place: tuple[Any, ...], va
     assert sentence in error.value.what
 
 
-def test_what_is_no_json_is_refused(tmp_path: Path):
+def test_a_job_list_that_is_not_json_is_refused(tmp_path: Path):
     path = tmp_path / "jobs.json"
     path.write_text('{"curves": {}\n,,')
     with pytest.raises(InputError, match="line 2: not JSON"):

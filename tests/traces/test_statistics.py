@@ -36,7 +36,7 @@ def test_statistics_by_hand():
     assert s.together == pytest.approx(1 / 3)
 
 
-def test_statistics_of_a_part_and_of_nothing():
+def test_statistics_of_an_interval_and_of_no_windows():
     assert describe(FOUR, start_s=50, end_s=600).idle_node_hours == (50 + 50 + 550 + 100) / 3600
     with pytest.raises(InputError, match="none from 1500 to 2000 s"):
         describe(FOUR, start_s=1500, end_s=2000)
@@ -65,7 +65,7 @@ def test_statistics_of_summit_are_the_published_ones(shared: Path):
     assert s.idle_node_hours / 4_608 / 358.2 == pytest.approx(0.085, abs=0.0005)
 
 
-def test_a_fitted_generator_imitates_another_machine():
+def test_a_fitted_generator_reproduces_another_machine():
     """A made-up machine of 500 nodes: twice as many groups, lengths a third, no joint endings."""
     other = replace(
         SUMMIT, nodes=500, opens_per_h=60.0, length_s=tuple(x / 3 for x in SUMMIT.length_s), together=0.3, swing=1.0,
@@ -82,7 +82,7 @@ def test_a_fitted_generator_imitates_another_machine():
     assert wide.idle_share == pytest.approx(trace.idle_share, rel=0.4)
 
 
-def test_too_few_windows_are_not_imitated():
+def test_fitting_needs_enough_windows():
     with pytest.raises(InputError, match="4 are too few to imitate"):
         fit_process(FOUR)
 

@@ -28,7 +28,7 @@ def window_lists(draw: st.DrawFn) -> list[Window]:
 
 @given(window_lists(), st.booleans(), st.sampled_from([1.0, 0.25, 1e-9]))
 @settings(max_examples=60, deadline=None)
-def test_what_is_written_is_read_again(tmp_path_factory, windows, gz, scale):
+def test_windows_survive_a_round_trip_through_a_file(tmp_path_factory, windows, gz, scale):
     scaled = [Window(w.node, w.start_s * scale, w.end_s * scale) for w in windows]
     path = tmp_path_factory.mktemp("w") / ("w.csv.gz" if gz else "w.csv")
     write_windows(path, scaled)
@@ -61,7 +61,7 @@ def test_between_cuts_at_the_borders(windows, start, length):
     )
 
 
-def test_busiest_counts_windows_in_the_interval_and_breaks_ties_by_name():
+def test_busiest_nodes_counts_windows_in_the_interval_and_breaks_ties_by_name():
     windows = [Window("b", 0, 1), Window("b", 2, 3), Window("a", 5, 6), Window("a", 8, 9), Window("c", 0, 100)]
     assert busiest(windows, 3, 0, 10) == ["a", "b", "c"]
     assert busiest(windows, 1, 0, 4) == ["b"]
@@ -69,14 +69,14 @@ def test_busiest_counts_windows_in_the_interval_and_breaks_ties_by_name():
         busiest(windows, 3, 0, 4)
 
 
-def test_some_nodes_alone():
+def test_windows_of_some_nodes():
     windows = Windows.from_windows([Window("b", 0, 1), Window("a", 2, 3), Window("c", 2, 4)])
     assert list(windows.of_named_nodes(["c", "b"])) == [Window("b", 0, 1), Window("c", 2, 4)]
     with pytest.raises(InputError, match="no window of node x"):
         windows.of_named_nodes(["x"])
 
 
-def test_what_the_queue_expected_survives_the_file(tmp_path: Path):
+def test_expected_ends_survive_a_round_trip_through_a_file(tmp_path: Path):
     path = tmp_path / "w.csv"
     path.write_text("node,start_s,end_s,expected_end_s\nn1,0,10,12.5\nn2,0,20,\n")
     windows = read_windows(path)
@@ -143,7 +143,7 @@ def test_truncated_damaged_missing_and_binary_files(tmp_path: Path):
         read_windows(tmp_path / "nowhere.csv")
 
 
-def test_touching_windows_are_fine_and_overlapping_ones_are_not():
+def test_adjacent_windows_are_accepted_and_overlapping_ones_refused():
     Windows.from_windows([Window("a", 0, 1), Window("a", 1, 2)])
     with pytest.raises(InputError, match=r"node a has overlapping windows \[0, 2\) and \[1, 3\)"):
         Windows.from_windows([Window("a", 1, 3), Window("a", 0, 2)])

@@ -1,7 +1,7 @@
-"""Why a job has its size, in numbers and in words.
+"""Explains why a job has its size, in numbers and in sentences.
 
-The numbers are exact: what one step up or down is worth to the job itself, and, by solving again with the job held at
-the larger size that it has most use for, what the others would lose by it and who they are.
+The numbers are exact. They are the value of the next larger and smaller size to the job itself, and, from a second
+solution with the job fixed at the larger size that it would gain most from, the loss of the other jobs.
 """
 
 from __future__ import annotations
@@ -19,32 +19,36 @@ from offcut.model import Allocation, AllocationProblem, JobRequest
 #: The reason why a job does not grow.
 #: `bound`: it is at its largest size. `locked`: it may not change. `curve`: more nodes would not make it faster.
 #: `resize`: the change would cost more than it gains within the horizon. `nodes`: there are no more nodes.
-#: `quota`: its group has no more. `others`: others make more of the nodes. `tie`: it would change nothing.
-#: `constraint`: something else that the problem asks for rules it out. `policy`: nothing, it would be better so.
+#: `quota`: its group has no more. `others`: the nodes are worth more to other jobs. `tie`: growing would not be better.
+#: `constraint`: another constraint of the problem rules it out. `policy`: growing would be better; the policy was
+#: wrong.
 Cause = Literal["bound", "locked", "curve", "resize", "nodes", "quota", "others", "tie", "constraint", "policy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One job's size and why. Values are in units of the objective over the horizon; None: there is no such size."""
+    """The size of one job and the reason for it.
+
+    Values are in units of the objective over the horizon; they are None if the job has no such size.
+    """
 
     job: str
     nodes: int
     current: int
-    #: What the size is worth to the job.
+    #: The value of the size to the job.
     worth: float
-    #: The next larger and smaller size, and what they would change in the job's own value.
+    #: The next larger and smaller size, and the job's gain or loss of value there.
     larger: int | None
     gain: float | None
     smaller: int | None
     loss: float | None
-    #: What a node is worth at the margin of the whole machine.
+    #: The value of one more node to the whole machine.
     price: float
     cause: Cause
-    #: The larger size with most to gain at that price, and what it would gain the job.
+    #: The larger size with the largest gain at that price, and the job's gain there.
     target: int | None
     target_gain: float | None
-    #: What the others would lose if the job had that size, and whose sizes would change from what to what.
+    #: The loss of the other jobs if this job had that size, and their sizes before and after.
     others_lose: float | None
     others: dict[str, tuple[int, int]]
     words: tuple[str, ...]
@@ -64,17 +68,20 @@ def explain(
     """Explain why a job has its size.
 
     Args:
-        problem: what was asked.
-        job_id: the job.
+        problem: the allocation problem.
+        job_id: the job's id.
         allocation: the answer to explain; None: the optimal one.
-        solve: answers the what-if question; None: `offcut.allocate.solve.solve`.
+        solve: the solver for the second solution; None: `offcut.allocate.solve.solve`.
+
+    Returns:
+        The explanation.
 
     Raises:
         InputError: the problem has no such job.
     """
     job = next((job for job in problem.jobs if job.id == job_id), None)
     if job is None:
-        raise InputError(f"there is no job '{job_id}'.", next_step=f"Jobs: {', '.join(j.id for j in problem.jobs)}.")
+        raise InputError(f"unknown job '{job_id}'.", next_step=f"Jobs: {', '.join(j.id for j in problem.jobs)}.")
     solve = solve or solve_problem
     allocation = allocation or solve(problem)
     n = allocation.nodes[job_id]
@@ -114,7 +121,7 @@ def _cause(
     *,
     solve: Callable[[AllocationProblem], Allocation],
 ) -> tuple[Cause, float | None, dict[str, tuple[int, int]]]:
-    """What kept the job from `target` nodes; what the others would lose by it; whose sizes would change."""
+    """Return why the job has fewer than `target` nodes, the loss of the others if it had them, and their changes."""
     n = allocation.nodes[job.id]
     if job.locked:
         return "locked", None, {}
@@ -154,7 +161,7 @@ def _cause(
 
 
 def _words(problem: AllocationProblem, job: JobRequest, found: Explanation) -> tuple[str, ...]:
-    """The same in sentences."""
+    """Write the explanation in sentences."""
     change = found.nodes - found.current
     moved = "as before" if change == 0 else f"{abs(change)} {'more' if change > 0 else 'fewer'} than it holds now"
     lines = [f"{found.job} has {found.nodes} of {problem.nodes} nodes, {moved}."]
@@ -169,20 +176,22 @@ def _words(problem: AllocationProblem, job: JobRequest, found: Explanation) -> t
 
 
 def _step(change: float, to: int, size: int) -> str:
+    """Say how the value would change at the size `to`."""
     does = "gain" if change >= 0 else "lose"
     nodes = "node" if to == 1 else "nodes"
     return f"With {to} {nodes} it would {does} {abs(change):.4g} ({abs(change) / abs(to - size):.4g} a node)."
 
 
 def _why(problem: AllocationProblem, job: JobRequest, found: Explanation) -> str:
+    """Say why the job does not grow."""
     who = ", ".join(f"{name} {a} → {b}" for name, (a, b) in list(found.others.items())[:4])
     who += f" and {len(found.others) - 4} more" if len(found.others) > 4 else ""
-    nobody = "no other job would change"
+    no_change = "no other job would change"
     match found.cause:
         case "locked":
             return "It does not change because it is locked."
         case "policy":
-            return f"Growing to {found.target} nodes would raise the objective: the policy left that undone."
+            return f"Growing to {found.target} nodes would raise the objective: the policy did not do that."
         case "bound":
             why = f"{found.nodes} is its largest size"
         case "nodes":
@@ -196,14 +205,14 @@ def _why(problem: AllocationProblem, job: JobRequest, found: Explanation) -> str
         case "constraint":
             why = f"{found.target} nodes for it leave no allocation that meets all constraints"
         case "tie":
-            why = f"that would be no better ({who or nobody})"
+            why = f"that would be no better ({who or no_change})"
         case "others" if problem.objective == "max_min":
-            why = f"that would lower the smallest speed-up ({who or nobody})"
+            why = f"that would lower the smallest speed-up ({who or no_change})"
         case "others" if problem.objective == "priority":
-            why = f"others come first ({who or nobody})"
+            why = f"others come first ({who or no_change})"
         case _:
             why = (
-                f"others make more of the nodes: at {found.target} it would gain {found.target_gain or 0.0:.4g}, "
-                f"they would lose {found.others_lose or 0.0:.4g} ({who or nobody})"
+                f"the nodes are worth more to others: at {found.target} it would gain {found.target_gain or 0.0:.4g}, "
+                f"and they would lose {found.others_lose or 0.0:.4g} ({who or no_change})"
             )
     return f"It does not grow because {why}."

@@ -1,7 +1,7 @@
 """The JSON forms of problems and answers: one problem per document, or one per line.
 
-This is where problems from outside are checked, once: every fault is an InputError that names the line, the job and
-the field. Problems made by our own code are not checked again.
+Problems from outside are checked here, and only here: every fault is an InputError that names the line, the job and the
+field. Problems that offcut builds itself are not checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
-#: A number of nodes; ten million are more than any machine has and still fit a row of the solver.
+#: A number of nodes. Ten million is more than any machine has, and still fits a row of the solver's table.
 _Count = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
@@ -118,7 +118,18 @@ def read(path: Path) -> Iterator[tuple[str, AllocationProblem]]:
 
 
 def read_text(text: str, where: str) -> Iterator[tuple[str, AllocationProblem]]:
-    """Read the problems in a text, as `read` does; `where` names the text in messages."""
+    """Read the problems in a text, as `read` does.
+
+    Args:
+        text: one JSON document, or one per line.
+        where: what messages call the text.
+
+    Yields:
+        Each problem with its place in the text, for messages.
+
+    Raises:
+        InputError: a problem is not valid; it names the line, the job and the field.
+    """
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise InputError(f"{where}: empty.", next_step="Give an allocation problem in JSON.")
@@ -131,6 +142,7 @@ def read_text(text: str, where: str) -> Iterator[tuple[str, AllocationProblem]]:
 
 
 def _is_json(line: str) -> bool:
+    """Return True if the line is a whole JSON document."""
     try:
         json.loads(line)
     except ValueError:
@@ -139,7 +151,18 @@ def _is_json(line: str) -> bool:
 
 
 def parse(text: str, *, where: str = "problem") -> AllocationProblem:
-    """Read one problem from its JSON text; `where` begins the sentence of the InputError."""
+    """Read one problem from its JSON text.
+
+    Args:
+        text: a JSON object.
+        where: what messages call the problem.
+
+    Returns:
+        The problem.
+
+    Raises:
+        InputError: the text is not JSON, or the problem is not valid.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -157,7 +180,18 @@ def parse(text: str, *, where: str = "problem") -> AllocationProblem:
 
 
 def load(data: Any, *, where: str = "problem") -> AllocationProblem:
-    """Read one problem from its JSON value; `where` begins the sentence of the InputError."""
+    """Read one problem from its JSON value.
+
+    Args:
+        data: the parsed JSON value.
+        where: what messages call the problem.
+
+    Returns:
+        The problem.
+
+    Raises:
+        InputError: the problem is not valid; it names the job and the field.
+    """
     if not isinstance(data, dict):
         raise InputError(f"{where}: a problem is a JSON object.", next_step='It starts with {"nodes": ..., "jobs": [')
     try:
@@ -180,7 +214,7 @@ def load(data: Any, *, where: str = "problem") -> AllocationProblem:
 
 
 def _sentence(error: ValidationError, data: dict[str, Any], where: str) -> InputError:
-    """The first fault, with the job's name in place of its number."""
+    """Turn pydantic's first error into a sentence, with the job's id in place of its number."""
     first = error.errors(include_url=False)[0]
     path = list(first["loc"])
     who = ""
@@ -190,7 +224,7 @@ def _sentence(error: ValidationError, data: dict[str, Any], where: str) -> Input
         name = item.get("id") if isinstance(item, dict) else None
         who = f"{kind} '{name}', " if isinstance(name, str) else f"{kind} number {path[1] + 1}, "
         path = path[2:]
-    field = ".".join(map(str, path)) or "the whole"
+    field = ".".join(map(str, path)) or "of the document"
     given = first.get("input")
     shown = f" (given: {json.dumps(given, default=str)[:60]})" if isinstance(given, str | int | float | None) else ""
     hint = (
@@ -201,6 +235,7 @@ def _sentence(error: ValidationError, data: dict[str, Any], where: str) -> Input
 
 
 def _curve(curve: _Curve, who: str, field: str) -> ScalingCurve:
+    """Check a curve; messages name its job and field."""
     try:
         made = ScalingCurve(tuple(curve.nodes), tuple(curve.rate))
     except InputError as error:
@@ -208,11 +243,14 @@ def _curve(curve: _Curve, who: str, field: str) -> ScalingCurve:
             f"{who}, field {field}: {error.what.removeprefix('curve: ')}", next_step=error.next_step
         ) from None
     if made.max_nodes < 1:
-        raise InputError(f"{who}, field {field}: no point beyond 0 nodes.", next_step="Give at least one size's rate.")
+        raise InputError(
+            f"{who}, field {field}: it has no point beyond 0 nodes.", next_step="Give at least one size's rate."
+        )
     return made
 
 
 def _job(raw: _Job, who: str) -> JobRequest:
+    """Check a job's sizes against its curve."""
     curve = _curve(raw.curve, who, "curve")
     top = curve.max_nodes
     sizes = None
@@ -255,19 +293,19 @@ def _job(raw: _Job, who: str) -> JobRequest:
 
 
 def _check_names(problem: AllocationProblem, where: str) -> None:
-    """Names are unique, what is referred to exists, and node classes add up."""
+    """Check that ids are unique, references exist and node classes add up."""
     for kind, items in (("job", problem.jobs), ("group", problem.groups), ("class", problem.classes)):
         seen: set[str] = set()
         for item in items:
             if item.id in seen:
-                raise InputError(f"{where}: two of the id '{item.id}' ({kind}).", next_step="Ids are unique.")
+                raise InputError(f"{where}: the {kind} id '{item.id}' is used twice.", next_step="Ids are unique.")
             seen.add(item.id)
     groups = {group.id for group in problem.groups}
     jobs = {job.id: job for job in problem.jobs}
     for job in problem.jobs:
         if job.group is not None and job.group not in groups:
             raise InputError(
-                f"{where}: job '{job.id}', field group: there is no group '{job.group}'.", next_step="Add it to groups."
+                f"{where}: job '{job.id}', field group: unknown group '{job.group}'.", next_step="Add it to groups."
             )
     if not problem.classes:
         return
@@ -281,7 +319,7 @@ def _check_names(problem: AllocationProblem, where: str) -> None:
         if one.held_by is not None:
             if one.held_by not in jobs:
                 raise InputError(
-                    f"{where}: class '{one.id}', field held_by: there is no job '{one.held_by}'.",
+                    f"{where}: class '{one.id}', field held_by: unknown job '{one.held_by}'.",
                     next_step="Name a job of this problem, or leave it out.",
                 )
             holds[one.held_by] += one.nodes
@@ -295,7 +333,11 @@ def _check_names(problem: AllocationProblem, where: str) -> None:
 
 
 def answer(allocation: Allocation) -> dict[str, Any]:
-    """The answer's JSON value."""
+    """Return an allocation as a JSON value; an infinite bound becomes null.
+
+    Args:
+        allocation: the answer of a solver or a policy.
+    """
     out: dict[str, Any] = {
         "nodes": allocation.nodes,
         "objective": allocation.objective,

@@ -1,8 +1,9 @@
-"""The general form of the allocation, by HiGHS: what counts alone cannot express, and counts for comparison.
+"""The allocation as a mixed-integer linear program, solved by HiGHS.
 
-Without node classes the model is over counts, one binary per piece of each job's value. With them it is
-`offcut.allocate.node_classes`. Objectives that are not one sum are solved in stages, each stage's value kept by the
-next.
+It answers problems that node counts alone cannot express, and any other problem for comparison. Without node classes
+the model is over counts, with one binary variable per piece of each job's value; with them it is the model of
+`offcut.allocate.node_classes`. Objectives that are not one sum are solved in stages, and each stage keeps the value of
+the stage before (lexicographic optimisation).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def solve(problem: AllocationProblem, *, time_limit_s: float | None = None) -> A
 
 
 def _add_counts(model: Model, problem: AllocationProblem) -> list[JobInModel]:
-    """One binary per piece, and one count per piece of more than one size."""
+    """Add one binary per piece, and one integer per piece of more than one size."""
     pieces = build(problem)
     jobs = []
     for j, job in enumerate(problem.jobs):
@@ -88,7 +89,7 @@ def _add_counts(model: Model, problem: AllocationProblem) -> list[JobInModel]:
 
 
 def _add_groups(model: Model, problem: AllocationProblem, jobs: list[JobInModel]) -> None:
-    """Quotas: a cap, and what a group's jobs would make of their share."""
+    """Add the quotas: an upper limit per group, and the nodes that a group is entitled to and can use."""
     if not problem.groups:
         return
     least = entitlements(problem)
@@ -101,7 +102,7 @@ def _add_groups(model: Model, problem: AllocationProblem, jobs: list[JobInModel]
 def _stages(
     model: Model, problem: AllocationProblem, jobs: list[JobInModel], until: float
 ) -> tuple[Solution, float, float]:
-    """The solution under the problem's objective, its objective and bound."""
+    """Solve the stages of the problem's objective; returns the solution, its objective and the upper bound."""
 
     def left() -> float:
         return until - time.perf_counter()

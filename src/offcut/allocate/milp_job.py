@@ -1,4 +1,4 @@
-"""One job in a mixed-integer model, whichever way the job was modelled."""
+"""One job in a mixed-integer model, over counts or over node classes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from offcut.allocate.milp_model import Expression
 
 @dataclass(frozen=True, slots=True)
 class JobInModel:
-    """What the rest of the model needs of one job."""
+    """The variables and expressions of one job that the rest of the model uses."""
 
     #: Its number of nodes.
     size: Expression
-    #: What that is worth, in units of the objective.
+    #: The value of that size, in units of the objective.
     value: Expression
     #: 1 where it changes its size or its nodes, else 0.
     changed: Expression

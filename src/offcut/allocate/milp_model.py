@@ -17,7 +17,7 @@ CONSTANT = -1
 
 
 def plus(*parts: Expression) -> Expression:
-    """The sum of expressions."""
+    """Return the sum of the expressions."""
     out: Expression = {}
     for part in parts:
         for var, coefficient in part.items():
@@ -26,7 +26,7 @@ def plus(*parts: Expression) -> Expression:
 
 
 def times(factor: float, part: Expression) -> Expression:
-    """An expression multiplied by a number."""
+    """Return the expression multiplied by a number."""
     return {var: factor * coefficient for var, coefficient in part.items()}
 
 
@@ -40,7 +40,7 @@ class Solution:
     proven: bool
 
     def evaluate(self, part: Expression) -> float:
-        """The value of an expression."""
+        """Return the value of an expression."""
         return sum(c * (1.0 if var == CONSTANT else self.values[var]) for var, c in part.items())
 
 
@@ -54,28 +54,31 @@ class Model:
     rows: list[tuple[float, float, Expression]] = field(default_factory=list)
 
     def add_variable(self, lower: float, upper: float, *, integer: bool = True) -> int:
-        """A new variable; returns its number."""
+        """Add a variable and return its number."""
         self.lower.append(lower)
         self.upper.append(upper)
         self.integer.append(integer)
         return len(self.lower) - 1
 
     def add_binary(self) -> int:
-        """A new variable that is 0 or 1."""
+        """Add a variable that is 0 or 1 and return its number."""
         return self.add_variable(0, 1)
 
     def add_row(self, low: float, part: Expression, high: float) -> None:
-        """Ask for `low <= part <= high`."""
+        """Add the constraint `low <= part <= high`."""
         shift = part.get(CONSTANT, 0.0)
         self.rows.append((low - shift, high - shift, {var: c for var, c in part.items() if var != CONSTANT and c}))
 
     def at_most(self, part: Expression, high: float) -> None:
+        """Add the constraint `part <= high`."""
         self.add_row(-math.inf, part, high)
 
     def at_least(self, part: Expression, low: float) -> None:
+        """Add the constraint `part >= low`."""
         self.add_row(low, part, math.inf)
 
     def equal(self, part: Expression, value: float) -> None:
+        """Add the constraint `part == value`."""
         self.add_row(value, part, value)
 
     def maximise(self, part: Expression, time_limit_s: float = math.inf) -> Solution:
@@ -84,6 +87,9 @@ class Model:
         Args:
             part: the expression to maximise.
             time_limit_s: seconds after which HiGHS stops with the best solution so far.
+
+        Returns:
+            The best solution found; `proven` is False if the time limit ended the search.
 
         Raises:
             AllocationError: no solution exists, or none was found in time.
@@ -121,6 +127,7 @@ class Model:
         return Solution(values, objective, objective if proven else max(objective, bound), proven)
 
     def _lp(self, part: Expression) -> Any:
+        """Build HiGHS's form of the model, with the objective `part`."""
         import highspy
 
         lp = highspy.HighsLp()
@@ -144,5 +151,5 @@ class Model:
 
 
 def total(parts: Iterable[Expression]) -> Expression:
-    """The sum of many expressions."""
+    """Return the sum of any number of expressions."""
     return plus(*parts)

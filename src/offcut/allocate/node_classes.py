@@ -1,10 +1,10 @@
 """The mixed-integer model over node classes: how many nodes of each class every job has.
 
-A class has a type, a switch, an end of its window and a holder. Time is cut where a class ends within the horizon; a
-job's rate in each interval follows from the nodes that it still has then. What it costs:
+A class has a type, a switch, an end of its window and a holder. The horizon is cut at the ends of classes; a job's rate
+in each interval follows from the nodes that it still has then. The costs are:
 - a resize now: as the problem's cost model says;
 - a node that leaves later: the job stalls for its `shrink_cost_s` when that happens, in both cost models;
-- giving up nodes and gaining others at once (a migration): forbidden, or `migration_cost_s` at the current rate;
+- dropping nodes and gaining others at once (a migration): forbidden, or `migration_cost_s` at the current rate;
 - each switch beyond the first: `switch_price`.
 """
 
@@ -24,7 +24,18 @@ STAY, GROW, SHRINK = range(3)
 
 
 def add_jobs(model: Model, problem: AllocationProblem) -> list[JobInModel]:
-    """Add every job of a problem with classes; each class is used within its node count."""
+    """Add every job of a problem with classes, and the node count of each class as a limit.
+
+    Args:
+        model: the model to add to.
+        problem: a problem with classes.
+
+    Returns:
+        The variables of each job, in the problem's order.
+
+    Raises:
+        AllocationError: a job cannot be modelled, or may not wait and has no size that fits.
+    """
     for job in problem.jobs:
         if job.mix_types and problem.objective == "deadline":
             raise AllocationError(
@@ -33,31 +44,34 @@ def add_jobs(model: Model, problem: AllocationProblem) -> list[JobInModel]:
             )
     ends = sorted({c.until_s for c in problem.classes if c.until_s is not None and c.until_s < problem.horizon_s})
     times_s = [0.0, *ends, problem.horizon_s]
-    parts = [_Job(model, problem, job, times_s).part() for job in problem.jobs]
+    parts = [_JobBuilder(model, problem, job, times_s).build() for job in problem.jobs]
     for one in problem.classes:
         model.at_most({part.classes[one.id]: 1.0 for part in parts}, one.nodes)
     return parts
 
 
-class _Job:
-    """The variables of one job."""
+class _JobBuilder:
+    """Builds the variables and constraints of one job."""
 
     def __init__(self, model: Model, problem: AllocationProblem, job: JobRequest, times_s: list[float]) -> None:
         self.model, self.problem, self.job, self.times_s = model, problem, job, times_s
         self.terms = terms(problem.objective, job)
         self.curves = dict(job.type_curves)
         self.types = sorted({c.type for c in problem.classes})
-        self.take = {c.id: model.add_variable(0, self._most(c)) for c in problem.classes}
-        self.size: Expression = dict.fromkeys(self.take.values(), 1.0)
+        self.nodes_of_class = {c.id: model.add_variable(0, self._most(c)) for c in problem.classes}
+        self.size: Expression = dict.fromkeys(self.nodes_of_class.values(), 1.0)
         self.modes = self._sizes(self.size)
 
     def _most(self, one: NodeClass) -> int:
-        """How many nodes of a class the job may take: none that end before a start's minimum run time."""
+        """Return how many nodes of a class the job may have; 0 if it would start there and they end too soon."""
         starts_too_late = self.job.current == 0 and one.until_s is not None and one.until_s < self.job.min_run_s
         return 0 if starts_too_late else one.nodes
 
     def _sizes(self, size: Expression) -> list[Expression]:
-        """Ask that `size` is allowed now; returns for each way of changing an expression that is 1 when it happens."""
+        """Constrain `size` to the allowed sizes.
+
+        Returns, for stay, grow and shrink, an expression that is 1 if chosen.
+        """
         model, current = self.model, self.job.current
         modes: list[Expression] = [{}, {}, {}]
         chosen: Expression = {}
@@ -80,7 +94,7 @@ class _Job:
                     equals[more] = -1.0
         if not chosen:
             raise AllocationError(
-                f"job '{self.job.id}' may not wait, but none of its sizes fits on {self.problem.nodes} nodes.",
+                f"job '{self.job.id}' may not wait, but its smallest size does not fit on {self.problem.nodes} nodes.",
                 next_step="Allow it to wait, unlock it, or give it a smaller size.",
             )
         model.equal(chosen, 1)
@@ -88,7 +102,10 @@ class _Job:
         return modes
 
     def _rate(self, node_type: str, mode: Expression, *, only_allowed: bool) -> tuple[Expression, Expression]:
-        """A choice of a point on the type's curve while `mode` is 1: the nodes used and the counted rate, else zero."""
+        """Choose a point of the type's curve if `mode` is 1.
+
+        Returns the nodes used and the counted rate, both 0 otherwise.
+        """
         model, job = self.model, self.job
         curve = self.curves.get(node_type, job.curve)
         smallest, largest, sizes = 1, job.max_nodes, None
@@ -116,15 +133,15 @@ class _Job:
         return used, rate
 
     def _uses_type(self) -> dict[str, int]:
-        """For a job of one type: which one it is."""
+        """Restrict the job to nodes of one type."""
         flags = {t: self.model.add_binary() for t in self.types}
         self.model.equal(dict.fromkeys(flags.values(), 1.0), 1)
         for one in self.problem.classes:
-            self.model.at_most({self.take[one.id]: 1.0, flags[one.type]: -float(one.nodes)}, 0)
+            self.model.at_most({self.nodes_of_class[one.id]: 1.0, flags[one.type]: -float(one.nodes)}, 0)
         return flags
 
     def _worth(self) -> Expression:
-        """The value of the rates in all intervals, resizes and leaving nodes charged."""
+        """Return the value of the rates in all intervals, less the costs of resizes and of nodes that end."""
         problem, job, model = self.problem, self.job, self.model
         if not job.mix_types:
             self._uses_type()
@@ -134,7 +151,7 @@ class _Job:
             alive = [c for c in problem.classes if c.until_s is None or c.until_s > begin_s]
             total_rate: list[Expression] = []
             for t in self.types:
-                here = {self.take[c.id]: 1.0 for c in alive if c.type == t}
+                here = {self.nodes_of_class[c.id]: 1.0 for c in alive if c.type == t}
                 spent: list[Expression] = []
                 for mode, happens in enumerate(self.modes):
                     if not happens:
@@ -159,14 +176,14 @@ class _Job:
         return total(value)
 
     def _leaving(self, begin_s: float, end_s: float, rate: Expression) -> Expression:
-        """What the job loses if nodes of it leave at `begin_s`: a stall at the rate of what begins then."""
+        """Return the (negative) cost of the stall when nodes of the job end at `begin_s`."""
         lost_s = min(self.job.shrink_cost_s, end_s - begin_s)
         ending = [c for c in self.problem.classes if c.until_s == begin_s]
         if lost_s == 0:
             return {}
         happens = self.model.add_binary()
         for one in ending:
-            self.model.at_most({self.take[one.id]: 1.0, happens: -float(one.nodes)}, 0)
+            self.model.at_most({self.nodes_of_class[one.id]: 1.0, happens: -float(one.nodes)}, 0)
         curves = [self.job.curve, *self.curves.values()]
         highest = sum(self.terms.counted(max(curve.rate)) for curve in curves)
         most = self.terms.weight * lost_s * highest
@@ -177,10 +194,13 @@ class _Job:
         return {loss: -1.0}
 
     def _migration(self) -> tuple[Expression, Expression]:
-        """Keep all own nodes or gain none, unless it is paid for. Returns the cost, and a flag for it."""
+        """Forbid or charge a migration: dropping nodes and gaining others.
+
+        Returns its value, and a flag that is 1 for it.
+        """
         problem, job, model = self.problem, self.job, self.model
-        own = {self.take[c.id]: 1.0 for c in problem.classes if c.held_by == job.id}
-        others = {self.take[c.id]: 1.0 for c in problem.classes if c.held_by != job.id}
+        own = {self.nodes_of_class[c.id]: 1.0 for c in problem.classes if c.held_by == job.id}
+        others = {self.nodes_of_class[c.id]: 1.0 for c in problem.classes if c.held_by != job.id}
         if not own:
             return {}, {}
         gains = model.add_binary()
@@ -195,7 +215,7 @@ class _Job:
         return {moves: -price}, {moves: 1.0}
 
     def _switches(self) -> Expression:
-        """The price of the switches beyond the first."""
+        """Return the (negative) cost of the switches beyond the first."""
         job, model = self.job, self.model
         switches = sorted({c.switch for c in self.problem.classes if c.switch})
         if job.switch_price == 0 or len(switches) < 2:
@@ -203,13 +223,13 @@ class _Job:
         uses = {s: model.add_binary() for s in switches}
         for one in self.problem.classes:
             if one.switch:
-                model.at_most({self.take[one.id]: 1.0, uses[one.switch]: -float(one.nodes)}, 0)
+                model.at_most({self.nodes_of_class[one.id]: 1.0, uses[one.switch]: -float(one.nodes)}, 0)
         beyond = model.add_variable(0, len(switches) - 1, integer=False)
         model.at_least({beyond: 1.0, CONSTANT: 1.0, **dict.fromkeys(uses.values(), -1.0)}, 0)
         return {beyond: -job.switch_price}
 
-    def part(self) -> JobInModel:
-        """Everything about the job that the rest of the model needs."""
+    def build(self) -> JobInModel:
+        """Build the job and return the part that the rest of the model uses."""
         cost, moves = self._migration()
         value = plus(self._worth(), cost, self._switches())
         changed = plus({CONSTANT: 1.0}, times(-1.0, self.modes[STAY]))
@@ -218,11 +238,11 @@ class _Job:
             self.model.at_least(plus({flag: 1.0}, times(-1.0, changed)), 0)
             self.model.at_least(plus({flag: 1.0}, times(-1.0, moves)), 0)
             changed = {flag: 1.0}
-        return JobInModel(self.size, value, changed, self.take)
+        return JobInModel(self.size, value, changed, self.nodes_of_class)
 
 
 def _runs(job: JobRequest, nodes: int) -> list[tuple[int, int]]:
-    """The allowed sizes, on whichever type the curve goes furthest, as runs of consecutive numbers."""
+    """Return the allowed sizes as runs of consecutive numbers, up to the last point of the longest curve."""
     curves: list[ScalingCurve] = [job.curve, *(curve for _, curve in job.type_curves)]
     furthest = max(curve.max_nodes for curve in curves)
     if job.mix_types:

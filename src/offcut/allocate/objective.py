@@ -1,4 +1,4 @@
-"""What a size is worth to a job: the plain definition, with which the solvers must agree.
+"""The value of a size to a job: the definition that every solver is tested against.
 
 `published` (BFTrainer's objective): weight * (horizon * rate(n) - cost * rate(current)), where the cost is charged only
 if n != current. `stall`: a job that changes is worth weight * rate(n) * max(0, horizon - cost).
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from offcut.model import AllocationProblem, JobRequest, Objective, ScalingCurve
 
-#: What a rate beyond the one that meets the deadline still counts.
+#: The weight of the rate beyond the one that meets the deadline.
 BEYOND_DEADLINE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How the objective counts a job's rate r: `weight * r`, or with a cap `weight * (min(r, cap) + beyond * r)`.
+    """The objective's value of a job's rate r: `weight * r`, or with a cap `weight * (min(r, cap) + beyond * r)`.
 
     `weight` is per unit of the rate (samples/s), `cap` is a rate (samples/s), `beyond` is `BEYOND_DEADLINE`.
     """
@@ -27,15 +27,19 @@ class Terms:
     cap: float | None = None
 
     def counted(self, rate: float) -> float:
-        """The rate as the objective counts it, without the weight."""
+        """Return the value of a rate (samples/s), without the weight."""
         return rate if self.cap is None else min(rate, self.cap) + BEYOND_DEADLINE * rate
 
 
 def one_node_rate(curve: ScalingCurve) -> float:
-    """A job's throughput on one node (samples/s), the unit of speed-ups.
+    """Return a job's throughput on one node, the unit of speed-ups.
 
-    Where the curve says nothing of one node, or 0, it is the first positive rate divided by its nodes; 1 if there is
-    none.
+    Args:
+        curve: the job's scaling curve.
+
+    Returns:
+        Samples/s. If the curve has no positive rate at one node, the first positive rate divided by its nodes; 1 if no
+        rate is positive.
     """
     if curve.nodes[-1] >= 1 and (rate := curve.rate_at(1)) > 0:
         return rate
@@ -43,7 +47,15 @@ def one_node_rate(curve: ScalingCurve) -> float:
 
 
 def terms(objective: Objective, job: JobRequest) -> Terms:
-    """How `objective` counts the rate of `job`; for `max_min`, the job's speed-up over its weight."""
+    """Return how an objective values the rate of a job.
+
+    Args:
+        objective: the objective; for `max_min` the value is the job's speed-up divided by its weight.
+        job: the job.
+
+    Returns:
+        The weight and the cap.
+    """
     if objective in ("weighted", "priority"):
         return Terms(job.weight)
     if objective == "samples":
@@ -61,27 +73,30 @@ def terms(objective: Objective, job: JobRequest) -> Terms:
 
 
 def rate_now(job: JobRequest) -> float:
-    """The rate at the nodes that the job still holds; beyond the curve's last point, the rate there."""
+    """Return the rate (samples/s) at the nodes that the job holds.
+
+    Beyond the curve's last point, the rate of that point.
+    """
     return job.curve.rate_at(min(job.current, job.curve.max_nodes))
 
 
 def may_be_zero(job: JobRequest) -> bool:
-    """Whether the job may be left without a node."""
+    """Return True if the job may have no node."""
     if job.locked:
         return job.current == 0
     return job.may_wait and not (job.current > 0 and job.ran_s < job.min_run_s)
 
 
 def allowed_sizes(job: JobRequest, nodes: int, furthest: int | None = None) -> Iterator[int]:
-    """The sizes that a job may have.
+    """Yield the sizes that a job may have.
 
     Args:
         job: the job.
-        nodes: how many nodes the machine has.
-        furthest: the largest size (nodes) of which anything is known; None: the last point of the job's curve.
+        nodes: the number of nodes of the machine.
+        furthest: the largest size in nodes for which a rate is known; None: the last point of the job's curve.
 
     Yields:
-        The sizes in nodes, increasing; 0 is the first of them where the job may wait.
+        The sizes in nodes, increasing; the first is 0 if the job may wait.
     """
     if job.locked:
         if job.current <= nodes:
@@ -98,7 +113,7 @@ def allowed_sizes(job: JobRequest, nodes: int, furthest: int | None = None) -> I
 
 
 def job_value(problem: AllocationProblem, job: JobRequest, n: int) -> float:
-    """What a size is worth to a job over the problem's horizon.
+    """Return the value of a size to a job over the problem's horizon.
 
     Args:
         problem: gives the horizon (s), the cost model and the objective.
@@ -117,14 +132,15 @@ def job_value(problem: AllocationProblem, job: JobRequest, n: int) -> float:
 
 
 def allocation_value(problem: AllocationProblem, nodes: dict[str, int]) -> float:
-    """The value of a whole allocation, in units of the objective.
+    """Return the value of a whole allocation, in units of the objective.
 
     Args:
-        problem: what was asked.
+        problem: the allocation problem.
         nodes: the size of every job, by its id.
 
     Returns:
-        The sum over the jobs; for `max_min` the smallest value per second of the horizon among the jobs with a weight.
+        The sum over the jobs; for `max_min`, the smallest value per second of the horizon among the jobs whose weight
+        is above 0.
     """
     values = [job_value(problem, job, nodes[job.id]) for job in problem.jobs]
     if problem.objective == "max_min":

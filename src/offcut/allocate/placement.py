@@ -1,8 +1,8 @@
 """Which nodes each job gets, given how many.
 
-No job gives up a node and gains another (no migration): it keeps what it holds or part of it, so only changes are
-looked at. Where there is a choice, the one with fewer later resizes is made: nodes that leave together go to one job,
-and within that whole switches stay together. The order of the arguments decides everything else: equal calls give equal
+No job drops a node and gains another (no migration): it keeps all of its nodes or some of them, so only changes are
+computed. Nodes that are expected to be reclaimed together go to one job, so that fewer jobs are resized later; within
+that, nodes of one switch stay together. The order of the arguments decides everything else: equal calls give equal
 placements.
 """
 
@@ -16,7 +16,7 @@ from offcut.errors import AllocationError
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The nodes that jobs gain and drop, by job; only jobs that change. A node that one drops another may gain."""
+    """The nodes that each changed job gains and drops. A node that one job drops may be gained by another."""
 
     gained: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dropped: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ def place(
 ) -> Placement:
     """Turn counts into nodes.
 
-    It takes time in proportion to what changes, and to `free` only if a job grows.
+    The time is proportional to the number of changed nodes, and to the length of `free` only if a job grows.
 
     Args:
         counts: the number of nodes of each job; a job that is left out gets none.
@@ -83,7 +83,7 @@ def place(
 
 
 def _longest_lived(pool: list[str], need: int, until_s: Mapping[str, float]) -> list[str]:
-    """The nodes to choose from: where there are more than needed, those known to end soonest are left out."""
+    """Return `need` nodes of the pool; those with the earliest known ends are left out."""
     known = sorted((i for i, node in enumerate(pool) if node in until_s), key=lambda i: (until_s[pool[i]], -i))
     spared = set(known[: len(pool) - need])
     return [node for i, node in enumerate(pool) if i not in spared]
@@ -98,7 +98,7 @@ def _together(
     switch: Mapping[str, str],
     cohort: Mapping[str, float],
 ) -> dict[str, tuple[str, ...]]:
-    """Serve the needs out of `pool`: larger needs first, each from as few blocks as possible."""
+    """Serve the needs from `pool`, larger needs first, each from as few blocks as possible."""
 
     def leaving(node: str) -> Hashable:
         end_s = until_s.get(node)
@@ -109,14 +109,14 @@ def _together(
     for job, more in sorted(needs, key=lambda item: -item[1]):
         own = held.get(job, ())
         taken: list[str] = []
-        liked = {leaving(node) for node in own} - {("cohort", None)}
+        preferred = {leaving(node) for node in own} - {("cohort", None)}
         switches: set[Hashable] = {switch[node] for node in own if node in switch}
         while len(taken) < more:
-            block = blocks.best(more - len(taken), liked)
+            block = blocks.best(more - len(taken), preferred)
             part = _Blocks(blocks.nodes[block], switch.get)
             while len(taken) < more and part.nodes:
                 one = part.best(more - len(taken), switches)
-                nodes = part.take(one, more - len(taken))
+                nodes = part.remove_first(one, more - len(taken))
                 taken.extend(nodes)
                 if one is not None:
                     switches.add(one)
@@ -126,16 +126,16 @@ def _together(
 
 
 class _Blocks:
-    """Nodes by what they share, blocks and nodes in order of appearance."""
+    """Nodes grouped by a key; blocks and nodes are in the order in which they appear."""
 
     def __init__(self, pool: Iterable[str], key: Callable[[str], Hashable]) -> None:
         self.nodes: dict[Hashable, list[str]] = {}
         for node in pool:
             self.nodes.setdefault(key(node), []).append(node)
 
-    def best(self, need: int, liked: set[Hashable]) -> Hashable:
-        """A block that the job likes (the largest), else the smallest that has all it needs, else the largest."""
-        mine = [block for block in self.nodes if block in liked]
+    def best(self, need: int, preferred: set[Hashable]) -> Hashable:
+        """Return the largest preferred block, else the smallest one of at least `need` nodes, else the largest."""
+        mine = [block for block in self.nodes if block in preferred]
         if mine:
             return max(mine, key=lambda block: len(self.nodes[block]))
         enough = [block for block, nodes in self.nodes.items() if len(nodes) >= need]
@@ -143,8 +143,8 @@ class _Blocks:
             return min(enough, key=lambda block: len(self.nodes[block]))
         return max(self.nodes, key=lambda block: len(self.nodes[block]))
 
-    def take(self, block: Hashable, count: int) -> list[str]:
-        """Take up to `count` nodes out of a block."""
+    def remove_first(self, block: Hashable, count: int) -> list[str]:
+        """Remove up to `count` nodes from a block and return them."""
         nodes = self.nodes[block][:count]
         self.remove(block, nodes)
         return nodes

@@ -1,7 +1,7 @@
-"""Other ways to decide, behind one small protocol: from here by name, or from a user's own file.
+"""Allocation policies: rules that decide in place of a solver, built in or loaded from a user's file.
 
-A policy is a function of the problem that returns a node count per job; a job that it leaves out gets none. What it
-returns is checked before it is used.
+A policy is a function of the problem that returns a node count per job; a job that it leaves out gets no nodes. The
+counts are checked before they are used.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ def load(name: str) -> Policy:
     Args:
         name: a key of `BUILT_IN`, or `my_policy.py:allocate`; the function is `allocate` if it is not named.
 
+    Returns:
+        The policy.
+
     Raises:
-        InputError: there is no such policy, or the file cannot be loaded.
+        InputError: no policy has this name, or the file cannot be loaded.
     """
     if name in BUILT_IN:
         module, function = BUILT_IN[name]
@@ -78,18 +81,19 @@ def decide(policy: Policy, problem: AllocationProblem, name: str = "policy") -> 
     solve_ms = (time.perf_counter() - started) * 1e3
     nodes = {job.id: given.pop(job.id, 0) for job in problem.jobs}
     if given:
-        raise InputError(
-            f"{name}: there is no job '{next(iter(given))}'.", next_step="Return ids of this problem's jobs."
-        )
+        raise InputError(f"{name}: unknown job '{next(iter(given))}'.", next_step="Return ids of this problem's jobs.")
     for job in problem.jobs:
         n = nodes[job.id]
         if not isinstance(n, int) or isinstance(n, bool) or n not in set(allowed_sizes(job, problem.nodes)):
             raise InputError(
-                f"{name}: job '{job.id}' got {n!r} nodes, which it may not have.",
+                f"{name}: job '{job.id}' got {n!r} nodes, which is not one of its sizes.",
                 next_step="Return 0 or an allowed size.",
             )
     if (used := sum(nodes.values())) > problem.nodes:
-        raise InputError(f"{name}: it gave {used} of {problem.nodes} nodes.", next_step="Give at most what there is.")
+        raise InputError(
+            f"{name}: it gave {used} of {problem.nodes} nodes.",
+            next_step="Return at most as many nodes as the problem has.",
+        )
     for group in problem.groups:
         have = sum(nodes[job.id] for job in problem.jobs if job.group == group.id)
         if group.max_nodes is not None and have > group.max_nodes:

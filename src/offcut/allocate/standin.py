@@ -1,6 +1,6 @@
-"""A quick answer for when the solver, or the user's policy, does not come back.
+"""A quick heuristic that answers when the solver or the user's policy does not answer in time.
 
-Greedy marginal gain within each priority class, higher classes first. It takes milliseconds, and is not optimal.
+It is greedy marginal gain within each priority class, higher classes first. It takes milliseconds and is not optimal.
 """
 
 from __future__ import annotations
@@ -14,12 +14,22 @@ from offcut.model import Allocation, AllocationProblem
 
 
 def solve(problem: AllocationProblem) -> Allocation:
-    """An allowed allocation of the problem. Raises InputError where there is none."""
+    """Allocate greedily, one priority class after the other.
+
+    Args:
+        problem: what to decide.
+
+    Returns:
+        An allowed allocation, not `proven`; its bound is infinite.
+
+    Raises:
+        InputError: the greedy rule found no allowed allocation.
+    """
     return policy.decide(_by_class, problem, "greedy")
 
 
 def _by_class(problem: AllocationProblem) -> dict[str, int]:
-    """Every class may use what the higher ones left, less what the lower ones cannot do without."""
+    """Serve each class from the nodes that higher classes left, less the minimum that lower classes need."""
     if problem.objective != "priority":
         return greedy.allocate(problem)
     least = {job.id: next(iter(allowed_sizes(job, problem.nodes)), 0) for job in problem.jobs}

@@ -1,4 +1,4 @@
-"""The nouns: frozen dataclasses that know when they are valid and nothing of what happens to them."""
+"""The nouns of offcut: frozen dataclasses that check their own validity and have no other behaviour."""
 
 from offcut.model.allocation import (
     Allocation,

@@ -1,7 +1,8 @@
 """The allocation problem and its answer.
 
-Its core is counts only; which node goes where is a later, separate step. What counts alone cannot express (node types,
-switches, known ends of windows, moving to other nodes) is said with `classes`: nodes of one class are interchangeable.
+The core of a problem is node counts only; which node each job gets is a later, separate step. Node types, switches,
+known ends of windows and moves to other nodes need more than counts: they are given by `classes`, and the nodes of one
+class are interchangeable.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ Objective = Literal["weighted", "samples", "speedup", "max_min", "priority", "de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What the allocator knows of one job.
+    """One job as the allocator sees it.
 
     n is 0 or one of `sizes` (where None: any of `min_nodes`..`max_nodes`), and at most the curve's last point.
-    `current` is the number of nodes that the job still holds; it need not be an allowed size, for a reclaim can leave
-    any count behind.
+    `current` is the number of nodes that the job still holds. It need not be an allowed size, because a reclaim can
+    leave any count.
     """
 
     id: str
@@ -48,12 +49,12 @@ class JobRequest:
     priority: int = 0
     #: The group whose quota this job counts against.
     group: str | None = None
-    #: The job stays at `current`, whatever that is.
+    #: The job stays at `current`, even if that is not an allowed size.
     locked: bool = False
-    #: Whether the job may have no node at all.
+    #: True if the job may have no node at all.
     may_wait: bool = True
-    #: A job that runs and has done so for less than `min_run_s` (`ran_s` so far) may not be stopped; one that does not
-    #: run may not start on nodes whose window ends before `min_run_s`.
+    #: A running job may not be stopped before it has run for `min_run_s`; it has run for `ran_s` so far. A job that
+    #: does not run may not start on nodes whose window ends before `min_run_s`.
     min_run_s: float = 0.0
     ran_s: float = 0.0
     #: Only for the objective `deadline`: samples to go and seconds left for them.
@@ -61,11 +62,11 @@ class JobRequest:
     deadline_s: float | None = None
     #: The curve on each node type, where that differs from `curve`; a type that is not named uses `curve`.
     type_curves: tuple[tuple[str, ScalingCurve], ...] = ()
-    #: Whether nodes of several types may work together (rates add); else the job keeps to one type.
+    #: True if nodes of several types may work together (their rates add up); otherwise all nodes are of one type.
     mix_types: bool = False
     #: What each switch beyond the first costs, in units of the objective.
     switch_price: float = 0.0
-    #: Seconds at the current rate that it costs to give up nodes and gain others at once; None: never do that.
+    #: The cost of dropping nodes and gaining others at once, in seconds at the current rate; None: never do that.
     migration_cost_s: float | None = None
 
 
@@ -73,7 +74,8 @@ class JobRequest:
 class QuotaGroup:
     """Jobs that share a quota.
 
-    `share`: of every `share` / (sum of shares) of the nodes the group gets at least what its jobs can use of it.
+    `max_nodes` is an upper limit; None: no limit. `share`: the group is entitled to `share` / (sum of all shares) of
+    the nodes, and gets at least as many of those as its jobs can use; None: no entitlement.
     """
 
     id: str
@@ -91,13 +93,13 @@ class NodeClass:
     switch: str = ""
     #: Seconds from now at which these nodes are expected to be reclaimed; None: not within the horizon.
     until_s: float | None = None
-    #: The job that holds these nodes now; None: free.
+    #: The job that holds these nodes now; None: they are free.
     held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationProblem:
-    """How many of `nodes` nodes should each job have for the next `horizon_s` seconds?"""
+    """The question how many of `nodes` nodes each job should have for the next `horizon_s` seconds."""
 
     nodes: int
     horizon_s: float
@@ -105,14 +107,14 @@ class AllocationProblem:
     cost_model: CostModel = "published"
     objective: Objective = "weighted"
     groups: tuple[QuotaGroup, ...] = ()
-    #: At most so many jobs change their size; None: any number.
+    #: The largest number of jobs that may change their size; None: any number.
     max_resizes: int | None = None
-    #: Where given they add up to `nodes`, and those held by a job to its `current`.
+    #: Empty, or classes whose nodes add up to `nodes`, and for each job those that it holds to its `current`.
     classes: tuple[NodeClass, ...] = ()
 
     @property
     def needs_milp(self) -> bool:
-        """Whether the problem says more than counts, weights, sizes, locks and quotas can express."""
+        """True if counts, weights, sizes, locks and quotas cannot express the problem."""
         return bool(self.classes) or self.max_resizes is not None
 
 
@@ -121,10 +123,10 @@ class Allocation:
     """The answer: a node count for every job.
 
     `objective` is its value, `bound` an upper bound on any answer's value; `proven` says that the two agree to 1e-9
-    relative. `solve_ms` is the decision alone, pieces built and kernels warm. `price` is what one node more would be
-    worth at most (the multiplier of the node count), in units of the objective. `classes` says how many nodes of each
-    class a job has, where the problem has classes. `standin` says why this is a quick answer in place of the solver's
-    own; it is empty where it is the solver's.
+    relative. `solve_ms` is the time of the decision alone, with pieces built and kernels warm. `price` is an upper
+    bound on the value of one more node (the multiplier of the node count), in units of the objective. `classes` holds
+    the number of nodes of each class per job, if the problem has classes. `standin` is the reason why a quick heuristic
+    answered in place of the solver; empty if the solver answered.
     """
 
     nodes: dict[str, int] = field(default_factory=dict)

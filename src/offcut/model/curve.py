@@ -17,7 +17,10 @@ class ScalingCurve:
     `nodes` are strictly increasing node counts, `rate[i]` is the throughput at `nodes[i]`: samples/s, or any unit that
     is the same for all points. The curve starts at no nodes and no throughput; the point (0, 0) is added where missing.
 
-    Raises InputError where the points cannot be a curve. It need be neither concave nor monotone.
+    A curve need be neither concave nor monotone.
+
+    Raises:
+        InputError: the points do not form a curve.
     """
 
     nodes: tuple[int, ...]
@@ -52,14 +55,21 @@ class ScalingCurve:
 
     @property
     def max_nodes(self) -> int:
-        """The largest size that the curve says anything about."""
+        """The largest size of the curve, in nodes."""
         return self.nodes[-1]
 
     def rate_at(self, size: int) -> float:
-        """Throughput at `size` nodes, interpolated; InputError beyond the last point, where nothing is known."""
+        """Return the throughput at `size` nodes, linearly interpolated between points.
+
+        Args:
+            size: number of nodes, from 0 to `max_nodes`.
+
+        Raises:
+            InputError: `size` lies beyond the last point; the curve is not extrapolated.
+        """
         if not 0 <= size <= self.nodes[-1]:
             raise InputError(
-                f"curve: nothing is known at {size} nodes; the points go from 0 to {self.nodes[-1]}.",
+                f"curve: the rate at {size} nodes is not known; the points go from 0 to {self.nodes[-1]}.",
                 next_step="Extend the curve or limit the sizes.",
             )
         i = bisect_right(self.nodes, size) - 1
@@ -69,16 +79,20 @@ class ScalingCurve:
         return self.rate[i] + share * (self.rate[i + 1] - self.rate[i])
 
     def scaled(self, factor: float) -> ScalingCurve:
-        """The same shape with every rate multiplied by `factor`."""
+        """Return a curve of the same shape with every rate multiplied by `factor`."""
         return ScalingCurve(self.nodes, tuple(factor * rate for rate in self.rate))
 
 
 @lru_cache(maxsize=1024)
 def amdahl(max_nodes: int, parallel: float = 0.98) -> ScalingCurve:
-    """Speed-up over one node by Amdahl's law, `n / (parallel + (1 - parallel) n)`, up to `max_nodes`.
+    """Return the speed-up over one node by Amdahl's law, `n / (parallel + (1 - parallel) n)`.
 
-    It stands in for the curve of a job about which nothing is known: among the guesses that need no measurement it
-    lost least against the true curves in simulation. Every size up to 8 is a point, then powers of two.
+    It is the default for a job whose curve is not known: of the defaults that need no measurement, it lost least
+    against the true curves in simulation. The points are every size up to 8, then powers of two, then `max_nodes`.
+
+    Args:
+        max_nodes: the largest size of the curve, in nodes.
+        parallel: the share of a step's work that more nodes speed up, from 0 to 1.
     """
     points = list(range(1, min(8, max_nodes) + 1))
     n = 16

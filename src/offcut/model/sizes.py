@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
-#: No machine has more nodes.
+#: The largest size that is accepted; no machine has more nodes.
 LARGEST = 1_000_000
-#: Sizes other than all from the smallest to the largest are written out somewhere: there are no more of these.
+#: The largest number of sizes that are listed one by one; ranges of consecutive sizes may be longer.
 _MOST_LISTED = 10_000
 _NUMBER = r"(\d{1,18})"
 _RANGE = re.compile(rf"{_NUMBER}:{_NUMBER}(?::{_NUMBER})?")
@@ -24,9 +24,9 @@ _RANGE = re.compile(rf"{_NUMBER}:{_NUMBER}(?::{_NUMBER})?")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The allowed sizes of a job, increasing, all at least 1. Size 0 (the job waits) is always possible besides."""
+    """The allowed sizes of a job, increasing, all at least 1. Size 0 (the job waits) is always possible as well."""
 
-    #: Where they are evenly spaced a `range`, which takes no room, else a tuple.
+    #: A `range` if the sizes are evenly spaced, which takes no memory, otherwise a tuple.
     allowed: Sequence[int]
 
     def __post_init__(self) -> None:
@@ -84,11 +84,11 @@ class Sizes:
 
     @property
     def contiguous(self) -> bool:
-        """Whether every count from the smallest to the largest is allowed."""
+        """True if every count from the smallest to the largest is allowed."""
         return self.largest - self.smallest + 1 == len(self.allowed)
 
     def largest_within(self, nodes: int) -> int:
-        """The largest allowed size that `nodes` nodes can carry; 0 where they are too few."""
+        """Return the largest allowed size that is at most `nodes`; 0 if every size is larger."""
         i = bisect_right(self.allowed, nodes)
         return self.allowed[i - 1] if i else 0
 
@@ -97,7 +97,7 @@ class Sizes:
         return bool(i) and self.allowed[i - 1] == size
 
     def __str__(self) -> str:
-        """As `parse` reads them."""
+        """Return the text that `parse` reads as these sizes."""
         if isinstance(self.allowed, range) and len(self.allowed) > 1:
             if self.contiguous:
                 return f"{self.smallest}:{self.largest}"
@@ -107,7 +107,7 @@ class Sizes:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """In JSON they are what `parse` reads, or `{"allowed": ...}` with that or with the list."""
+        """Return the JSON schema: the text that `parse` reads, or `{"allowed": ...}` with that text or with a list."""
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
@@ -116,6 +116,7 @@ class Sizes:
 
 
 def _compact(allowed: Sequence[int]) -> Sequence[int]:
+    """Return the sizes as a `range` if they are evenly spaced."""
     if isinstance(allowed, range):
         return allowed
     step = allowed[1] - allowed[0] if len(allowed) > 1 else 1
@@ -125,10 +126,11 @@ def _compact(allowed: Sequence[int]) -> Sequence[int]:
 
 
 def _read(given: Any) -> Sizes:
+    """Read sizes from a JSON value."""
     if isinstance(given, Sizes):
         return given
     try:
         allowed = given["allowed"] if isinstance(given, dict) else given
         return Sizes.parse(allowed) if isinstance(allowed, str) else Sizes(tuple(allowed))
     except (InputError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"no sizes: {error}") from None
+        raise ValueError(f"not valid sizes: {error}") from None

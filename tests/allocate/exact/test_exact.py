@@ -89,7 +89,7 @@ def test_ten_thousand_random_problems_agree_with_brute_force(
     assert solved >= 2500
 
 
-def test_the_patient_search_for_large_rows_agrees_with_brute_force(
+def test_the_search_in_blocks_agrees_with_brute_force(
     monkeypatch: pytest.MonkeyPatch, random_problem: Any, everything: Any, first_tie: Any
 ) -> None:
     monkeypatch.setattr(counts, "_AT_ONCE", 0)
@@ -150,7 +150,7 @@ def test_medium_problems_agree_with_a_plain_dynamic_program(at_once: int, monkey
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
-def test_more_nodes_are_never_worth_less(data: st.DataObject) -> None:
+def test_more_nodes_never_lower_the_objective(data: st.DataObject) -> None:
     jobs = []
     for i in range(data.draw(st.integers(1, 6))):
         rates = data.draw(st.lists(st.floats(0, 100), min_size=1, max_size=8))
@@ -313,7 +313,7 @@ def test_no_nodes_and_no_jobs_have_answers() -> None:
     assert exact.solve(AllocationProblem(nodes=7, horizon_s=10.0, jobs=())).nodes == {}
 
 
-def test_a_job_may_shrink_from_a_size_that_it_may_not_have() -> None:
+def test_a_job_may_shrink_from_a_size_that_is_not_allowed() -> None:
     curve = ScalingCurve((1, 2, 4, 8), (1.0, 2.0, 4.0, 8.0))
     job = JobRequest(id="a", min_nodes=1, max_nodes=8, sizes=(2, 4), current=3, curve=curve, shrink_cost_s=5.0)
     answer = exact.solve(AllocationProblem(nodes=3, horizon_s=10.0, jobs=(job,)))

@@ -114,7 +114,7 @@ def test_mixed_devices_get_work_by_their_speed() -> None:
     assert found.bound_s <= found.best.step_s
 
 
-def test_a_slow_hop_is_cut_where_little_crosses() -> None:
+def test_the_cut_at_a_slow_hop_has_a_small_transfer() -> None:
     layers = tuple(
         Layer(
             name=str(i),
@@ -160,7 +160,7 @@ def test_plans_come_back_from_json_and_simulate_to_the_same_step() -> None:
         plan_from_json({**found.plans[0].to_json(), "schedule": "x"})
 
 
-def test_what_cannot_be_planned_is_told() -> None:
+def test_an_impossible_planning_problem_is_reported() -> None:
     profile = random_profile(6, 3)
     hardware = homogeneous(2, bandwidth_bytes_s=1.0)
     with pytest.raises(InputError, match="4 stages asked for, but toy has 3 layers"):

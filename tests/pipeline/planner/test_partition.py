@@ -100,7 +100,7 @@ def hybrid_costs(chain: Chain, cuts: tuple[int, ...], replicas: tuple[int, ...],
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_no_plan_whatever_beats_the_least_bound(seed: int) -> None:
+def test_no_plan_of_any_kind_beats_the_least_bound(seed: int) -> None:
     """Every contiguous split, every replication up to 4 devices, four schedules: none is under the bound."""
     draw = np.random.default_rng(1000 + seed)
     layers, devices, m = int(draw.integers(2, 6)), 4, int(draw.integers(1, 8))

@@ -1,1 +1,1 @@
-"""Ways to decide that the exact solver is compared with: one file each, one function of the problem each."""
+"""Policies that the exact solver is compared with: one file each, with one function of the problem."""

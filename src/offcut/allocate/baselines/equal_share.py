@@ -1,4 +1,7 @@
-"""Equal share: every job gets the same number of nodes, as far as its sizes allow; what BFTrainer had to beat."""
+"""Equal share: every job gets the same number of nodes, as far as its sizes allow.
+
+BFTrainer's baseline (arXiv 2106.12091).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from offcut.model import AllocationProblem
 
 
 def allocate(problem: AllocationProblem) -> dict[str, int]:
-    """Share the nodes equally; what a job cannot use goes to those that can use more. If short, earlier jobs first."""
+    """Share the nodes equally; nodes that a job cannot use go to jobs that can. Remainders go to earlier jobs.
+
+    Args:
+        problem: what to decide.
+
+    Returns:
+        The node count of each job, by its id.
+    """
     sizes = {job.id: list(allowed_sizes(job, problem.nodes)) for job in problem.jobs}
     order = [job.id for job in reversed(problem.jobs)]  # the last to be served get what is left over: the earlier jobs
     order.sort(key=lambda job: sizes[job][-1])
@@ -23,8 +33,17 @@ def allocate(problem: AllocationProblem) -> dict[str, int]:
 
 
 def allocate_published(problem: AllocationProblem) -> dict[str, int]:
-    """As in the published replayer: nodes // jobs for each, nothing handed on, and a job whose smallest size equals its
-    share gets nothing (an off-by-one that its results contain)."""
+    """Share the nodes as BFTrainer's published replayer does: `nodes // jobs` for each job.
+
+    Nodes that a job cannot use stay idle, and a job whose smallest size equals its share gets no nodes: an off-by-one
+    that the published results contain.
+
+    Args:
+        problem: what to decide.
+
+    Returns:
+        The node count of each job, by its id.
+    """
     sizes = {job.id: list(allowed_sizes(job, problem.nodes)) for job in problem.jobs}
     left = problem.nodes - sum(of_job[0] for of_job in sizes.values())  # the rest is for those that may not wait
     nodes = {}

@@ -1,4 +1,4 @@
-"""First come takes all: each job in turn takes its largest size that fits."""
+"""First come, first served: each job in turn gets the largest of its sizes that fits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from offcut.model import AllocationProblem
 
 
 def allocate(problem: AllocationProblem) -> dict[str, int]:
-    """Earlier jobs first; what jobs that may not wait need at least is kept for them."""
+    """Serve earlier jobs first; the minimum of jobs that may not wait is reserved for them.
+
+    Args:
+        problem: what to decide.
+
+    Returns:
+        The node count of each job, by its id.
+    """
     sizes = {job.id: list(allowed_sizes(job, problem.nodes)) for job in problem.jobs}
     left = problem.nodes - sum(s[0] for s in sizes.values())
     nodes = {}

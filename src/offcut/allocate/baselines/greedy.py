@@ -1,7 +1,7 @@
-"""Greedy marginal gain: node after node to the job whose rate gains most from it (Optimus, Peng et al., EuroSys 2018).
+"""Greedy marginal gain: each next node goes to the job whose rate gains most (Optimus, Peng et al., EuroSys 2018).
 
-Optimus asks by how much one worker more shortens a job; here, with curves given, by how much it raises the objective's
-rate. It does not look at what a resize costs.
+Optimus ranks jobs by how much one more worker shortens them; here the curves are known, and jobs are ranked by how much
+one more node raises the objective's rate. The costs of resizes are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from offcut.model import AllocationProblem
 
 
 def allocate(problem: AllocationProblem) -> dict[str, int]:
-    """From the smallest sizes up, always the step with the largest gain per node that fits; ties to earlier jobs."""
+    """Grow from the smallest sizes, always by the step with the largest gain per node that fits; ties to earlier jobs.
+
+    Args:
+        problem: what to decide.
+
+    Returns:
+        The node count of each job, by its id.
+    """
     sizes = [list(allowed_sizes(job, problem.nodes)) for job in problem.jobs]
     seen = [terms(problem.objective, job) for job in problem.jobs]
     at = [0] * len(sizes)
@@ -24,7 +31,7 @@ def allocate(problem: AllocationProblem) -> dict[str, int]:
         return seen[j].weight * seen[j].counted(curve.rate_at(min(sizes[j][i], curve.max_nodes)))
 
     def step(j: int) -> tuple[float, int, int] | None:
-        """The next step of job j: minus its gain per node, the job, the step's end."""
+        """Return the next step of job j: minus its gain per node, the job, and the index of the size reached."""
         i = at[j] + 1
         if i >= len(sizes[j]):
             return None

@@ -9,5 +9,12 @@ from offcut.model import AllocationProblem
 
 
 def allocate(problem: AllocationProblem) -> dict[str, int]:
-    """The sizes with the largest smallest speed-up over weight, then the largest sum of them."""
+    """Maximise the smallest speed-up over weight, then the sum of them.
+
+    Args:
+        problem: what to decide.
+
+    Returns:
+        The node count of each job, by its id.
+    """
     return exact.solve(replace(problem, objective="max_min")).nodes

@@ -5,12 +5,12 @@ from __future__ import annotations
 from offcut.allocate.objective import allowed_sizes
 from offcut.model import AllocationProblem, JobRequest
 
-#: The size of a job is its largest with at least this share of the rate per node that its smallest size has.
+#: The size of a job is its largest size with at least this share of the per-node rate of its smallest size.
 EFFICIENCY = 0.7
 
 
-def size_of(job: JobRequest) -> int:
-    """The one size of a job."""
+def fixed_size(job: JobRequest) -> int:
+    """Return the one size (nodes) that a job runs at; 0 if it has none."""
     sizes = [n for n in allowed_sizes(job, job.curve.max_nodes) if n > 0]
     if not sizes:
         return 0
@@ -19,14 +19,21 @@ def size_of(job: JobRequest) -> int:
 
 
 def allocate(problem: AllocationProblem) -> dict[str, int]:
-    """Jobs that hold their size keep it; then the others start in order, each when its size fits."""
+    """Keep jobs that hold their size; then start the others in order, each if its size fits.
+
+    Args:
+        problem: what to decide.
+
+    Returns:
+        The node count of each job, by its id.
+    """
     must = {job.id: next(allowed_sizes(job, problem.nodes)) for job in problem.jobs}
     left = problem.nodes - sum(must.values())
     nodes = dict(must)
-    running = [job for job in problem.jobs if job.current > 0 and job.current >= size_of(job)]
+    running = [job for job in problem.jobs if job.current > 0 and job.current >= fixed_size(job)]
     ids = {job.id for job in running}
     for job in [*running, *(job for job in problem.jobs if job.id not in ids)]:
-        size = size_of(job)
+        size = fixed_size(job)
         if not job.locked and must[job.id] < size <= left + must[job.id]:
             nodes[job.id] = size
             left -= size - must[job.id]

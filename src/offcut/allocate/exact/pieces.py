@@ -172,7 +172,7 @@ def build(problem: AllocationProblem) -> Pieces:
     pieces = Pieces(made[0], made[1], made[2], made[3], made[4], current)
     for j in np.flatnonzero(np.diff(pieces.start) == 0):
         raise AllocationError(
-            f"job '{jobs[j].id}' may not wait, but none of its sizes fits on {problem.nodes} nodes.",
+            f"job '{jobs[j].id}' may not wait, but its smallest size does not fit on {problem.nodes} nodes.",
             next_step="Allow it to wait, unlock it, or give it a smaller size.",
         )
     return pieces

@@ -50,7 +50,7 @@ class DeviceChain:
                     raise InputError(
                         f"the profile of device kind '{device.kind}' has {len(own.layers)} layers, "
                         f"the model's has {len(profile.layers)}.",
-                        next_step="LayerProfile the same model on both.",
+                        next_step="Profile the same model on both.",
                     )
                 by_kind[key] = _at_speed(own.chain(micro_batch), device.speed)
             self._chains.append(by_kind[key])
