@@ -8,7 +8,7 @@ from pathlib import Path
 
 from offcut.cli.number_format import format_duration
 from offcut.cli.output import Sheet, print_json, print_table, text
-from offcut.cluster.slurm import idle_nodes, limits, pilots
+from offcut.cluster.slurm import idle_nodes, limits, modes, pilots
 from offcut.cluster.slurm.commands import Commands, check_installed
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.site import SlurmSite
@@ -17,7 +17,9 @@ from offcut.cluster.slurm.site import SlurmSite
 async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
     """One look at the queue, and nothing submitted."""
     check_installed()
-    view = await QueueQuery(Commands(site.command_limit_s), site, pilots.pilot_name(shared)).snapshot()
+    query = QueueQuery(Commands(site.command_limit_s), site, pilots.pilot_name(shared))
+    site = modes.fit(site, await query.setup())
+    view = await query.snapshot()
     found = idle_nodes.candidates(view, site)
     most = limits.most_nodes(len(found), 0, site.max_nodes, site.max_share)
     chosen = {candidate.node for candidate in idle_nodes.choose(found, (), min(most, site.max_submissions_per_minute))}

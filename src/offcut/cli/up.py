@@ -24,7 +24,7 @@ def up(
     partition: Annotated[str | None, typer.Option(help="Slurm: where pilots are submitted.")] = None,
     mode: Annotated[
         Literal["preemptible", "backfill"] | None,
-        typer.Option(help="Slurm: how its queue gets nodes back (default: preemptible)."),
+        typer.Option(help="Slurm: how its queue gets nodes back (default: what is safe there)."),
     ] = None,
     account: Annotated[str | None, typer.Option(help="Slurm: charged for pilots.")] = None,
     dry_run: Annotated[

@@ -61,7 +61,7 @@ def view(
 
 
 def site(**fields: object) -> SlurmSite:
-    return make_site({"partition": "idle", **fields}, "test")
+    return make_site({"partition": "idle", "mode": "preemptible", **fields}, "test")
 
 
 def only(seen: View, given_site: SlurmSite) -> idle_nodes.Candidate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -16,14 +17,15 @@ pytestmark = MARKS
 
 @pytest.fixture
 def offcut(monkeypatch, capsys) -> Iterator[Callable[..., tuple[int, str]]]:
-    """`offcut(slurm, …)` runs a command against it: its exit code and standard output."""
+    """`offcut(slurm, …)` runs a command against it: its exit code and what it printed."""
 
-    def run(slurm, *arguments: str) -> tuple[int, str]:
+    def run(slurm, *arguments: str, stream: str = "out") -> tuple[int, str]:
         monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
         monkeypatch.setattr("sys.argv", ["offcut", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        return int(ended.value.code or 0), capsys.readouterr().out
+        said = getattr(capsys.readouterr(), stream)
+        return int(ended.value.code or 0), said if stream == "out" else " ".join(said.split())
 
     yield run
     structlog.reset_defaults()
@@ -49,8 +51,21 @@ def test_a_site_with_a_preemptible_partition(private_slurm: Callable, offcut: Ca
     assert json.loads(told)[0]["next_step"] == "Is slurmctld up? Try: scontrol ping"
 
 
-def test_a_site_without_preemption(private_slurm: Callable, offcut: Callable) -> None:
-    _, told = offcut(private_slurm(1, preempt_mode="OFF"), "doctor", "--cluster", "slurm", "--json")
+def test_a_site_without_preemption(private_slurm: Callable, offcut: Callable, tmp_path: Path) -> None:
+    slurm = private_slurm(1, preempt_mode="OFF")
+    _, told = offcut(slurm, "doctor", "--cluster", "slurm", "--json")
     facts = {fact["what"]: fact for fact in json.loads(told)}
     assert facts["preemption"]["verdict"] == "note"
     assert facts["advice"]["found"] == "mode 'backfill' in partition 'main'"
+    up = ("up", "--cluster", "slurm", "--partition", "idle", "--state", str(tmp_path / "state"))
+    code, told = offcut(slurm, *up, "--dry-run", "--json")
+    assert code == 0
+    (candidate,) = json.loads(told)
+    assert candidate["limit_s"] == 1800, "without a mode it is backfill, whose pilots are short"
+    for ending in ((), ("--dry-run",)):
+        code, said = offcut(slurm, *up, "--mode", "preemptible", *ending, stream="err")
+        assert code == 2
+        assert "Mode 'preemptible' would keep main jobs waiting for the end of pilots" in said
+        assert "PreemptType=preempt/none" in said
+        assert "Set mode = 'backfill'" in said
+    assert slurm.run("squeue", "--noheader") == "", "nothing was submitted"

@@ -3,6 +3,8 @@
 - `site`: what a site's file says: mode, partition, caps, quiet hours
 - `records`: nodes, jobs, reservations, partitions as Slurm shows them
 - `text`, `schema`: reading them, from the commands' text and from their JSON (pure)
+- `setup`: how this Slurm is set up: configuration, partitions, nodes, QOS, our associations
+- `modes`: which mode fits, and how long a pilot may run (pure)
 - `idle_nodes`: which idle nodes are safe to take, for how long, and why (pure)
 - `limits`: caps, quiet hours, the pause after repeated failures (pure)
 - `pilots`: the pilot's script and options, and what becomes of pilots (pure)

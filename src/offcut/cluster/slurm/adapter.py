@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import ClusterEvent
-from offcut.cluster.slurm import idle_nodes, limits, pilots
+from offcut.cluster.slurm import idle_nodes, limits, modes, pilots
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
 from offcut.cluster.slurm.pilots import Pilot, PilotPlan
 from offcut.cluster.slurm.queue_query import QueueQuery
@@ -82,10 +82,13 @@ class SlurmCluster:
     async def connect(self) -> None:
         """Check that this Slurm takes our pilots, and adopt those that a controller before us left.
 
-        InputError: no Slurm here, no such partition, a refused account. ClusterError: slurmctld does not answer.
+        InputError: no Slurm here, no such partition, a mode that does not fit, a refused account. ClusterError:
+        slurmctld does not answer.
         """
         check_installed()
-        partition = await self._query.partition()
+        setup = await self._query.setup()
+        self._site = modes.fit(self._site, setup)
+        partition = setup.partitions[self._site.partition]
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._plan = PilotPlan(
             site=self._site,
@@ -111,7 +114,10 @@ class SlurmCluster:
     async def _check_submission(self, nodes: Sequence[str]) -> None:
         if not nodes:
             raise InputError(f"The partition '{self._site.partition}' has no nodes.")
-        command = [*self._plan.command(nodes[0], max(60.0, self._site.least_hole_s)), "--test-only"]
+        command = [
+            *self._plan.command(nodes[0], max(60.0, min(self._site.least_hole_s, self._site.longest))),
+            "--test-only",
+        ]
         try:
             await self._commands.run([word for word in command if not word.startswith("--nodelist")], "#!/bin/sh\n")
         except CommandError as error:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from offcut.cluster.slurm import schema, text
 from offcut.cluster.slurm.commands import Commands
 from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, View, expand
+from offcut.cluster.slurm.setup import SlurmSetup, read_setup
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.errors import InputError
 
@@ -57,6 +58,10 @@ class QueueQuery:
         if self._version is None:
             self._version = text.read_version(await self._commands.run(("sinfo", "--version")))
         return self._version
+
+    async def setup(self) -> SlurmSetup:
+        """How this Slurm is set up; ClusterError where it does not answer."""
+        return await read_setup(self._commands)
 
     async def partition(self) -> PartitionRow:
         """The site's partition. InputError if there is none of this name."""

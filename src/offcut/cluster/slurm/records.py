@@ -90,6 +90,45 @@ class PartitionRow:
     priority_tier: int
     allow_accounts: str = "ALL"
     allow_qos: str = "ALL"
+    #: The QOS whose limits hold for all its jobs; empty for none.
+    qos: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSetup:
+    """What slurm.conf says of a node."""
+
+    #: Started by the site when a job needs it, and paid for.
+    cloud: bool = False
+    #: Accelerators, e.g. `gpu:a100:4`; empty for none.
+    gres: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QosRow:
+    name: str
+    #: QOS whose jobs its jobs preempt.
+    preempts: frozenset[str] = frozenset()
+    #: Of its own jobs: `cluster` means the PreemptMode of slurm.conf.
+    preempt_mode: str = "cluster"
+    #: Its jobs are not preempted before they have run for this long. None: what slurm.conf says.
+    exempt_s: float | None = None
+    #: The longest time limit of its jobs. None: no limit.
+    max_wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssociationRow:
+    """What a user may do with one account, on all partitions or on one."""
+
+    account: str
+    partition: str = ""
+    default_qos: str = ""
+    max_jobs: int | None = None
+    max_submit_jobs: int | None = None
+    #: E.g. `node=6`; empty for no limit.
+    group_tres: str = ""
+    max_wall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

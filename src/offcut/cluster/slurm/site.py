@@ -29,10 +29,11 @@ class SlurmSite(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     partition: Name = Field(description="Where pilots are submitted.")
-    mode: Mode = Field(
-        "preemptible",
-        description="'preemptible': Slurm cancels our pilots when it wants their nodes. 'backfill': nothing special; "
-        "pilots are short and leave by themselves.",
+    mode: Mode | None = Field(
+        None,
+        description="'preemptible': Slurm cancels our pilots when it wants their nodes; refused where Slurm does not. "
+        "'backfill': nothing special; pilots are short and leave by themselves. Default: 'preemptible' where Slurm is "
+        "shown to preempt them, else 'backfill'.",
     )
     account: NameOrNone = Field("", description="Charged for pilots; default: yours.")
     qos: NameOrNone = Field("", description="Of pilots.")
@@ -89,7 +90,7 @@ class SlurmSite(BaseModel):
     @property
     def longest(self) -> float:
         """A pilot's longest time limit, seconds."""
-        return LONGEST_S[self.mode] if self.longest_s is None else self.longest_s
+        return LONGEST_S[self.mode or "backfill"] if self.longest_s is None else self.longest_s
 
 
 def make_site(table: dict[str, Any], where: str) -> SlurmSite:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from offcut.cluster.slurm import text
+from offcut.cluster.slurm import modes, text
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
 from offcut.cluster.slurm.records import PartitionRow
+from offcut.cluster.slurm.setup import SlurmSetup, read_setup
 from offcut.errors import ClusterError
-
-#: Preemption that hands the node over. SUSPEND and GANG keep our memory there, REQUEUE brings the pilot back.
-_HANDS_OVER = ("CANCEL",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +27,15 @@ async def survey(commands: Commands) -> list[Fact]:
     """Version, scheduler, accounting, each partition, and the advice. InputError where there is no Slurm."""
     check_installed()
     version = text.read_version(await commands.run(("sinfo", "--version")))
-    config = text.read_config(await commands.run(("scontrol", "show", "config")))
-    partitions = text.read_partitions(await commands.run(("scontrol", "show", "partition", "--all", "--oneliner")))
+    setup = await read_setup(commands)
     shown = await commands.run(("sinfo", "--noheader", "--format=%R|%D|%T"))
     facts = [
         _version(version),
         await _json(commands, version),
-        *_scheduler(config),
-        *_accounting(config),
-        *(_partition(row, _nodes_by_state(shown, row.name), partitions, config) for row in partitions.values()),
-        _advice(partitions, config),
+        *_scheduler(setup.config),
+        *_accounting(setup.config),
+        *(_partition(row, _nodes_by_state(shown, row.name), setup) for row in setup.partitions.values()),
+        _advice(setup),
     ]
     return facts
 
@@ -59,7 +56,7 @@ async def _json(commands: Commands, version: tuple[int, int]) -> Fact:
     return Fact("JSON", "good", f"squeue --json, {schema}; text is the default, for it is quicker to read")
 
 
-def _scheduler(config: dict[str, str]) -> list[Fact]:
+def _scheduler(config: Mapping[str, str]) -> list[Fact]:
     backfill = config.get("SchedulerType", "") == "sched/backfill"
     preempt = config.get("PreemptType", "preempt/none")
     given = config.get("SchedulerParameters", "(null)")
@@ -79,7 +76,7 @@ def _scheduler(config: dict[str, str]) -> list[Fact]:
     ]
 
 
-def _accounting(config: dict[str, str]) -> list[Fact]:
+def _accounting(config: Mapping[str, str]) -> list[Fact]:
     storage, enforce = config.get("AccountingStorageType", ""), config.get("AccountingStorageEnforce", "none")
     return [
         Fact(
@@ -93,32 +90,27 @@ def _nodes_by_state(shown: str, partition: str) -> str:
     return ", ".join(f"{row[1]} {row[2]}" for row in rows if len(row) == 3 and row[0] == partition) or "no nodes"
 
 
-def _mode(row: PartitionRow, others: Sequence[PartitionRow], config: dict[str, str]) -> str:
-    """`preemptible` where something takes precedence over this partition by cancelling its jobs; else `backfill`."""
-    kind = config.get("PreemptType", "")
-    over = any(other.priority_tier > row.priority_tier for other in others)
-    by_tier = kind == "preempt/partition_prio" and over and row.preempt_mode in _HANDS_OVER
-    by_qos = kind == "preempt/qos" and (row.preempt_mode in _HANDS_OVER or "CANCEL" in config.get("PreemptMode", ""))
-    return "preemptible" if by_tier or by_qos else "backfill"
+def _mode(setup: SlurmSetup, partition: str) -> str:
+    return "preemptible" if modes.preemption(setup, partition).shown else "backfill"
 
 
-def _partition(row: PartitionRow, nodes: str, partitions: dict[str, PartitionRow], config: dict[str, str]) -> Fact:
+def _partition(row: PartitionRow, nodes: str, setup: SlurmSetup) -> Fact:
     limit = "no limit" if row.max_time_s is None else f"at most {row.max_time_s / 3600:g} h"
     words = [nodes, limit, f"tier {row.priority_tier}", f"preempt {row.preempt_mode}", f"grace {row.grace_s:g} s"]
     if row.allow_accounts != "ALL":
         words.append(f"accounts {row.allow_accounts}")
     if row.allow_qos != "ALL":
         words.append(f"QOS {row.allow_qos}")
-    mode = _mode(row, list(partitions.values()), config)
+    mode = _mode(setup, row.name)
     verdict: Literal["good", "note"] = "good" if row.up else "note"
     return Fact(f"partition {row.name}", verdict, "; ".join(words), f"mode {mode}" if row.up else "It is not up.")
 
 
-def _advice(partitions: dict[str, PartitionRow], config: dict[str, str]) -> Fact:
-    up = [row for row in partitions.values() if row.up]
+def _advice(setup: SlurmSetup) -> Fact:
+    up = [row for row in setup.partitions.values() if row.up]
     if not up:
         return Fact("advice", "bad", "no partition is up", "Ask your operators.")
-    fit = [row for row in up if _mode(row, up, config) == "preemptible"]
+    fit = [row for row in up if _mode(setup, row.name) == "preemptible"]
     row, mode = (min(fit, key=lambda p: p.priority_tier), "preemptible") if fit else (up[0], "backfill")
     command = f"offcut up --cluster slurm --partition {row.name} --mode {mode}"
     return Fact("advice", "good", f"mode '{mode}' in partition '{row.name}'", f"Try: {command} --dry-run")

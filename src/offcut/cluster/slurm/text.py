@@ -5,16 +5,28 @@ A line that cannot be read raises ClusterError: half a look is worse than none.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 
-from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, ReservationRow
+from offcut.cluster.slurm.records import (
+    AssociationRow,
+    JobRow,
+    NodeRow,
+    NodeSetup,
+    PartitionRow,
+    QosRow,
+    ReservationRow,
+)
 from offcut.errors import ClusterError
 
 #: Partition, node, state: sinfo --Node.
 NODE_FORMAT = "%N|%T"
 #: A job's name comes last, for it may hold any character but a line's end.
 JOB_FORMAT = "%i|%T|%P|%D|%N|%n|%Y|%S|%e|%u|%r|%j"
+#: Fields of a QOS and of an association: sacctmgr --parsable2.
+QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime,MaxWall"
+ASSOCIATION_FORMAT = "Account,Partition,DefaultQOS,MaxJobs,MaxSubmitJobs,GrpTRES,MaxWall"
 
 #: What sinfo appends to a state.
 _SUFFIXES = {
@@ -80,9 +92,9 @@ def read_jobs(text: str) -> list[JobRow]:
                 name=name,
                 partitions=tuple(partitions.split(",")),
                 node_count=int(count),
-                nodes=_hosts(nodes),
-                required=_hosts(required),
-                scheduled=_hosts(scheduled),
+                nodes=_or_empty(nodes),
+                required=_or_empty(required),
+                scheduled=_or_empty(scheduled),
                 start_s=_time(start),
                 end_s=_time(end),
                 reason=reason,
@@ -98,7 +110,7 @@ def read_reservations(text: str) -> list[ReservationRow]:
         start_s, end_s = _time(fields["StartTime"]), _time(fields["EndTime"])
         if start_s is None or end_s is None:
             raise ClusterError(f"The reservation {fields['ReservationName']} has no start or end that can be read.")
-        nodes = _hosts(fields.get("Nodes", ""))
+        nodes = _or_empty(fields.get("Nodes", ""))
         found.append(ReservationRow(name=fields["ReservationName"], nodes=nodes, start_s=start_s, end_s=end_s))
     return found
 
@@ -111,15 +123,67 @@ def read_partitions(text: str) -> dict[str, PartitionRow]:
         found[name] = PartitionRow(
             name=name,
             up=fields.get("State") == "UP",
-            nodes=_hosts(fields.get("Nodes", "")),
+            nodes=_or_empty(fields.get("Nodes", "")),
             max_time_s=duration_s(fields.get("MaxTime", "UNLIMITED")),
             preempt_mode=fields.get("PreemptMode", "OFF"),
             grace_s=float(fields.get("GraceTime", "0")),
             priority_tier=int(fields.get("PriorityTier", "1")),
             allow_accounts=fields.get("AllowAccounts", "ALL"),
             allow_qos=fields.get("AllowQos", "ALL"),
+            qos=_or_empty(fields.get("QoS", "")),
         )
     return found
+
+
+def read_node_setups(text: str) -> dict[str, NodeSetup]:
+    """The output of `scontrol show node --oneliner`."""
+    found = {}
+    for line in text.splitlines():
+        # The first of each: what people have written (Comment, Reason) comes last and may look like anything.
+        name, gres, state = (re.search(rf"(?:^|\s){key}=(\S*)", line) for key in ("NodeName", "Gres", "State"))
+        if name is not None and state is not None:
+            cloud = "CLOUD" in state[1].rstrip("*").split("+")
+            found[name[1]] = NodeSetup(cloud=cloud, gres=_or_empty(gres[1]) if gres else "")
+    return found
+
+
+def read_qos(text: str) -> dict[str, QosRow]:
+    """The output of `sacctmgr --noheader --parsable2 show qos format=QOS_FORMAT`."""
+    rows = (
+        QosRow(
+            name=name,
+            preempts=frozenset(filter(None, preempts.split(","))),
+            preempt_mode=mode or "cluster",
+            exempt_s=duration_s(exempt),
+            max_wall_s=duration_s(wall),
+        )
+        for name, preempts, mode, exempt, wall in _parsable(text, 5)
+    )
+    return {row.name: row for row in rows}
+
+
+def read_associations(text: str) -> list[AssociationRow]:
+    """The output of `sacctmgr --noheader --parsable2 show association format=ASSOCIATION_FORMAT`."""
+    return [
+        AssociationRow(
+            account=account,
+            partition=partition,
+            default_qos=default_qos,
+            max_jobs=int(jobs) if jobs.isdigit() else None,
+            max_submit_jobs=int(submit) if submit.isdigit() else None,
+            group_tres=tres,
+            max_wall_s=duration_s(wall),
+        )
+        for account, partition, default_qos, jobs, submit, tres, wall in _parsable(text, 7)
+    ]
+
+
+def _parsable(text: str, fields: int) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        words = line.split("|")
+        if len(words) != fields:
+            raise ClusterError(f"sacctmgr printed a line that cannot be read: '{line[:80]}'.")
+        yield words
 
 
 def read_config(text: str) -> dict[str, str]:
@@ -159,7 +223,7 @@ def _records(text: str, first: str) -> Iterator[dict[str, str]]:
         yield {name: value for name, mark, value in (word.partition("=") for word in words) if mark}
 
 
-def _hosts(text: str) -> str:
+def _or_empty(text: str) -> str:
     return "" if text in ("(null)", "N/A", "None") else text
 
 

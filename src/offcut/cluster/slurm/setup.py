@@ -1,0 +1,97 @@
+"""How a Slurm is set up: its configuration, partitions, nodes, QOS, and what accounting allows us. Reads only."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from offcut.cluster.slurm import text
+from offcut.cluster.slurm.commands import CommandError, Commands
+from offcut.cluster.slurm.records import AssociationRow, NodeSetup, PartitionRow, QosRow, expand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSetup:
+    """What an administrator has set, and who we are. It seldom changes, so it is read once, at the start."""
+
+    #: `scontrol show config`: names to values.
+    config: Mapping[str, str]
+    partitions: Mapping[str, PartitionRow]
+    nodes: Mapping[str, NodeSetup] = field(default_factory=dict)
+    #: Empty without slurmdbd, or where it does not answer.
+    qos: Mapping[str, QosRow] = field(default_factory=dict)
+    #: Our own.
+    associations: tuple[AssociationRow, ...] = ()
+    user: str = ""
+    #: Administrator, Operator or None, as sacctmgr says.
+    admin_level: str = "None"
+    default_account: str = ""
+
+    @property
+    def sees_all_jobs(self) -> bool:
+        """Whether `squeue` shows us the jobs of other users."""
+        slurm_user = self.config.get("SlurmUser", "").partition("(")[0]
+        is_operator = self.user in ("root", slurm_user) or self.admin_level in ("Administrator", "Operator")
+        return is_operator or "jobs" not in self.config.get("PrivateData", "").split(",")
+
+    def sharing(self, partition: str) -> list[PartitionRow]:
+        """The other partitions that are up and have nodes in common with this one."""
+        nodes = frozenset(expand(self.partitions[partition].nodes))
+        others = (row for row in self.partitions.values() if row.name != partition and row.up)
+        return [row for row in others if not nodes.isdisjoint(expand(row.nodes))]
+
+    def association(self, account: str, partition: str) -> AssociationRow | None:
+        """Our association with this account (empty: our default), preferably the one of this partition."""
+        account = account or self.default_account
+        fit = [row for row in self.associations if row.partition in ("", partition) and account in ("", row.account)]
+        if len({row.account for row in fit}) != 1:
+            return None
+        return max(fit, key=lambda row: row.partition == partition)
+
+    def qos_of(self, given: str, account: str, partition: str) -> QosRow | None:
+        """The QOS that a pilot would have: the one that is given, or else our default. None if that is not known."""
+        association = self.association(account, partition)
+        name = given or (association.default_qos if association else "")
+        return self.qos.get(name)
+
+
+async def read_setup(commands: Commands) -> SlurmSetup:
+    """Read how this Slurm is set up. ClusterError where slurmctld does not answer; slurmdbd may be away."""
+    config, partitions, nodes = await asyncio.gather(
+        commands.run(("scontrol", "show", "config")),
+        commands.run(("scontrol", "show", "partition", "--all", "--oneliner")),
+        commands.run(("scontrol", "show", "node", "--all", "--oneliner")),
+    )
+    settings = text.read_config(config)
+    user = getpass.getuser()
+    qos: dict[str, QosRow] = {}
+    associations: list[AssociationRow] = []
+    admin_level, default_account = "None", ""
+    if settings.get("AccountingStorageType") == "accounting_storage/slurmdbd":
+        ask = ("sacctmgr", "--noheader", "--parsable2", "--readonly", "show")
+        mine = ("where", f"user={user}", f"cluster={settings.get('ClusterName', '')}")
+        try:
+            shown_qos, shown_associations, shown_user = await asyncio.gather(
+                commands.run((*ask, "qos", f"format={text.QOS_FORMAT}")),
+                commands.run((*ask, "association", *mine, f"format={text.ASSOCIATION_FORMAT}")),
+                commands.run((*ask, "user", user, "format=AdminLevel,DefaultAccount")),
+            )
+        except CommandError:
+            # Without slurmdbd nothing is known of QOS: what depends on it counts as not shown.
+            pass
+        else:
+            qos = text.read_qos(shown_qos)
+            associations = text.read_associations(shown_associations)
+            admin_level, _, default_account = shown_user.strip().partition("|")
+    return SlurmSetup(
+        config=settings,
+        partitions=text.read_partitions(partitions),
+        nodes=text.read_node_setups(nodes),
+        qos=qos,
+        associations=tuple(associations),
+        user=user,
+        admin_level=admin_level,
+        default_account=default_account,
+    )
