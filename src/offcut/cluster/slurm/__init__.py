@@ -7,6 +7,7 @@
 - `modes`: which mode fits, and how long a pilot may run (pure)
 - `idle_nodes`: which idle nodes are safe to take, for how long, and why (pure)
 - `limits`: caps, quiet hours, the pause after repeated failures (pure)
+- `claim_choice`: which of the safe ones to claim now; the adapter and the dry run both ask it (pure)
 - `pilots`: the pilot's script and options, and what becomes of pilots (pure)
 - `commands`: running Slurm's commands, with a time limit
 - `queue_query`: one snapshot of the queue, out of four commands

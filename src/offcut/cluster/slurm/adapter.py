@@ -15,6 +15,7 @@ import structlog
 
 from offcut.cluster.base import ClusterEvent
 from offcut.cluster.slurm import idle_nodes, limits, modes, pilots
+from offcut.cluster.slurm.claim_choice import choose_claims, is_quiet
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
 from offcut.cluster.slurm.pilots import Pilot, PilotPlan
 from offcut.cluster.slurm.queue_query import QueueQuery
@@ -67,7 +68,6 @@ class SlurmCluster:
         self._benched: dict[str, float] = {}
         self._rate = limits.SubmissionRate(site.max_submissions_per_minute)
         self._pause = limits.Pause(site.pause_after, site.pause_s)
-        self._quiet = [limits.QuietHours.parse(text) for text in site.quiet]
         self._events: asyncio.Queue[ClusterEvent | None] = asyncio.Queue()
         self._few = asyncio.Semaphore(_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -173,7 +173,7 @@ class SlurmCluster:
             "pending": sum(not pilot.running for pilot in self._pilots.values()),
             "looked_s": None if self._view is None else self._view.time_s,
             "paused": self._pause.reason if self._pause.holds(now_s) else "",
-            "quiet": self._is_quiet(),
+            "quiet": is_quiet(self._site, datetime.now()),
             "trouble": self._trouble,
         }
 
@@ -251,24 +251,27 @@ class SlurmCluster:
             c for c in idle_nodes.candidates(view, self._site) if c.node not in self._pilots and pilots.takes(c.node)
         ]
         self._account(before, view, len(found) + len(held))
-        safe = [c for c in found if not self._rests(c.node, view.time_s)]
-        quiet = self._is_quiet()
-        most = (
-            0 if quiet else limits.most_nodes(len(found), len(self._pilots), self._site.max_nodes, self._site.max_share)
+        choice = choose_claims(
+            found,
+            self._site,
+            datetime.now(),
+            held=len(self._pilots),
+            offered=self._offered,
+            avoided={c.node for c in found if self._rests(c.node, view.time_s)},
+            submissions=0 if self._pause.holds(view.time_s) else self._rate.left(view.time_s),
         )
         leave = idle_nodes.wanted(view, held, self._site)
-        surplus = max(0, len(held) - len(leave) - most)
+        surplus = max(0, len(held) - len(leave) - choice.most)
         # The newest first: they have the least to lose.
         newest = sorted((node for node in held if node not in leave), key=lambda n: -self._pilots[n].submitted_s)
-        leave |= dict.fromkeys(newest[:surplus], "quiet hours" if quiet else "a cap of the site's file")
+        leave |= dict.fromkeys(newest[:surplus], choice.limit)
         for node, why in leave.items():
             pilot = self._pilots[node]
             if not pilot.wanted and not pilot.leaving:
                 _log.info("leaving", node=node, why=why)
                 pilot.wanted = True
                 wanted.append(node)
-        room = 0 if self._pause.holds(view.time_s) else min(most - len(self._pilots), self._rate.left(view.time_s))
-        offers = self._offer(idle_nodes.choose(safe, self._offered, room), wanted)
+        offers = self._offer(choice.chosen, wanted)
         self._tell(wanted, lost, offers)
 
     def _offer(self, chosen: list[idle_nodes.Candidate], wanted: list[str]) -> tuple[Offer, ...]:
@@ -360,10 +363,6 @@ class SlurmCluster:
 
     def _bench(self, node: str, now_s: float) -> None:
         self._benched[node] = now_s + self._site.bench_s
-
-    def _is_quiet(self) -> bool:
-        now = datetime.now()
-        return any(quiet.hold(now) for quiet in self._quiet)
 
     # -- pilots -----------------------------------------------------------------------------------------------------
 
