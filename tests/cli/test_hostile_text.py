@@ -10,7 +10,7 @@ from fake_api import FakeClient, status
 from rich.console import Console
 
 from offcut.cli import doctor, dry_run, output
-from offcut.cli.demo import screen
+from offcut.cli.demo.screen import screen
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.plaintext import visible
 

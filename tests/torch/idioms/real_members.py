@@ -350,7 +350,7 @@ class Cluster:
         )
 
 
-def one_device_plan(script: Callable[..., Any], **options: Any) -> Any:
+def alone(script: Callable[..., Any], **options: Any) -> Any:
     """What `script` returns in a process without offcut: the undisturbed run."""
     with Cluster(script, **options) as cluster:
         cluster._start("alone", {})
