@@ -39,7 +39,7 @@ def _note(axis: Axes, text: str, at: tuple[float, float], where: tuple[float, fl
 
 
 def draw_nodes(axis: Axes) -> None:
-    """Windows, claims and hand-backs of four nodes."""
+    """Draw windows, claims and releases of four nodes."""
     for name, start, end, owner in HOLDS:
         row = NODES.index(name)
         axis.add_patch(Rectangle((start, row - 0.24), end - start, 0.48, fc=COLOUR[owner], ec="white", lw=0.6))

@@ -1,4 +1,4 @@
-"""Draw the figure of docs/scaling.md: what the profiler has learnt of three jobs, beside the truth.
+"""Draw the figure of docs/scaling.md: the estimated scaling curves of three jobs, beside the true ones.
 
     python docs/figures/scaling.py
 

@@ -57,4 +57,4 @@ def release(
     elif undo:
         line("Claiming idle nodes again.")
     else:
-        line("Every node is being handed back." if all_nodes else f"Handed back: {', '.join(names or [])}")
+        line("Every node is being released." if all_nodes else f"Released: {', '.join(names or [])}")
