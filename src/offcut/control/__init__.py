@@ -8,7 +8,8 @@
 - `report_checks`: which reports of agents are believed
 - `failures`, `node_health`: which failures count against a job, and which against a node
 - `membership`: from assigned nodes to generations; `relaunch`: the same for jobs of mode `restart`
-- `curve_learning`: what is learnt of the jobs' scaling, and which size to try next
+- `job_curves`: which curve and which costs count for a job
+- `curve_learning`: what is learnt of them from measurements; `probes`: jobs that try a size
 - `admission`: which jobs take part in the allocation
 - `allocation`: from the state to an allocation problem, and from its answer to nodes
 """

@@ -9,10 +9,10 @@ from math import inf
 from operator import attrgetter
 
 from offcut.allocate.placement import Placement, place
-from offcut.control import admission, curve_learning, membership
+from offcut.control import admission, curve_learning, job_curves, membership, probes
 from offcut.control.event_context import EventContext
 from offcut.control.state import Decision, JobState, State
-from offcut.model import AllocationProblem, Job, JobRequest, ScalingCurve, amdahl
+from offcut.model import AllocationProblem, Job, JobRequest, ScalingCurve
 from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
 from offcut.model.events import Member, Timer
@@ -35,7 +35,7 @@ def problem(state: State) -> AllocationProblem:
     settings = state.settings
     # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
     most_s = _MOST_OF_HORIZON * settings.horizon_s
-    if curve_learning.learns(state):
+    if job_curves.learns(state):
         requests = tuple([_learnt_request(state, job, most_s) for job in admission.admitted(state)])
     else:
         requests = tuple(
@@ -55,14 +55,8 @@ def problem(state: State) -> AllocationProblem:
 
 
 def _learnt_request(state: State, job: JobState, most_s: float) -> JobRequest:
-    posterior = state.histories.find_or_add(job.job.id).posterior
-    request = _request(
-        job.job,
-        len(job.nodes),
-        *curve_learning.costs_s(state, job),
-        most_s,
-        None if posterior is None else posterior.curve,
-    )
+    learnt = job_curves.learnt_curve(state, job)
+    request = _request(job.job, len(job.nodes), *job_curves.costs_s(state, job), most_s, learnt)
     if job.probe is None:
         return request
     n = job.probe.size
@@ -79,8 +73,8 @@ def _request(
     learnt: ScalingCurve | None = None,
 ) -> JobRequest:
     """Kept, for most jobs are as they were when the next problem comes."""
-    sizes, curve = job.sizes, learnt or job.curve or amdahl(job.sizes.largest)
-    unit = curve.rate_at(min(sizes.smallest, curve.max_nodes)) or 1.0
+    sizes, curve = job.sizes, job_curves.curve_that_counts(job, learnt)
+    unit = job_curves.unit_rate(curve, sizes) or 1.0
     return JobRequest(
         id=job.id,
         min_nodes=sizes.smallest,
@@ -102,7 +96,7 @@ def ask(context: EventContext) -> None:
     if not state.claiming or state.stopping:
         state.open_problem = None
         return
-    if curve_learning.learns(state):
+    if job_curves.learns(state):
         curve_learning.refresh(context)
     asked = problem(state)
     state.open_problem = asked if asked.jobs else None
@@ -132,7 +126,7 @@ def on_solved(context: EventContext, event: ev.Solved) -> None:
             context.log("allocation", f"answer refused: {fault}; every job keeps the nodes that it has")
             return
     _note_standin(context, allocation.standin)
-    curve_learning.note_granted(jobs.values(), counts)
+    probes.note_granted(jobs.values(), counts)
     state.decision = Decision(context.now_s, event.version, asked, allocation)
     changed = [job_id for job_id in jobs if job_id in counts and counts[job_id] != len(jobs[job_id].nodes)]
     if not changed:

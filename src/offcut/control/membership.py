@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from offcut.control import admission, curve_learning
+from offcut.control import admission, curve_learning, probes
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.model.effects import AbandonOlderGenerations, SetGeneration, StartWorkers
@@ -285,7 +285,7 @@ def renew(context: EventContext, job: JobState) -> None:
 def disband(context: EventContext, job: JobState) -> None:
     """Take all nodes from the job: members leave at their boundary, with the state safe; the rest stop at once."""
     state = context.state
-    curve_learning.end_probe(context, job)
+    probes.end_probe(context, job)
     if job.members:
         previous = job.members
         job.members = ()

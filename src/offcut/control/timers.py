@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import curve_learning, jobs, membership, nodes, workers
+from offcut.control import jobs, membership, nodes, probes, workers
 from offcut.control.event_context import EventContext
 from offcut.model import events as ev
 from offcut.model.events import Timer
@@ -35,7 +35,7 @@ def on_timer_fired(context: EventContext, event: ev.TimerFired) -> None:
             if job in context.state.jobs:
                 membership.give_up_departing(context, context.state.jobs[job])
         case Timer("probe", job):
-            curve_learning.give_up(context, job)
+            probes.give_up(context, job)
         case Timer("finish", job):
             jobs.give_up_finishing(context, job)
         case Timer("solve_again"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from offcut.control import curve_learning
+from offcut.control import job_curves
 from offcut.control.state import JobState, State
 from offcut.model import ScalingCurve
 
@@ -17,10 +17,10 @@ def describe(state: State, job: JobState) -> dict[str, Any]:
     """
     histories, job_id = state.histories, job.job.id
     history = histories.find_or_add(job_id)
-    learns = curve_learning.learns(state)
+    learns = job_curves.learns(state)
     evidence = histories.evidence(job_id, job.job.sizes, job.job.curve)
     posterior = history.posterior if learns else None
-    grow_s, shrink_s = curve_learning.costs_s(state, job)
+    grow_s, shrink_s = job_curves.costs_s(state, job)
     key = histories.family_key(job_id, history)
     return {
         "profiler": state.settings.profiler,
@@ -29,7 +29,7 @@ def describe(state: State, job: JobState) -> dict[str, Any]:
         "relatives": 0 if key is None else len([other for other in histories.families[key] if other != job_id]),
         "family_points": [_point(p.size, p.log_efficiency, p.variance) for p in evidence.family],
         "cast_out": history.cast_out,
-        "curve": _curve(curve_learning.curve_of(state, job)),
+        "curve": _curve(job_curves.curve_of(state, job)),
         "deviation": None if posterior is None else dict(zip(posterior.sizes, posterior.deviation, strict=True)),
         "given": None if job.job.curve is None else _curve(job.job.curve),
         "contradicted": history.contradicted,
@@ -53,13 +53,13 @@ def _curve(curve: ScalingCurve) -> dict[str, list[float]]:
 def words(state: State, job: JobState) -> list[str]:
     """Sentences on where the job's curve comes from."""
     told = describe(state, job)
-    if not curve_learning.learns(state):
+    if not job_curves.learns(state):
         return [] if job.job.curve else ["Its scaling is not known: Amdahl's law with 2 % serial work stands in."]
     found = []
     if told["tries"] is not None:
         found.append(f"It tries {told['tries']} nodes for a moment, to learn how it scales.")
     sizes = [point["size"] for point in told["own"]]
-    if not curve_learning.measures(state):
+    if not job_curves.measures(state):
         found.append(f"Its scaling is assumed to be {told['profiler']}.")
     elif not sizes and told["relatives"]:
         found.append(f"Its scaling is taken from {_jobs(told)} of its family; it has not been measured yet.")

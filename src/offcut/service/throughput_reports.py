@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from offcut.advisor.stragglers import Stragglers
 from offcut.advisor.throughput_meter import Segment, ThroughputMeter
-from offcut.control import JobState, State, curve_learning
+from offcut.control import JobState, State, job_curves
 from offcut.model import events
 from offcut.wire import messages
 
@@ -96,7 +96,7 @@ class ThroughputReports:
 
     def _find(self, now_s: float, job_id: str, number: int) -> tuple[JobState, _Generation] | None:
         job = self._state.jobs.get(job_id)
-        if job is None or number != job.generation or not job.members or not curve_learning.measures(self._state):
+        if job is None or number != job.generation or not job.members or not job_curves.measures(self._state):
             return None
         generation = self._generations.get(job_id)
         if generation is None or generation.number != number:
