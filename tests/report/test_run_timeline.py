@@ -1,4 +1,4 @@
-"""The report tells what was decided under the settings that held then."""
+"""Which job had which node when, and in which condition the node was, from the journal alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from offcut.control import Settings, step
 from offcut.model import Allocation, Job, Sizes
 from offcut.model import events as ev
 from offcut.report.run_timeline import timeline
+from offcut.service.paths import StatePaths
 from offcut.store import Journal
 
 
-def test_settings_that_changed_between_two_controllers(tmp_path: Path) -> None:
+def test_a_decision_is_told_under_the_settings_that_held_then(tmp_path: Path) -> None:
     """Under the second ones a measurement asks for a new allocation, which the first ones would have ignored."""
     path = tmp_path / "journal.sqlite"
     for settings in (Settings(profiler="oracle"), Settings(profiler="gp")):
@@ -43,3 +44,21 @@ def test_settings_that_changed_between_two_controllers(tmp_path: Path) -> None:
     told = timeline(journal.replay())
     # The first node from 2.1 s on, the others from 8 s on.
     assert told.node_seconds("boots", "trains") == pytest.approx(97.9 + 2 * 92.0)
+
+
+def test_a_node_is_idle_boots_trains_and_is_gone(short_run: StatePaths) -> None:
+    journal = Journal(short_run.journal)
+    told = timeline(journal.replay())
+    journal.close()
+    (trained,) = {span.node for span in told.spans if span.condition == "trains"}
+    spans = [(s.condition, s.start_s, s.end_s) for s in told.spans if s.node == trained]
+    assert spans == [("idle", 1000.0, 1001.0), ("boots", 1001.0, 1004.0), ("trains", 1004.0, 1014.0)]
+    (other,) = [(s.condition, s.start_s, s.end_s) for s in told.spans if s.node != trained]
+    assert other == ("idle", 1000.0, 1020.0)
+    assert told.sizes == {"a-1": [(1000.0, 0), (1004.0, 1), (1014.0, 0)]}
+    assert told.formed == [(1004.2, "a-1", 0.2)]
+
+
+def test_an_empty_journal_has_an_empty_timeline() -> None:
+    told = timeline([])
+    assert (told.spans, told.sizes, told.node_seconds("trains")) == ([], {}, 0)
