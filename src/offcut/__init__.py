@@ -1,13 +1,15 @@
-"""offcut trains neural networks on the nodes that a batch queue cannot fill, and gives each node back at once.
+"""offcut trains neural networks on the nodes that a batch queue cannot fill, and releases each node when it is wanted.
 
 The packages, from left to right of the layer rule (a package imports only from those before it):
 
-- `errors`, `model`: what can go wrong, and the nouns; `userfile`: a user's own function in place of one of ours
-- `wire`, `allocate`, `advisor`, `pipeline`, `traces`: messages, and the pure decisions and formats
-- `control`: the brain, one pure function `step(state, event)`
+- `errors`: what can go wrong; `plaintext`: text from outside, made safe to print
+- `model`: the nouns; `userfile`: loads a user's own function in place of one of ours
+- `wire`, `process`: messages, and processes; `allocate`, `advisor`, `pipeline`, `traces`: pure decisions and formats
+- `control`: every decision of the controller, one pure function `step(state, event)`
 - `cluster`, `store`, `agent`, `simulate`: the edges where effects happen
 - `service`: the running controller
-- `report`, `web`, `testing`, `cli`: what people see; conformance suites for authors of clusters and policies
+- `report`: figures and pages; `testing`: conformance suites for authors of clusters and policies
+- `cli`: the command line
 - `torch`: what a training script imports; the only package that imports torch
 """
 

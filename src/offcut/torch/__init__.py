@@ -1,6 +1,8 @@
 """What a training script imports: `from offcut.torch import Session`.
 
-- `session`: the contract with the user's script; `training_loop`: what sessions of every kind share
+- `session`: the contract with the user's script; `training_loop`: what sessions of every kind share; `epoch`: one pass
+  over the data
+- `fingerprint`: a hash of what a script trains
 - `state`: what a training is, and how it is kept
 - `membership`: who is a member of the job, and how the state gets to a worker that joins
 - `step`: one training step of a data-parallel job

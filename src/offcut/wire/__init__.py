@@ -5,7 +5,10 @@
 - `worker_env`: the environment variables that tell agents and workers who and where they are
 - `rendezvous`: the protocol of the store through which members find each other
 - `ownership`: whose a directory or file is
-- `tokens`: secrets in files that only their owner can read
+- `tokens`: secrets in files that only their owner can read; `credentials`: what an agent shows to the controller
+- `certificate`: the controller's TLS certificate
+- `fields`: kinds of text from outside, and what they may hold
+- `printer`: a log that never delays its program
 - `jobspec`: a job as users write it
 - `records`: which samples every step used, and reading that back
 - `client`: the API as the command line uses it

@@ -1,4 +1,4 @@
-"""Slurm: idle nodes are taken by one-node pilot jobs, and given back when its queue wants them.
+"""Slurm: idle nodes are claimed by one-node pilot jobs, and released when its queue wants them.
 
 - `site`: what a site's file says: mode, partition, caps, quiet hours
 - `records`: nodes, jobs, reservations, partitions as Slurm shows them
@@ -13,5 +13,5 @@
 - `queue_query`: one snapshot of the queue, out of four commands
 - `adapter`: the Cluster made of these
 - `site_survey`: what a site allows, for `offcut doctor`
-- `testbed`: a real Slurm of virtual nodes under one directory, to try and to test with
+- `testbed`: a real Slurm of virtual nodes under one directory, to try and to test with; `private` is its old name
 """
