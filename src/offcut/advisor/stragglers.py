@@ -7,42 +7,62 @@ several times in a row, slows the whole job down; until it is as quick as they a
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Collection, Mapping
-from statistics import median
+from collections.abc import Collection
 
 #: A node is slow that works so many times as long as the others, in each of its newest reports.
 _SLOW = 1.3
 _REPORTS = 3
 
 
+def _middle(reports: Collection[float]) -> float:
+    """The median of `_REPORTS` numbers."""
+    return sorted(reports)[_REPORTS // 2]
+
+
 class Stragglers:
     """Finds slow nodes of one generation. `slow` maps each slow node to the factor by which it is slower."""
 
-    __slots__ = ("_own_s", "slow")
+    __slots__ = ("_least_s", "_medians_s", "_own_s", "slow")
 
     def __init__(self) -> None:
         self._own_s: dict[str, deque[float]] = {}
+        #: Of the nodes with enough reports, sorted: the least of each (with its name), and the median of each. A
+        #: report of one node of a thousand changes one entry, and must not cost a pass over all.
+        self._least_s: list[tuple[float, str]] = []
+        self._medians_s: list[float] = []
         self.slow: dict[str, float] = {}
 
     def add_report(self, node: str, own_step_s: float) -> str | None:
         """`node` worked `own_step_s` for each step of late. The name of a node that turns out to be slow."""
-        self._own_s.setdefault(node, deque(maxlen=_REPORTS)).append(own_step_s)
-        full = {name: seen for name, seen in self._own_s.items() if len(seen) == _REPORTS}
-        if len(full) < 2:
+        reports = self._own_s.setdefault(node, deque(maxlen=_REPORTS))
+        if len(reports) == _REPORTS:
+            del self._least_s[bisect_left(self._least_s, (min(reports), node))]
+            del self._medians_s[bisect_left(self._medians_s, _middle(reports))]
+        reports.append(own_step_s)
+        if len(reports) == _REPORTS:
+            insort(self._least_s, (min(reports), node))
+            insort(self._medians_s, _middle(reports))
+        if len(self._medians_s) < 2:
             return None
-        for name in [name for name in self.slow if name in full]:
-            if max(full[name]) < _SLOW * _others(full, name):
+        for name in list(self.slow):
+            if max(self._own_s[name]) < _SLOW * self._others_s(name):
                 del self.slow[name]
-        name = max(full, key=lambda name: min(full[name]))
-        least, others = min(full[name]), _others(full, name)
-        if others <= 0 or least < _SLOW * others:
+        least_s, name = self._least_s[-1]
+        others_s = self._others_s(name)
+        if others_s <= 0 or least_s < _SLOW * others_s:
             return None
         new = name not in self.slow
-        self.slow[name] = least / others
+        self.slow[name] = least_s / others_s
         return name if new else None
 
+    def _others_s(self, name: str) -> float:
+        """How long the other nodes work on a step: the median of their medians."""
+        own = bisect_left(self._medians_s, _middle(self._own_s[name]))
+        count = len(self._medians_s) - 1
 
-def _others(seen: Mapping[str, Collection[float]], name: str) -> float:
-    """How long the others work: the middle of them."""
-    return median([median(reports) for other, reports in seen.items() if other != name])
+        def nth(i: int) -> float:
+            return self._medians_s[i if i < own else i + 1]
+
+        return (nth((count - 1) // 2) + nth(count // 2)) / 2

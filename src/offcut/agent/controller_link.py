@@ -24,7 +24,8 @@ _log = structlog.get_logger()
 
 #: Waits between two attempts, seconds: quick at first, for a restart takes about a second.
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-_HEARTBEAT_S = 0.5
+#: Nothing else said for so long: a heartbeat. The controller gives an agent up after `SILENCE_S` (5 s).
+_HEARTBEAT_S = 2.0
 #: One message of the controller: a generation of ten thousand members is a tenth of this.
 _LARGEST_MESSAGE = 16 << 20
 #: Reports that wait while the controller is away. With more, the oldest are dropped, ends of workers never.

@@ -133,7 +133,8 @@ def _note_silent_ends(context: EventContext, node: str, running: Collection[tupl
         return member.node == node and (job.job.id, member.incarnation) not in running
 
     for job in [context.state.jobs[job_id] for job_id in context.state.started]:
-        if any(gone(job, member) for member in job.state_holders):
+        # After a restart every agent of a large job reports, and nearly all have their workers still.
+        if any(gone(job, member) for member in job.state_holders if member.node == node):
             membership.note_gone(context, job, partial(gone, job))
 
 

@@ -13,6 +13,9 @@ from offcut.service.limits import JOURNALLED
 from offcut.wire import messages
 from offcut.wire.credentials import Identity
 
+#: Most of what agents say when nothing happens: it is known without being read.
+_HEARTBEAT = messages.Heartbeat().encoded.encode()
+
 
 class AgentProtocol:
     """`identity` is whom the agent's credential speaks for: its hello must say the same. `greeted` is called then."""
@@ -31,8 +34,11 @@ class AgentProtocol:
         self._connection: AgentConnection | None = None
 
     def receive(self, data: bytes) -> int:
-        message = messages.from_agent(data)
         connection = self._connection
+        if data == _HEARTBEAT and connection is not None:
+            connection.heard_s = asyncio.get_running_loop().time()
+            return 1
+        message = messages.from_agent(data)
         if connection is None:
             self._begin(message)
             return JOURNALLED

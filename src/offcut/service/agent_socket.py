@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 
 import structlog
 from websockets.exceptions import InvalidState
-from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+from websockets.extensions.permessage_deflate import PerMessageDeflate, ServerPerMessageDeflateFactory
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
@@ -34,6 +35,11 @@ _RAW_REFUSAL = (
 
 #: How long the peer may take to close a connection that we have ended.
 _CLOSE_S = 2.0
+#: Of permessage-deflate: the window is 2 to this power bytes.
+_WINDOW_BITS = 12
+_COMPRESSION = {"memLevel": 5}
+#: Shorter messages are sent as they are.
+_SHORT_BYTES = 200
 #: A peer may send this many seconds' worth of messages at once.
 _BURST_S = 2.0
 
@@ -41,6 +47,21 @@ _BURST_S = 2.0
 _quiet = logging.getLogger("offcut.websocket")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
+
+
+@lru_cache(maxsize=64)
+def encode_frame(text: str, deflate: bool) -> bytes:
+    """Return a text message as the frame that is sent; a message to many agents is encoded once.
+
+    Args:
+        text: The message.
+        deflate: Compress it (RFC 7692, with an empty window), unless it is too short to gain by that.
+    """
+    data = text.encode()
+    if not deflate or len(data) < _SHORT_BYTES:
+        return Frame(Opcode.TEXT, data).serialize(mask=False)
+    fresh = PerMessageDeflate(False, True, _WINDOW_BITS, _WINDOW_BITS, dict(_COMPRESSION))
+    return Frame(Opcode.TEXT, data).serialize(mask=False, extensions=[fresh])
 
 
 class PeerProtocol(Protocol):
@@ -79,9 +100,13 @@ class AgentSocket(asyncio.Protocol):
         self._admit = admit
         self._lost = lost
         self._loop = asyncio.get_running_loop()
-        # The window is small: a connection costs tens of KiB instead of hundreds.
+        # The window is small: a connection costs tens of KiB instead of hundreds. What is sent is compressed without
+        # what was sent before: then a message is compressed once, for all agents that it is sent to.
         deflate = ServerPerMessageDeflateFactory(
-            server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
+            server_no_context_takeover=True,
+            server_max_window_bits=_WINDOW_BITS,
+            client_max_window_bits=_WINDOW_BITS,
+            compress_settings=_COMPRESSION,
         )
         self._ws = ServerProtocol(extensions=[deflate], max_size=limits.message_bytes, logger=_quiet)
         self._transport: asyncio.Transport | None = None
@@ -99,10 +124,10 @@ class AgentSocket(asyncio.Protocol):
 
     def send_text(self, text: str) -> None:
         """Send at once; nothing happens on a closed connection. A peer that does not read is cut off."""
-        if self._transport is None or self._ws.state is not State.OPEN:
+        if self._transport is None or self._ws.state is not State.OPEN or self._transport.is_closing():
             return
-        self._ws.send_text(text.encode())
-        self._flush()
+        self._flush()  # frames of the protocol itself, a pong say, are in order with ours
+        self._transport.write(encode_frame(text, self._deflates()))
         if self._transport.get_write_buffer_size() > self._limits.unsent_bytes:
             self.abort()
 
@@ -116,6 +141,13 @@ class AgentSocket(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _deflates(self) -> bool:
+        """Whether the peer reads messages that were compressed as `encode_frame` does."""
+        return any(
+            isinstance(extension, PerMessageDeflate) and extension.local_max_window_bits == _WINDOW_BITS
+            for extension in self._ws.extensions
+        )
 
     # -- asyncio's side ---------------------------------------------------------------------------------------------
 
