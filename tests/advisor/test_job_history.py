@@ -242,7 +242,7 @@ class TestProfilers:
 
     def test_names_and_files_that_are_none(self, tmp_path):
         for name, words in {
-            "best": "there is no profiler 'best'",
+            "best": "unknown profiler 'best'",
             "nowhere.py:f": "not found",
         }.items():
             with pytest.raises(InputError, match=words):

@@ -128,7 +128,7 @@ def test_windows_file(monkeypatch, capsys, tmp_path: Path, short: Path, text: st
         ("[settings]\nhurry = 1\n", "unknown key 'settings.hurry'"),
         ("[setings]\n", "unknown key 'setings'"),
         ('[settings]\nhorizon_s = "long"\n', "settings.horizon_s"),
-        ('[settings]\nprofiler = "best"\n', "settings.profiler: there is no profiler 'best'"),
+        ('[settings]\nprofiler = "best"\n', "settings.profiler: unknown profiler 'best'"),
         ("[settings]\nhold_s = -1\n", "settings.hold_s: -1 is negative"),
     ],
 )

@@ -131,7 +131,7 @@ def test_invalid_profile_documents_are_reported_with_the_field(change: dict[str,
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("forward_s", [1.0], "layer 0 .a.: forward_s has 1 figures"),
+        ("forward_s", [1.0], "layer 0 .a.: forward_s has 1 numbers"),
         ("forward_s", [1.0, -1.0], "layer 0 .a.: forward_s is -1.0"),
         ("forward_s", "fast", "must be a list of numbers"),
         ("parameter_bytes", None, 'layer 0: "parameter_bytes" is None'),

@@ -57,5 +57,5 @@ def test_measurement_noise_passes_through_the_meter():
 
 
 def test_an_unknown_profiler_is_refused(busy_windows, make_job):
-    with pytest.raises(InputError, match="there is no profiler 'best'"):
+    with pytest.raises(InputError, match="unknown profiler 'best'"):
         run(busy_windows, make_job, "best")

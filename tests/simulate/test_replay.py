@@ -175,7 +175,7 @@ class TestBadInput:
             replay(windows(("n1", 0, 10), ("n1", 90, 100)), [make_job()], EXACT, start_s=20.0, end_s=30.0)
 
     def test_an_empty_interval_is_refused(self, make_job):
-        with pytest.raises(InputError, match="is no time"):
+        with pytest.raises(InputError, match=" s is empty"):
             replay(windows(("n1", 0, 10)), [make_job()], EXACT, start_s=9.0, end_s=3.0)
 
     @pytest.mark.parametrize("text", ["", "fast", "1:2:3", "-1", "nan", "1:x"])

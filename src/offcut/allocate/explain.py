@@ -54,7 +54,7 @@ class Explanation:
     words: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The explanation as a JSON value."""
+        """Return the explanation as a JSON value."""
         return asdict(self)
 
 

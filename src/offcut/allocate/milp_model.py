@@ -26,7 +26,12 @@ def plus(*parts: Expression) -> Expression:
 
 
 def times(factor: float, part: Expression) -> Expression:
-    """Return the expression multiplied by a number."""
+    """Return an expression multiplied by a number.
+
+    Args:
+        factor: the number.
+        part: the expression.
+    """
     return {var: factor * coefficient for var, coefficient in part.items()}
 
 
@@ -40,7 +45,11 @@ class Solution:
     proven: bool
 
     def evaluate(self, part: Expression) -> float:
-        """Return the value of an expression."""
+        """Return the value of an expression.
+
+        Args:
+            part: an expression over the model's variables.
+        """
         return sum(c * (1.0 if var == CONSTANT else self.values[var]) for var, c in part.items())
 
 
@@ -54,18 +63,33 @@ class Model:
     rows: list[tuple[float, float, Expression]] = field(default_factory=list)
 
     def add_variable(self, lower: float, upper: float, *, integer: bool = True) -> int:
-        """Add a variable and return its number."""
+        """Add a variable.
+
+        Args:
+            lower: its lower bound.
+            upper: its upper bound.
+            integer: False: the variable is continuous.
+
+        Returns:
+            The variable's number.
+        """
         self.lower.append(lower)
         self.upper.append(upper)
         self.integer.append(integer)
         return len(self.lower) - 1
 
     def add_binary(self) -> int:
-        """Add a variable that is 0 or 1 and return its number."""
+        """Add a variable that is 0 or 1. Returns its number."""
         return self.add_variable(0, 1)
 
     def add_row(self, low: float, part: Expression, high: float) -> None:
-        """Add the constraint `low <= part <= high`."""
+        """Add the constraint `low <= part <= high`.
+
+        Args:
+            low: the lower bound; may be -inf.
+            part: the expression.
+            high: the upper bound; may be inf.
+        """
         shift = part.get(CONSTANT, 0.0)
         self.rows.append((low - shift, high - shift, {var: c for var, c in part.items() if var != CONSTANT and c}))
 
@@ -151,5 +175,9 @@ class Model:
 
 
 def total(parts: Iterable[Expression]) -> Expression:
-    """Return the sum of any number of expressions."""
+    """Return the sum of any number of expressions.
+
+    Args:
+        parts: the expressions.
+    """
     return plus(*parts)

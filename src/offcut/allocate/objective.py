@@ -27,7 +27,11 @@ class Terms:
     cap: float | None = None
 
     def counted(self, rate: float) -> float:
-        """Return the value of a rate (samples/s), without the weight."""
+        """Return the value of a rate without the weight.
+
+        Args:
+            rate: samples/s.
+        """
         return rate if self.cap is None else min(rate, self.cap) + BEYOND_DEADLINE * rate
 
 
@@ -73,15 +77,23 @@ def terms(objective: Objective, job: JobRequest) -> Terms:
 
 
 def rate_now(job: JobRequest) -> float:
-    """Return the rate (samples/s) at the nodes that the job holds.
+    """Return the rate at the nodes that the job holds.
 
-    Beyond the curve's last point, the rate of that point.
+    Args:
+        job: the job.
+
+    Returns:
+        Samples/s; if the job holds more nodes than its curve has, the rate at the curve's last point.
     """
     return job.curve.rate_at(min(job.current, job.curve.max_nodes))
 
 
 def may_be_zero(job: JobRequest) -> bool:
-    """Return True if the job may have no node."""
+    """Return True if the job may have no node.
+
+    Args:
+        job: the job; a locked job keeps what it has, and a running one must first reach its `min_run_s`.
+    """
     if job.locked:
         return job.current == 0
     return job.may_wait and not (job.current > 0 and job.ran_s < job.min_run_s)

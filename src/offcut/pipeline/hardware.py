@@ -1,4 +1,4 @@
-"""The cluster as the planner sees it: devices in a fixed order, and the links between neighbours.
+"""The devices of the cluster in a fixed order, and the links between neighbours.
 
 ```toml
 [[device]]
@@ -34,7 +34,10 @@ from offcut.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device. `speed` divides the profile's times; `profile`, where given, is this kind's own measurement."""
+    """One device.
+
+    `speed` divides the times of the model's profile; `profile` is the file of this kind's own profile, if it has one.
+    """
 
     kind: str
     memory_bytes: float = math.inf
@@ -50,7 +53,14 @@ class Link:
     latency_s: float = 0.0
 
     def transfer_s(self, size_bytes: float) -> float:
-        """Seconds of a message of `size_bytes`; an empty one is not sent."""
+        """Return the time of one message.
+
+        Args:
+            size_bytes: bytes of the message; a message of 0 bytes is not sent.
+
+        Returns:
+            Seconds.
+        """
         return self.latency_s + size_bytes / self.bandwidth_bytes_s if size_bytes > 0 else 0.0
 
 
@@ -68,11 +78,20 @@ class Hardware:
     state_factor: float = 2.0
 
     def hop(self, device: int) -> Link:
-        """The link between `device` and the next one."""
+        """Return the link between a device and the next one.
+
+        Args:
+            device: the number of the first of the two, from 0.
+        """
         return self.hops.get(device, self.link)
 
     def slowest_link(self, first: int, count: int) -> Link:
-        """The link that limits a ring over `count` devices from `first`: least bandwidth, most latency."""
+        """Return the link that limits a ring over consecutive devices: least bandwidth, most latency.
+
+        Args:
+            first: the number of the first device.
+            count: the number of devices.
+        """
         if not self.hops:
             return self.link
         links = [self.hop(k) for k in range(first, first + count - 1)] or [self.link]
@@ -82,7 +101,11 @@ class Hardware:
         )
 
     def uniform(self, devices: int) -> bool:
-        """Whether the first `devices` devices, and all hops between them, are alike."""
+        """Return True if the first devices, and all hops between them, are equal.
+
+        Args:
+            devices: the number of devices to compare.
+        """
         first = self.devices[0]
         return all(d == first for d in self.devices[:devices]) and not any(k < devices - 1 for k in self.hops)
 
@@ -96,7 +119,19 @@ def homogeneous(
     overlap: bool = True,
     state_factor: float = 2.0,
 ) -> Hardware:
-    """A cluster of `count` equal devices of the profile's own kind; see `Hardware` and `Link` for the units."""
+    """Describe a cluster of equal devices of the profile's own kind.
+
+    Args:
+        count: the number of devices.
+        bandwidth_bytes_s: the bandwidth of every link in each direction, in bytes per second.
+        latency_s: the latency of every message, in seconds.
+        memory_bytes: the memory of each device, in bytes.
+        overlap: True if a device computes while it sends or receives.
+        state_factor: bytes kept per byte of parameters (weights, gradients, optimizer state).
+
+    Returns:
+        The cluster.
+    """
     return Hardware(
         devices=(Device(kind="device", memory_bytes=memory_bytes),) * count,
         link=Link(bandwidth_bytes_s=bandwidth_bytes_s, latency_s=latency_s),
@@ -106,9 +141,17 @@ def homogeneous(
 
 
 def all_reduce_s(size_bytes: float, members: int, link: Link) -> float:
-    """Seconds of a ring all-reduce of `size_bytes` over r members.
+    """Return the time of a ring all-reduce: `2 (r - 1) (size / r / bandwidth + latency)` for r members.
 
-    It sends 2 (r - 1) / r of the bytes over each link, in 2 (r - 1) messages.
+    Each member sends 2 (r - 1) / r of the bytes over its link, in 2 (r - 1) messages.
+
+    Args:
+        size_bytes: bytes of the reduced buffer.
+        members: the number of members, r.
+        link: the slowest link of the ring.
+
+    Returns:
+        Seconds; 0 for fewer than 2 members.
     """
     if members < 2:
         return 0.0
@@ -118,6 +161,12 @@ def all_reduce_s(size_bytes: float, members: int, link: Link) -> float:
 def read_hardware(path: Path) -> Hardware:
     """Read a cluster from a TOML file.
 
+    Args:
+        path: the file; its form is shown in this module's docstring.
+
+    Returns:
+        The cluster.
+
     Raises:
         InputError: the file cannot be read or a field is wrong; it names the field.
     """
@@ -126,12 +175,23 @@ def read_hardware(path: Path) -> Hardware:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error}).", next_step="Check the path.") from None
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not TOML ({error}).", next_step="Fix that line.") from None
+        raise InputError(f"{path}: not TOML ({error}).", next_step="Correct that line.") from None
     return parse_hardware(document, source=str(path))
 
 
 def parse_hardware(document: dict[str, Any], *, source: str) -> Hardware:
-    """Read a cluster from a parsed TOML document; `source` is what messages call it."""
+    """Read a cluster from a parsed TOML document.
+
+    Args:
+        document: the parsed document.
+        source: what messages call the document.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        InputError: a field is missing, unknown or not valid; it names the field.
+    """
     _known(document, {"device", "link", "memory"}, source)
     rows = document.get("device")
     if not isinstance(rows, list) or not rows:
@@ -187,6 +247,7 @@ def parse_hardware(document: dict[str, Any], *, source: str) -> Hardware:
 
 
 def _link(row: dict[str, Any], where: str) -> Link:
+    """Read a link's bandwidth and latency."""
     latency = row.get("latency_us", 0.0)
     if isinstance(latency, bool) or not isinstance(latency, int | float) or not 0 <= latency < math.inf:
         raise InputError(f"{where}: latency_us is {latency!r}.", next_step="Give a number that is not negative.")
@@ -194,6 +255,7 @@ def _link(row: dict[str, Any], where: str) -> Link:
 
 
 def _positive(row: dict[str, Any], name: str, where: str, *, default: float | None = None) -> float:
+    """Read a number above 0."""
     value = row.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise InputError(f"{where}: {name} is {value!r}.", next_step="Give a number above 0.")
@@ -201,8 +263,9 @@ def _positive(row: dict[str, Any], name: str, where: str, *, default: float | No
 
 
 def _known(row: Any, names: set[str], where: str) -> None:
+    """Check that a table has no unknown fields."""
     if not isinstance(row, dict):
-        raise InputError(f"{where}: not a table.", next_step="See the documented form.")
+        raise InputError(f"{where}: not a table.", next_step="See docs/pipeline.md for the form of the file.")
     for name in row:
         if name not in names:
             raise InputError(f"{where}: unknown field '{name}'.", next_step=f"Known are {', '.join(sorted(names))}.")

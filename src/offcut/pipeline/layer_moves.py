@@ -26,7 +26,14 @@ class Move:
 
 
 def layers_by_rank(plan: Plan) -> tuple[frozenset[int], ...]:
-    """The layers that each rank of the plan holds, by rank."""
+    """Return the layers that each rank of a plan holds.
+
+    Args:
+        plan: the plan.
+
+    Returns:
+        Layer numbers, by rank.
+    """
     program = plan.program()
     held: list[set[int]] = [set() for _ in range(program.ranks)]
     for lane, rank in enumerate(program.rank_of_lane.tolist()):
@@ -36,7 +43,14 @@ def layers_by_rank(plan: Plan) -> tuple[frozenset[int], ...]:
 
 
 def layers_by_first_holder(held: Sequence[Layers]) -> list[frozenset[int]]:
-    """For each rank the layers that no earlier rank holds: every layer once, for writing or counting."""
+    """Assign every layer to the first rank that holds it, so that each layer is written or counted once.
+
+    Args:
+        held: the layers that each rank holds, by rank.
+
+    Returns:
+        For each rank, the layers that no earlier rank holds.
+    """
     seen: set[int] = set()
     mine = []
     for layers in held:
@@ -46,7 +60,12 @@ def layers_by_first_holder(held: Sequence[Layers]) -> list[frozenset[int]]:
 
 
 def missing_layers(have: Sequence[Layers], layers: int) -> frozenset[int]:
-    """Those of the model's `layers` layers that no rank has."""
+    """Return the layers that no rank has.
+
+    Args:
+        have: the layers that each rank has, by rank.
+        layers: the number of layers of the model.
+    """
     return frozenset(range(layers)).difference(*have)
 
 
@@ -92,7 +111,7 @@ def rounds_of_moves(have: Sequence[Layers], need: Sequence[Layers], layer_bytes:
 def layers_to_take_over(
     have: Sequence[Layers], leaving: Collection[int], wish: Sequence[Layers], layer_bytes: Sequence[int]
 ) -> list[set[int]]:
-    """Choose who takes over the layers that only leaving ranks have.
+    """Choose the ranks that take over the layers that only leaving ranks have.
 
     Each layer goes to the staying ranks that wish for it, and if there is none, to the one that takes over least.
 
@@ -103,7 +122,7 @@ def layers_to_take_over(
         layer_bytes: the size of each layer, by layer.
 
     Returns:
-        The layers that each rank takes over, by rank; all empty where no rank stays.
+        The layers that each rank takes over, by rank; all empty if no rank stays.
     """
     stay = [rank for rank in range(len(have)) if rank not in leaving]
     takes: list[set[int]] = [set() for _ in have]

@@ -1,6 +1,6 @@
 """A model's per-layer profile: a chain of layers between which the model may be cut.
 
-Times are seconds per micro-batch, one figure per measured micro-batch size; bytes are per sample, because they scale
+Times are seconds per micro-batch, one number per measured micro-batch size; bytes are per sample, because they scale
 exactly. The JSON form is what `offcut profile` writes; `pipedream_graph.parse_graph` makes the same object from a
 PipeDream graph file.
 """
@@ -28,7 +28,7 @@ class Layer:
     """One layer of the chain.
 
     `forward_s`, `backward_s` (all of it: input and weight gradients) and `weight_grad_s` (the part of the backward
-    that only the optimizer waits for; None where it was not measured) hold one figure per micro-batch size of the
+    that only the optimizer waits for; None if it was not measured) hold one number per micro-batch size of the
     profile. `cut_bytes` cross to the next stage, per sample, if the model is cut after this layer: the layer's output
     and every tensor that skips over the cut. `stored_bytes` are kept, per sample, from the forward to the backward.
     """
@@ -40,9 +40,9 @@ class Layer:
     cut_bytes: float
     stored_bytes: float
     parameter_bytes: float
-    #: The tensors that cross a cut after this layer, where there are more than one: skip connections.
+    #: The names of the tensors that cross a cut after this layer, if there is more than one (skip connections).
     skips: tuple[str, ...] = ()
-    #: Interquartile range over median of the forward and backward time; 0 where it was not measured.
+    #: Interquartile range over median of the forward and backward time; 0 if it was not measured.
     spread: float = 0.0
 
 
@@ -83,7 +83,7 @@ class LayerProfile:
         device: where they were measured.
 
     Raises:
-        InputError: there are no layers, a figure is missing, negative or not finite, or all times are 0.
+        InputError: there are no layers, a number is missing, negative or not finite, or all times are 0.
     """
 
     model: str
@@ -96,20 +96,23 @@ class LayerProfile:
 
     @property
     def weight_grad_measured(self) -> bool:
-        """Whether the time of the weight gradients was measured for every layer."""
+        """True if the time of the weight gradients was measured for every layer."""
         return all(layer.weight_grad_s is not None for layer in self.layers)
 
     def chain(self, micro_batch: int) -> Chain:
-        """The chain at one micro-batch size.
+        """Return the chain of layers at one micro-batch size.
 
-        Between measured sizes times are interpolated; outside them they scale in proportion from the nearest measured
-        size. Where the weight gradient was not measured, it is taken to be half of the backward.
+        Between measured sizes, times are interpolated; outside them, they scale in proportion from the nearest measured
+        size. A weight gradient that was not measured counts as half of the backward.
 
         Args:
             micro_batch: samples of one micro-batch.
 
+        Returns:
+            Times and bytes per micro-batch.
+
         Raises:
-            InputError: it is below 1.
+            InputError: `micro_batch` is below 1.
         """
         if micro_batch < 1:
             raise InputError(f"micro-batch {micro_batch} is below 1.", next_step="Use at least one sample.")
@@ -140,6 +143,7 @@ class LayerProfile:
 
 
 def _check(profile: LayerProfile) -> None:
+    """Check a profile's sizes and numbers."""
     if not profile.layers:
         raise InputError(f"profile of {profile.model}: no layers.", next_step="A profile has at least one layer.")
     sizes = profile.micro_batches
@@ -156,7 +160,7 @@ def _check(profile: LayerProfile) -> None:
                 continue
             if len(times) != len(sizes):
                 raise InputError(
-                    f"{where}: {field} has {len(times)} figures.", next_step=f"Give {len(sizes)}, one per micro-batch."
+                    f"{where}: {field} has {len(times)} numbers.", next_step=f"Give {len(sizes)}, one per micro-batch."
                 )
             for value in times:
                 if not math.isfinite(value) or value < 0:
@@ -170,7 +174,11 @@ def _check(profile: LayerProfile) -> None:
 
 
 def to_json(profile: LayerProfile) -> dict[str, Any]:
-    """The profile as a JSON document; `from_json` reads it back to an equal object."""
+    """Return a profile as a JSON document; `from_json` reads it back to an equal object.
+
+    Args:
+        profile: the layer profile.
+    """
     rows: list[dict[str, Any]] = []
     for layer in profile.layers:
         row: dict[str, Any] = {
@@ -199,14 +207,17 @@ def to_json(profile: LayerProfile) -> dict[str, Any]:
 
 
 def from_json(document: Any, *, source: str = "profile") -> LayerProfile:
-    """Read the JSON form.
+    """Read a profile from its JSON document.
 
     Args:
         document: the parsed JSON.
-        source: what messages call it.
+        source: what messages call the document.
+
+    Returns:
+        The layer profile.
 
     Raises:
-        InputError: it is not a layer profile; names the field at fault.
+        InputError: the document is not a layer profile; it names the field at fault.
     """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"{source}: not a layer profile.", next_step=f'Its "format" must be "{FORMAT}".')
@@ -248,6 +259,7 @@ def from_json(document: Any, *, source: str = "profile") -> LayerProfile:
 
 
 def _number(row: dict[str, Any], field: str, where: str) -> float:
+    """Read a number."""
     value = row.get(field)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f'{where}: "{field}" is {value!r}.', next_step="It must be a number.")
@@ -255,6 +267,7 @@ def _number(row: dict[str, Any], field: str, where: str) -> float:
 
 
 def _numbers(row: dict[str, Any], field: str, where: str) -> tuple[float, ...]:
+    """Read a list of numbers."""
     values = row.get(field)
     if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
         raise InputError(f'{where}: "{field}" is {values!r}.', next_step="It must be a list of numbers.")

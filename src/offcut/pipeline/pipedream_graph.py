@@ -50,7 +50,7 @@ class _Node:
 
 
 def parse_graph(text: str, *, source: str, model: str, micro_batch: int | None = None) -> LayerProfile:
-    """Read a profile from the text of a graph file.
+    """Read a profile from the text of a PipeDream graph file.
 
     Nodes are put in a topological order (smallest id first). The model may be cut between any two of them; the tensors
     that are still needed cross the cut, skip connections included (they are carried through the stages between). Nodes
@@ -61,6 +61,9 @@ def parse_graph(text: str, *, source: str, model: str, micro_batch: int | None =
         source: what messages call the file.
         model: the model's name.
         micro_batch: the batch size (samples) at which it was measured; None: that of the published profile of `model`.
+
+    Returns:
+        The layer profile, with one micro-batch size.
 
     Raises:
         InputError: a line cannot be read, a number is negative, a node is unknown, the graph has a cycle, or the batch

@@ -55,9 +55,9 @@ class Plan:
     schedule: str
     replicas: tuple[int, ...]
     stages: tuple[Stage, ...]
-    #: Whether transfers go on while a device computes.
+    #: True if transfers overlap with computing.
     overlap: bool = True
-    #: Micro-batches that one replica of a place has in flight at most, where memory asked for less than the schedule.
+    #: The largest number of micro-batches in flight per replica of each place; empty if memory does not limit it.
     caps: tuple[int, ...] = ()
     step_s: float
     bound_s: float
@@ -73,12 +73,12 @@ class Plan:
 
     @property
     def samples_per_s(self) -> float:
-        """Throughput."""
+        """Throughput in samples per second."""
         return self.batch / self.step_s
 
     @property
     def memory_bytes(self) -> float:
-        """The memory that the fullest device needs."""
+        """Bytes of memory that the fullest device needs."""
         return max(self.peak_bytes)
 
     @property
@@ -105,7 +105,7 @@ class Plan:
         return f"{self.schedule} " + "-".join(map(str, self.replicas))
 
     def shape(self) -> Shape:
-        """The pipeline's shape, from which its schedule lays out the program."""
+        """Return the pipeline's shape, from which its schedule lays out the program."""
         return Shape(
             ranks=len(self.replicas),
             micro_batches=self.micro_batches,
@@ -117,7 +117,7 @@ class Plan:
         )
 
     def costs(self) -> StageCosts:
-        """The costs of the stages, for the simulator."""
+        """Return the costs of the stages, as the simulator takes them."""
 
         def column(name: str) -> Floats:
             return np.array([getattr(stage, name) for stage in self.stages], dtype=float)
@@ -126,16 +126,16 @@ class Plan:
         return StageCosts(hop_s=column("hop_s")[:-1], **{name: column(name) for name in names})
 
     def timeline(self) -> StepTimeline:
-        """Simulate the plan again, operation by operation."""
+        """Return a new simulation of the plan, operation by operation."""
         sends = schedule_named(self.schedule).sends if self.overlap else "blocking"
         return simulate(self.program(), self.costs(), sends=sends, occupancy=True)
 
     def program(self) -> Program:
-        """The order in which every rank computes."""
+        """Return the order in which every rank computes."""
         return schedule_named(self.schedule).program(self.shape())
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a JSON document, with derived figures for readers who do not compute."""
+        """Return the plan as a JSON document, with derived values for readers that do not compute them."""
         body = asdict(self)
         body["stages"] = [asdict(stage) for stage in self.stages]
         return {

@@ -65,21 +65,31 @@ class PlanSet:
         return tuple(plan.devices for plan in self.plans)
 
     def plan_for(self, devices: int) -> Plan:
-        """The plan for `devices` devices.
+        """Return the plan for a number of devices.
+
+        Args:
+            devices: the number of devices.
+
+        Returns:
+            The plan.
 
         Raises:
-            InputError: there is none.
+            InputError: the set has no plan for this number.
         """
         for plan in self.plans:
             if plan.devices == devices:
                 return plan
         raise InputError(
-            f"there is no plan for {devices} devices, only for {', '.join(map(str, self.devices))}.",
-            next_step="Let the job's sizes be those that have a plan.",
+            f"no plan is for {devices} devices; there are plans for {', '.join(map(str, self.devices))}.",
+            next_step="Give the job only sizes that have a plan.",
         )
 
     def one_device_plan(self) -> Plan:
-        """The plan for one device; where there is none, one with all layers on it, even if they do not fit."""
+        """Return the plan for one device.
+
+        Returns:
+            If the set has none, a plan with all layers on one device, even if they do not fit its memory.
+        """
         if self.devices[0] == 1:
             return self.plans[0]
         given = self.plans[0]
@@ -95,29 +105,42 @@ class PlanSet:
         )  # fmt: skip
 
     def sizes(self, ranks_per_node: int = 1) -> Sizes:
-        """The node counts that have a plan.
+        """Return the node counts that have a plan.
 
         Args:
             ranks_per_node: devices of each node.
 
+        Returns:
+            The sizes that a job with these plans may have.
+
         Raises:
-            InputError: no plan is for a multiple of them.
+            InputError: no plan is for a multiple of `ranks_per_node` devices.
         """
         counts = tuple(n // ranks_per_node for n in self.devices if n % ranks_per_node == 0)
         if not counts:
             raise InputError(
-                f"no plan is for a multiple of {ranks_per_node} devices, of which each node has so many.",
+                f"no plan is for a multiple of {ranks_per_node} devices, the number on each node.",
                 next_step="Plan for such numbers, or change ranks_per_node.",
             )
         return Sizes(counts)
 
     def curve(self, ranks_per_node: int = 1) -> ScalingCurve:
-        """The planned throughput (samples/s) by node count, for nodes of `ranks_per_node` devices."""
+        """Return the planned scaling curve.
+
+        Args:
+            ranks_per_node: devices of each node.
+
+        Returns:
+            Throughput (samples/s) by node count.
+
+        Raises:
+            InputError: no plan is for a multiple of `ranks_per_node` devices.
+        """
         sizes = tuple(self.sizes(ranks_per_node).allowed)
         return ScalingCurve(sizes, tuple(self.plan_for(n * ranks_per_node).samples_per_s for n in sizes))
 
     def to_json(self) -> dict[str, Any]:
-        """The set as a JSON document."""
+        """Return the set as a JSON document."""
         return {"format": SET_FORMAT, "version": SET_VERSION, "plans": [plan.to_json() for plan in self.plans]}
 
 
@@ -126,12 +149,25 @@ _ADDITIVE = ("forward_s", "backward_s", "weight_grad_s", "parameter_bytes", "sta
 
 
 def plan_set(plans: Iterable[Plan]) -> PlanSet:
-    """The set of plans in any order; a plan may occur several times, as on a curve."""
+    """Make a set of plans.
+
+    Args:
+        plans: plans in any order; a plan may occur several times, as on a curve.
+
+    Returns:
+        The plans, one per number of devices.
+    """
     return PlanSet(tuple(plan for _, plan in sorted({plan.devices: plan for plan in plans}.items())))
 
 
 def read_plans(path: Path) -> PlanSet:
     """Read the plans in a file: a set of them, or a single one.
+
+    Args:
+        path: a file that `offcut plan --save` wrote.
+
+    Returns:
+        The plans.
 
     Raises:
         InputError: the file cannot be read or has no plans; it names the file.

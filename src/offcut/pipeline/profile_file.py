@@ -11,11 +11,17 @@ from offcut.pipeline.pipedream_graph import parse_graph
 
 
 def read_profile(path: Path, *, micro_batch: int | None = None) -> LayerProfile:
-    """Read a profile, ours (JSON) or PipeDream's (a graph file); the first character tells which it is.
+    """Read a layer profile from a file: offcut's own (JSON) or PipeDream's (a graph file).
+
+    The first character tells the two apart.
 
     Args:
         path: the file.
-        micro_batch: the batch size (samples) at which a PipeDream graph was measured, because the file does not say.
+        micro_batch: the batch size (samples) at which a PipeDream graph was measured, which its file does not say;
+            None: that of the published profile.
+
+    Returns:
+        The layer profile.
 
     Raises:
         InputError: the file cannot be read or is not a profile; it names the field or the line.

@@ -34,27 +34,50 @@ class Program:
 
     @property
     def ranks(self) -> int:
+        """The number of ranks."""
         return int(self.rank_of_lane.max()) + 1
 
     @property
     def size(self) -> int:
+        """The number of operations."""
         return len(self.kind)
 
     def lane(self, lane: int) -> list[Op]:
-        """The operations of one lane, in order."""
+        """Return the operations of one lane, in order.
+
+        Args:
+            lane: the lane's number.
+
+        Returns:
+            (kind, stage, micro-batch) of each.
+        """
         span = slice(self.lane_start[lane], self.lane_start[lane + 1])
         rows = zip(self.kind[span], self.stage[span], self.micro_batch[span], strict=True)
         return [(int(k), int(s), int(i)) for k, s, i in rows]
 
     def text(self, lane: int) -> list[str]:
-        """The operations of one lane in PyTorch's notation, such as `2F0`."""
+        """Return the operations of one lane in PyTorch's notation, such as `2F0`.
+
+        Args:
+            lane: the lane's number.
+        """
         return [f"{s}{KIND_NAMES[k]}{i}" for k, s, i in self.lane(lane)]
 
 
 def from_lanes(
     lanes: Sequence[Iterable[Op]], *, stages: int, micro_batches: int, rank_of_lane: Sequence[int] | None = None
 ) -> Program:
-    """Program from one list of operations per lane; lane k is rank k unless `rank_of_lane` says otherwise."""
+    """Make a program from one list of operations per lane.
+
+    Args:
+        lanes: the operations (kind, stage, micro-batch) of each lane.
+        stages: the number of stages.
+        micro_batches: the number of micro-batches.
+        rank_of_lane: the rank of each lane; None: lane k is rank k.
+
+    Returns:
+        The program.
+    """
     rows = [np.array(list(ops), dtype=np.int32).reshape(-1, 3) for ops in lanes]
     return from_arrays(
         [(row[:, 0], row[:, 1], row[:, 2]) for row in rows],
@@ -71,7 +94,17 @@ def from_arrays(
     micro_batches: int,
     rank_of_lane: Sequence[int] | None = None,
 ) -> Program:
-    """The same from (kind, stage, micro-batch) arrays."""
+    """Make a program from three arrays per lane.
+
+    Args:
+        lanes: kind, stage and micro-batch of each lane's operations, arrays of one length.
+        stages: the number of stages.
+        micro_batches: the number of micro-batches.
+        rank_of_lane: the rank of each lane; None: lane k is rank k.
+
+    Returns:
+        The program.
+    """
     starts = np.zeros(len(lanes) + 1, dtype=np.int64)
     starts[1:] = np.cumsum([len(kind) for kind, _, _ in lanes])
     return Program(

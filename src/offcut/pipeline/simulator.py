@@ -1,4 +1,4 @@
-"""The schedule simulator: from a program and the costs of its stages to times and memory.
+"""The schedule simulator: computes times and memory from a program and the costs of its stages.
 
 The bubble has two definitions, and papers use both. `bubble_of_step`: idle device time over the whole step.
 `bubble_of_span`: over each device's own span, from its first operation to the end of its last ("zero bubble").
@@ -20,7 +20,7 @@ from offcut.pipeline.stage_costs import StageCosts, as_sent
 
 
 class DeadlockError(OffcutError):
-    """A program whose operations wait for each other, or lacks one that another needs."""
+    """The operations of a program wait for each other, or one that another needs is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,14 +46,17 @@ class StepTimeline:
 
 
 def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", occupancy: bool = False) -> StepTimeline:
-    """Simulate a program.
+    """Simulate one step of a program.
 
     Args:
         program: the operations of every rank.
         costs: seconds and bytes of its stages.
         sends: how results are sent (see `Sends`).
-        occupancy: a rank sends one message at a time, so a slow link limits the rate; without it a transfer is a pure
+        occupancy: True: a rank sends one message at a time, so a slow link limits the rate. False: a transfer is a pure
             delay, as in the papers' formulae.
+
+    Returns:
+        Times and memory of every rank.
 
     Raises:
         DeadlockError: the program cannot finish.
@@ -77,6 +80,7 @@ def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", o
 def _summary(
     program: Program, costs: StageCosts, duration: Floats, start: Floats, end: Floats, *, shared: bool
 ) -> StepTimeline:
+    """Add up times and memory by rank."""
     ranks = program.ranks
     arrays = (program.kind, program.stage, program.lane_start, program.rank_of_lane)
     busy, first, last, held, peak_bytes, peak_count = totals_of_ranks(

@@ -1,7 +1,4 @@
-"""Compiled inner loops of the simulator: when does every operation of a program start and end?
-
-Both take the program's arrays as they are and return (start, end, ok); ok is 0 where the program cannot finish.
-"""
+"""The compiled inner loops of the simulator: when every operation of a program starts and ends."""
 
 from __future__ import annotations
 
@@ -14,9 +11,24 @@ from numba import njit
 def run_overlapped(  # type: ignore[no-untyped-def]
     kind, stage, micro_batch, lane_start, rank_of_lane, duration, hop, stages, micro_batches, occupancy
 ):
-    """Transfers delay their receiver only. With `occupancy` a rank sends one message at a time, in its own order.
+    """Compute start and end of every operation if transfers overlap with computing.
 
-    `duration[kind, stage]`; `hop[b]` for either direction over boundary b.
+    A transfer delays its receiver only. With `occupancy`, a rank sends one message at a time, in its own order.
+
+    Args:
+        kind: shape (operations,), the kind of each operation, lane after lane.
+        stage: shape (operations,).
+        micro_batch: shape (operations,).
+        lane_start: shape (lanes + 1,), the first operation of each lane.
+        rank_of_lane: shape (lanes,).
+        duration: shape (4, stages), seconds by kind and stage.
+        hop: shape (stages - 1,), seconds of a transfer over each boundary in either direction.
+        stages: the number of stages.
+        micro_batches: the number of micro-batches.
+        occupancy: True if a rank sends one message at a time.
+
+    Returns:
+        (start, end, ok): seconds, shape (operations,); ok is 0 if the program cannot finish.
     """
     n = len(kind)
     lanes = len(lane_start) - 1
@@ -95,10 +107,24 @@ def run_overlapped(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, micro_batches):  # type: ignore[no-untyped-def]
-    """Sender and receiver meet: after an operation a rank sends its result and receives what its next one needs.
+    """Compute start and end of every operation if transfers block both sides.
 
-    The two are one exchange where they are with the same neighbour, else the neighbour of the result comes first
-    (Megatron-LM's fused send and receive; `torch.distributed.pipelining.Schedule1F1B`). One lane per rank.
+    Sender and receiver meet: after an operation a rank sends its result and receives what its next operation needs. The
+    two are one exchange if they are with the same neighbour; otherwise the neighbour of the result comes first
+    (Megatron-LM's fused send and receive; `torch.distributed.pipelining.Schedule1F1B`). Each rank has one lane.
+
+    Args:
+        kind: shape (operations,), the kind of each operation, lane after lane.
+        stage: shape (operations,).
+        micro_batch: shape (operations,).
+        lane_start: shape (lanes + 1,), the first operation of each lane.
+        duration: shape (4, stages), seconds by kind and stage.
+        hop: shape (stages - 1,), seconds of a transfer over each boundary in either direction.
+        stages: the number of stages.
+        micro_batches: the number of micro-batches.
+
+    Returns:
+        (start, end, ok): seconds, shape (operations,); ok is 0 if the program cannot finish.
     """
     n = len(kind)
     lanes = len(lane_start) - 1
@@ -176,7 +202,23 @@ def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, mi
 def totals_of_ranks(  # type: ignore[no-untyped-def]
     kind, stage, lane_start, rank_of_lane, duration, start, end, stored, ranks
 ):
-    """Per rank: busy seconds, first start, last end, stages held, and (in program order) peak bytes and count."""
+    """Add up times and memory by rank.
+
+    Args:
+        kind: shape (operations,), the kind of each operation, lane after lane.
+        stage: shape (operations,).
+        lane_start: shape (lanes + 1,), the first operation of each lane.
+        rank_of_lane: shape (lanes,).
+        duration: shape (4, stages), seconds by kind and stage.
+        start: shape (operations,), seconds.
+        end: shape (operations,), seconds.
+        stored: shape (stages,), bytes kept per micro-batch in flight.
+        ranks: the number of ranks.
+
+    Returns:
+        Shape (ranks,) each: busy seconds, first start, last end, peak bytes, peak micro-batches in flight; and, before
+        the peaks, the stages held, shape (ranks, stages).
+    """
     stages = len(stored)
     busy = np.zeros(ranks)
     first = np.full(ranks, np.inf)

@@ -76,10 +76,19 @@ def plain_costs(
 
 
 def as_sent(costs: StageCosts, sends: Sends, *, shared: bool) -> StageCosts:
-    """The costs under a way of sending; `shared`: forward and backward share a device.
+    """Return the costs under a way of sending.
 
-    Streaming: a transfer counts only where it takes longer than the computing during which it is sent (link demand
-    a / F). Where forward and backward share a device, both take F + B, and the link carries both: 2 a / (F + B).
+    With streaming, a transfer counts only if it takes longer than the computing during which it is sent (link demand a
+    / F). If forward and backward share a device, both take F + B, and the link carries both: 2 a / (F + B).
+
+    Args:
+        costs: the costs of the stages.
+        sends: how results are sent.
+        shared: True if forward and backward share a device.
+
+    Returns:
+        Costs whose computing times include the streamed transfers and whose `hop_s` is 0; other ways of sending leave
+        them unchanged.
     """
     if sends != "streaming":
         return costs

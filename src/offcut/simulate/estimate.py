@@ -1,4 +1,4 @@
-"""What would a site gain? Replays of its idle windows with training jobs that are always there."""
+"""Estimates what a site would gain: replays of its idle windows with training jobs that never run out."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from offcut.traces.job_list import ListedJob
 from offcut.traces.statistics import WindowStatistics, describe
 from offcut.traces.windows import Windows
 
-#: Resizes in process and by restarting all processes, and what lies between.
+#: The costs to compare: resizes in process, by restarting all processes, and one in between.
 COSTS: dict[str, ResizeCost] = {
     "offcut, in process": NAMED_COSTS["measured"],
     "5 s": ResizeCost(grow_s=5.0, shrink_s=5.0, boot_s=1.0, start_s=5.0),
     "restart, 18 s and 12 s": NAMED_COSTS["published"],
 }
 CONCURRENCY = (1, 5, 10, 20, 50, 100)
-#: What the main figures assume.
+#: The number of concurrent jobs in the main replay.
 BASE_JOBS = 50
 DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """`base` is the main replay; the others vary one assumption each, in the order of `COSTS` and `CONCURRENCY`."""
+    """The estimate for one site.
+
+    `base` is the main replay; the others vary one assumption each, in the order of `COSTS` and `CONCURRENCY`.
+    """
 
     source: str
     rule: str
@@ -44,10 +47,11 @@ class Estimate:
 
     @property
     def node_hours_a_day(self) -> float:
-        """Dedicated node-hours that the work is worth, per day."""
+        """Dedicated node-hours of equal work, per day."""
         return self.base.work_node_h / self.days
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the estimate as a JSON value."""
         return {
             "source": self.source,
             "rule": self.rule,
@@ -70,7 +74,21 @@ def estimate(
     days: float = 7.0,
     progress: Callable[[float], None] | None = None,
 ) -> Estimate:
-    """Replay the middle `days` of the windows. Raises InputError where nothing is idle or `days` is no time."""
+    """Replay the middle of a record of idle windows under several assumptions.
+
+    Args:
+        record: the idle windows.
+        source: the name of the record, for the result.
+        jobs: the training jobs, repeated without end.
+        days: the length of the replayed time, in days.
+        progress: called with the share that is done.
+
+    Returns:
+        The main replay and its variations.
+
+    Raises:
+        InputError: no node is idle, or `days` is not greater than 0.
+    """
     if not days > 0:
         raise InputError(f"--days: {days:g} is no time.", next_step="Give a number above 0.")
     start_s, end_s = record.start_s, record.end_s

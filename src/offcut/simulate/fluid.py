@@ -1,4 +1,4 @@
-"""The bound: what some jobs could do on N nodes if resizes cost nothing and nodes could be split."""
+"""The fluid upper bound: the throughput of jobs on N nodes if resizes were free and nodes could be divided."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ Segments = tuple[tuple[float, int], ...]
 
 @lru_cache(maxsize=4096)
 def hull(speed: tuple[float, ...], smallest: int) -> Segments:
-    """The concave hull of 0 and the speed-ups at `smallest` and more nodes: (slope, nodes), falling."""
+    """Return the concave hull of 0 and of a job's speed-ups.
+
+    Args:
+        speed: `speed[n]` is the speed-up on n nodes, shape (largest + 1,).
+        smallest: the job's smallest size in nodes.
+
+    Returns:
+        Pairs (slope, nodes), slopes falling.
+    """
     corners: list[tuple[int, float]] = [(0, 0.0)]
     for n in range(max(1, smallest), len(speed)):
         while len(corners) >= 2:
@@ -26,23 +34,30 @@ def hull(speed: tuple[float, ...], smallest: int) -> Segments:
 
 
 class FluidOptimum:
-    """F_J(N): the best zero-cost throughput of these jobs on N nodes, concave and piecewise linear in N."""
+    """F_J(N): the largest throughput of the jobs J on N nodes with free resizes; concave and piecewise linear in N."""
 
     __slots__ = ("_nodes", "_rate", "capacity")
 
     def __init__(self, hulls: Iterable[Segments]) -> None:
-        # Many jobs have one curve.
-        of_a_kind = Counter(hulls)
+        # Many jobs share a curve.
+        equal_hulls = Counter(hulls)
         segments = sorted(
-            ((slope, nodes * jobs) for one, jobs in of_a_kind.items() for slope, nodes in one), reverse=True
+            ((slope, nodes * jobs) for one, jobs in equal_hulls.items() for slope, nodes in one), reverse=True
         )
         self._nodes = [0, *accumulate(nodes for _, nodes in segments)]
         self._rate = [0.0, *accumulate(slope * nodes for slope, nodes in segments)]
-        #: The nodes that the jobs can use.
+        #: The number of nodes that the jobs can use.
         self.capacity = self._nodes[-1]
 
     def rate_on(self, nodes: float) -> float:
-        """Throughput on `nodes` nodes, in one-node rates."""
+        """Return the throughput on a number of nodes.
+
+        Args:
+            nodes: the number of nodes; need not be whole.
+
+        Returns:
+            The sum of the jobs' speed-ups over one node.
+        """
         i = bisect_right(self._nodes, nodes) - 1
         if i + 1 == len(self._nodes):
             return self._rate[-1]

@@ -2,7 +2,7 @@
 
 The scaling curve of a network is Amdahl's law, `rate(n) = one_node_rate * n / (1 + serial * (n - 1))`, with the serial
 share fitted to the measured speed-up on 64 nodes of Summit; between 2 and 32 nodes it is within a tenth of the measured
-rates. For a first estimate only: a job list with measured curves is better.
+rates. They are for a first estimate; a job list with measured curves is better.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """`one_node_rate` in images/s; `serial` the share of a step that more nodes do not speed up."""
+    """
+    Args:
+        network: `one_node_rate` in images/s; `serial` is the share of a step that more nodes do not speed up.
+    """
 
     name: str
     one_node_rate: float
@@ -25,6 +28,7 @@ class Network:
 
     @property
     def curve(self) -> ScalingCurve:
+        """The scaling curve up to 64 nodes, in images/s."""
         return ScalingCurve(_SIZES, tuple(self.one_node_rate * n / (1 + self.serial * (n - 1)) for n in _SIZES))
 
 
@@ -42,7 +46,14 @@ IMAGENET = 1_281_167
 
 
 def diverse_jobs(samples: float = 100 * IMAGENET) -> tuple[ListedJob, ...]:
-    """One job of each network, on 1 to 64 nodes, to be repeated; costs are the published restart's."""
+    """Return one job of each network, on 1 to 64 nodes, with the costs of BFTrainer's restart.
+
+    Args:
+        samples: images that each job trains on.
+
+    Returns:
+        Jobs for a replay that repeats them.
+    """
     return tuple(
         ListedJob(
             id=network.name,

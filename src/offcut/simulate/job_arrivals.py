@@ -1,4 +1,4 @@
-"""Which jobs come when: a job list as it was submitted, or over and over so that the queue never runs dry."""
+"""The arrivals of a replay: a job list at its own submission times, or repeated so that jobs never run out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from offcut.traces.job_list import ListedJob
 
 
 class JobArrivals:
-    """Hands out (id, job) pairs in the order of submission."""
+    """Returns the jobs of a list as (id, job) pairs, in the order of submission."""
 
     def __init__(self, jobs: Sequence[ListedJob], *, repeat: bool) -> None:
         self._jobs = list(jobs) if repeat else sorted(jobs, key=lambda job: job.submit_s)
@@ -17,13 +17,22 @@ class JobArrivals:
         self._taken = 0
 
     def next_s(self) -> float:
-        """When the next job is submitted by the list's own clock; infinite where there is none to wait for."""
+        """Return the submission time (s) of the next job; inf if the list is repeated or used up."""
         if self._repeat or self._taken == len(self._jobs):
             return math.inf
         return self._jobs[self._taken].submit_s
 
     def submitted_by(self, now_s: float, waiting: int, wanted: int) -> list[tuple[str, ListedJob]]:
-        """The jobs submitted by `now_s`; with a repeated list as many as make `waiting` jobs `wanted`."""
+        """Return the jobs submitted since the last call; with a repeated list, enough to have `wanted` jobs waiting.
+
+        Args:
+            now_s: the present time, in seconds on the list's clock.
+            waiting: the number of jobs that wait already.
+            wanted: the number of waiting jobs to reach, if the list is repeated.
+
+        Returns:
+            Pairs of a unique id and the job.
+        """
         taken: list[tuple[str, ListedJob]] = []
         while (waiting + len(taken) < wanted) if self._repeat else (self.next_s() <= now_s):
             turn, place = divmod(self._taken, len(self._jobs))

@@ -64,7 +64,7 @@ class ReplayMetrics:
     wait_mean_s: float | None
     resizes: int
     reclaims: int
-    #: Reclaims that took a job's last node.
+    #: Reclaims of a job's last node.
     last_node_reclaims: int
     resizes_per_job: float
     reclaims_per_job: float
@@ -72,11 +72,12 @@ class ReplayMetrics:
     probing_share: float
     instants: int
     events: int
-    #: Processor seconds of the replay, and trace instants a second of them.
+    #: Processor seconds of the replay, and trace instants per processor second.
     cpu_s: float
     events_per_s: float
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the metrics as a JSON value."""
         return asdict(self)
 
 
@@ -90,7 +91,20 @@ def measure(
     cpu_s: float,
     static_rate: float | None,
 ) -> ReplayMetrics:
-    """The metrics of a world whose accounts are closed."""
+    """Compute the metrics of a replay that has ended.
+
+    Args:
+        world: the replay's world, finished.
+        options: what the replay assumed.
+        start_s: the start of the replayed time, in seconds.
+        end_s: its end, in seconds.
+        instants: the number of trace instants.
+        cpu_s: processor seconds of the replay.
+        static_rate: the rate of the same jobs on a static machine (one-node rates); None: not compared.
+
+    Returns:
+        The metrics.
+    """
     accounts = world.accounts
     trainings = list(world.trainings.values())
     started = [training for training in trainings if training.started_s is not None]
@@ -148,4 +162,5 @@ def measure(
 
 
 def _samples(training: Training) -> float:
+    """Return the samples that a job trained on."""
     return training.work * (training.job.curve.rate_at(1) or 1.0)

@@ -1,4 +1,4 @@
-"""What a replay shows to the profiler: throughput with noise, through the meter that runs live."""
+"""Simulated measurements of throughput: the true rate with noise, through the meter that runs live."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from offcut.advisor.throughput_meter import Segment, ThroughputMeter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementNoise:
-    """How the jobs of a replay appear to somebody who measures them.
+    """The noise of measured step times.
 
     A step takes `step_s`; steps vary by `step_spread` (log-normal). The first ones of a generation are slower by
-    `warm_up`, which halves with each step. All of one generation is off by `generation_spread`: other nodes, other
-    neighbours.
+    `warm_up`, which halves with each step. All steps of one generation differ by a common factor of
+    `generation_spread` (log-normal), because nodes and their neighbours differ.
     """
 
     step_s: float = 0.2
@@ -25,20 +25,25 @@ class MeasurementNoise:
 
 
 class NoisyMeter:
-    """`segment` is what the meter makes of a generation at a true rate, and when."""
+    """Draws the meter's results for generations of known true rates."""
 
     def __init__(self, noise: MeasurementNoise, seed: int) -> None:
         self._noise = noise
         self._random = Random(seed)
 
     def segment(self, rate: float) -> Segment:
-        """The first segment of a generation in which the job trains `rate` samples/s; `span_s` says how long it
-        takes.
+        """Draw the first segment that the meter measures in a new generation.
+
+        Args:
+            rate: the job's true rate, in samples/s.
+
+        Returns:
+            The measured segment; its `span_s` is the time that measuring took.
         """
         noise, gauss = self._noise, self._random.gauss
         meter = ThroughputMeter()
         pace = noise.step_s * math.exp(noise.generation_spread * gauss(0.0, 1.0))
-        # A step's samples are whole; enough of them, so that nothing is lost by that.
+        # A step has a whole number of samples; this one is large enough that rounding does not matter.
         samples = 1_000_000
         clock_s = 0.0
         slower = noise.warm_up

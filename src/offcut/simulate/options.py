@@ -1,4 +1,4 @@
-"""What a replay may be asked to assume."""
+"""The assumptions of a replay."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 from offcut.errors import InputError
 from offcut.simulate.noisy_meter import MeasurementNoise
 
-#: How a resize is paid for. `stall`: the job makes no progress while it resizes. `published`: BFTrainer's accounting:
-#: the cost times the rate at the old size is taken from the progress, so that growing out of nothing is free.
+#: How a resize is charged. `stall`: the job makes no progress while it resizes. `published`, BFTrainer's accounting:
+#: the cost times the rate at the old size is subtracted from the progress, so that growing from 0 nodes is free.
 Accounting = Literal["stall", "published"]
 
 
@@ -18,8 +18,8 @@ class ResizeCost:
     """Seconds that each step of a resize takes.
 
     `grow_s`, `shrink_s`: seconds of progress that a resize costs; None: each job's own. `boot_s`: from the claim of a
-    node to its agent's answer; `start_s`: from the order to start a worker to its being ready. Both are off the path:
-    the job trains on meanwhile with the members that it has.
+    node until its agent answers; `start_s`: from the order to start a worker until it is ready. During both, the job
+    trains on with the members that it has.
     """
 
     grow_s: float | None = None
@@ -38,7 +38,17 @@ NAMED_COSTS = {
 
 
 def parse_cost(text: str) -> ResizeCost:
-    """`listed`, `published`, `measured`, or `GROW:SHRINK` in seconds (`18:12`; `5` is both)."""
+    """Read the costs of a resize.
+
+    Args:
+        text: `listed`, `published`, `measured`, or `GROW:SHRINK` in seconds (`18:12`; `5` is both).
+
+    Returns:
+        The costs.
+
+    Raises:
+        InputError: the text has another form, or a number is negative.
+    """
     if text in NAMED_COSTS:
         return NAMED_COSTS[text]
     parts = text.split(":")
@@ -48,7 +58,7 @@ def parse_cost(text: str) -> ResizeCost:
         grow_s = shrink_s = -1.0
     if len(parts) > 2 or not 0 <= grow_s < 1e9 or not 0 <= shrink_s < 1e9:
         raise InputError(
-            f"--resize-cost: '{text}' is no cost.",
+            f"--resize-cost: '{text}' is not a valid cost.",
             next_step="Write listed, published, measured, or seconds to grow and to shrink such as 18:12.",
         )
     return ResizeCost(grow_s=grow_s, shrink_s=shrink_s)
@@ -56,28 +66,28 @@ def parse_cost(text: str) -> ResizeCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """One replay; everything else is the trace and the job list."""
+    """The assumptions of one replay; its other inputs are the trace and the job list."""
 
     #: `exact`, a name that `offcut.allocate.policy` knows, or `FILE.py:FUNCTION`.
     policy: str = "exact"
     horizon_s: float = 120.0
     cost: ResizeCost = ResizeCost()
     accounting: Accounting = "stall"
-    #: At most so many jobs at once; None: the controller admits jobs while a node is worth more in a new one.
+    #: The largest number of jobs at once; None: the controller admits jobs while a node is worth more to a new job.
     concurrency: int | None = None
-    #: The job list starts anew whenever it is used up, and its submission times do not count.
+    #: True: the job list starts again when it is used up, and its submission times are ignored.
     repeat: bool = False
     #: Where nodes that are interchangeable go: `together` (nodes that became idle together) or `random`.
     placement: Literal["together", "random"] = "together"
-    #: A job saves its state this often, and loses what came since then with its last node; 0: its last node saves it
-    #: while it is being handed back.
+    #: Seconds between saves of a job's state; the work since the last save is lost with the job's last node. 0: the
+    #: last node saves the state while it is being released.
     commit_s: float = 0.0
-    #: Who learns the jobs' curves, which are hidden from it: a name that `offcut.advisor.load` knows, or
-    #: `FILE.py:FUNCTION`. `oracle`: nobody has to, they are known.
+    #: The curve model that estimates the jobs' curves from measurements: a name that `offcut.advisor.load` knows, or
+    #: `FILE.py:FUNCTION`. `oracle`: the curves are known.
     profiler: str = "oracle"
-    #: Jobs of one curve are one family, and said to be.
+    #: True: jobs of one curve form a family, whose measurements are shared.
     families: bool = True
-    #: Of what the profiler sees.
+    #: The noise of the curve model's measurements.
     noise: MeasurementNoise = field(default_factory=MeasurementNoise)
     seed: int = 0
 

@@ -1,4 +1,4 @@
-"""Replay windows and jobs through the real controller, and say what came of it."""
+"""Replays windows and jobs through the controller that runs live, and measures the result."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from offcut.simulate.world import Solver, World
 from offcut.traces.job_list import ListedJob
 from offcut.traces.windows import Windows
 
+#: Time (s), nodes that become idle with the known ends of their windows, and wanted nodes.
 Change = tuple[float, list[tuple[str, float | None]], tuple[str, ...]]
 
 
@@ -35,10 +36,22 @@ def replay(
     compare: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> ReplayMetrics:
-    """Replay `jobs` on the idle `windows` from `start_s` to `end_s` (default: first submission to last window's end).
+    """Replay jobs on idle windows.
 
-    `compare` runs the same jobs on a static machine of equal node-time too, for the efficiency Us. `progress` is told
-    the share done now and then. Raises InputError where nothing is idle in that time or no job is left.
+    Args:
+        windows: the idle windows.
+        jobs: the job list.
+        options: the assumptions.
+        start_s: the start of the replayed time, in seconds; None: the first submission.
+        end_s: its end, in seconds; None: the end of the last window.
+        compare: True: also run the same jobs on a static machine of equal node-time, for the efficiency Us.
+        progress: called from time to time with the share that is done.
+
+    Returns:
+        The metrics.
+
+    Raises:
+        InputError: no node is idle in that time, or the job list is empty.
     """
     start_s, end_s = span(windows, jobs, start_s, end_s)
     part = windows.between(start_s, end_s)
@@ -71,7 +84,10 @@ def replay(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Events and effects hold no reference cycles: looking for some would take a tenth of the time."""
+    """Switch garbage collection off.
+
+    Events and effects have no reference cycles, and the search takes a tenth of the time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -84,7 +100,20 @@ def _no_collection() -> Iterator[None]:
 def span(
     windows: Windows, jobs: Sequence[ListedJob], start_s: float | None, end_s: float | None
 ) -> tuple[float, float]:
-    """The time to replay; raises InputError where it is empty."""
+    """Return the time to replay.
+
+    Args:
+        windows: the idle windows.
+        jobs: the job list.
+        start_s: the wanted start, in seconds; None: the first submission.
+        end_s: the wanted end, in seconds; None: the end of the last window.
+
+    Returns:
+        Start and end, in seconds.
+
+    Raises:
+        InputError: the interval is empty.
+    """
     first_s, last_s = windows.span_s
     if start_s is None:
         start_s = min(max(first_s, min((job.submit_s for job in jobs), default=first_s)), last_s)
@@ -92,16 +121,26 @@ def span(
         end_s = last_s
     if not end_s > start_s:
         raise InputError(
-            f"replay: from {start_s:g} to {end_s:g} s is no time.",
+            f"replay: the interval from {start_s:g} to {end_s:g} s is empty.",
             next_step=f"Give --start before --end; the windows span {first_s:g} to {last_s:g} s.",
         )
     return start_s, end_s
 
 
 def static_rate(jobs: Sequence[ListedJob], options: ReplayOptions, nodes: float, span_s: float) -> float:
-    """Work per second of the same jobs on `nodes` dedicated nodes with free resizes (interpolated between whole ones).
+    """Return the rate of the same jobs on dedicated nodes with free resizes.
 
-    Jobs are allocated exactly; a finite list is all there at the start, and the rate is that over the time it takes.
+    Jobs are allocated by the exact solver. A list that is not repeated is submitted at the start, and its rate is its
+    work divided by the time until its last job ends.
+
+    Args:
+        jobs: the job list.
+        options: the assumptions of the replay to compare with.
+        nodes: the number of dedicated nodes; the rate is interpolated between whole numbers.
+        span_s: the length of the time, in seconds.
+
+    Returns:
+        Work per second, in one-node rates.
     """
     free = replace(options, policy="exact", cost=ResizeCost(grow_s=0.0, shrink_s=0.0), accounting="stall", commit_s=0.0)
     low = math.floor(nodes)
@@ -121,6 +160,7 @@ def static_rate(jobs: Sequence[ListedJob], options: ReplayOptions, nodes: float,
 
 
 def _solver(name: str) -> Solver:
+    """Return the function that solves the controller's allocation problems."""
     if name == "exact":
         exact.warm()
         return solve
@@ -128,7 +168,9 @@ def _solver(name: str) -> Solver:
 
 
 def _changes(windows: Windows) -> Iterator[Change]:
-    """Per instant, in order: nodes that become idle, with the known ends of their windows, and wanted nodes."""
+    """Yield the changes of each instant in order: nodes that become idle with the known ends of their windows, and
+    wanted nodes.
+    """
     names = windows.names
     by_end = np.argsort(windows.end_s, kind="stable")
     times = np.unique(np.concatenate((windows.start_s, windows.end_s)))

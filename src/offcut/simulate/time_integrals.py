@@ -1,4 +1,4 @@
-"""Integrals over the time of a replay that belong to no single job."""
+"""Integrals over the time of a replay that concern all jobs together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from offcut.simulate.training import Training
 
 
 class TimeIntegrals:
-    """Idle and used node-seconds, and what the running jobs could have done with the idle nodes at no cost.
+    """Idle and used node-seconds, and the work that the running jobs could have done on the idle nodes with free
+    resizes.
 
     The running jobs are those that the controller put into its last allocation problem.
     """
@@ -22,7 +23,7 @@ class TimeIntegrals:
         self._used = 0
         self._ids: list[str] = []
         self._fluid = FluidOptimum(())
-        #: F_J and the nodes that it uses, at the present number of idle nodes.
+        #: F_J and the number of nodes that it uses, at the present number of idle nodes.
         self._values: tuple[float, float] | None = None
         self.idle_s = 0.0
         self.used_s = 0.0
@@ -31,7 +32,11 @@ class TimeIntegrals:
         self.usable_s = 0.0
 
     def advance(self, now_s: float) -> None:
-        """Account for the time up to `now_s`, in which nothing changed."""
+        """Integrate up to a time; nothing changed since the last call.
+
+        Args:
+            now_s: the time, in seconds.
+        """
         span_s = now_s - self._since_s
         if span_s <= 0.0:
             return
@@ -45,14 +50,30 @@ class TimeIntegrals:
         self.usable_s += usable * span_s
 
     def set_idle(self, nodes: int) -> None:
+        """Set the number of idle nodes.
+
+        Args:
+            nodes: the number.
+        """
         if nodes != self._idle:
             self._idle = nodes
             self._values = None
 
     def set_used(self, nodes: int) -> None:
+        """Set the number of nodes that jobs hold.
+
+        Args:
+            nodes: the number.
+        """
         self._used = nodes
 
     def set_jobs(self, ids: list[str], trainings: Mapping[str, Training]) -> None:
+        """Set the running jobs.
+
+        Args:
+            ids: the ids of the running jobs.
+            trainings: all jobs, by id.
+        """
         if ids == self._ids:
             return
         self._ids = ids

@@ -169,7 +169,7 @@ def test_an_impossible_planning_problem_is_reported() -> None:
         PlanningProblem(profile=profile, hardware=hardware, batch=7, micro_batches=(2,))
     with pytest.raises(InputError, match="unknown schedule 'x'"):
         problem(profile, hardware, schedules=("x",))
-    with pytest.raises(InputError, match="3 devices asked for, but the hardware describes 2"):
+    with pytest.raises(InputError, match="3 devices were asked for, but the hardware describes 2"):
         Explorer(problem(profile, hardware)).explore(3)
     other = random_profile(6, 4)
     mixed = Hardware(devices=(Device(kind="a"), Device(kind="b")), link=hardware.link)

@@ -10,7 +10,14 @@ EFFICIENCY = 0.7
 
 
 def fixed_size(job: JobRequest) -> int:
-    """Return the one size (nodes) that a job runs at; 0 if it has none."""
+    """Return the one size that a job runs at.
+
+    Args:
+        job: the job.
+
+    Returns:
+        Nodes; 0 if the job has no size above 0.
+    """
     sizes = [n for n in allowed_sizes(job, job.curve.max_nodes) if n > 0]
     if not sizes:
         return 0

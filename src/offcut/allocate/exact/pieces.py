@@ -44,7 +44,14 @@ class Pieces(NamedTuple):
     current: Ints
 
     def subset(self, jobs: Sequence[int] | Ints) -> Pieces:
-        """The pieces of some of the jobs, given by their positions."""
+        """Return the pieces of some of the jobs.
+
+        Args:
+            jobs: the positions of the jobs, in the order of the result.
+
+        Returns:
+            Pieces of these jobs alone.
+        """
         spans = [np.arange(self.start[j], self.start[j + 1]) for j in jobs]
         start = np.zeros(len(spans) + 1, np.int64)
         np.cumsum([len(span) for span in spans], out=start[1:])
@@ -152,6 +159,12 @@ def _row(objective: Objective, job: JobRequest) -> _Row:
 
 def build(problem: AllocationProblem) -> Pieces:
     """Build the pieces of every job under the problem's cost model and objective, up to its node count.
+
+    Args:
+        problem: what to decide; groups and classes are not looked at.
+
+    Returns:
+        The pieces of all jobs, in the problem's order.
 
     Raises:
         AllocationError: a job that may not wait has no size that fits.

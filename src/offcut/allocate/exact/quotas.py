@@ -59,7 +59,14 @@ def counts_within_quotas(pieces: Pieces, problem: AllocationProblem, free: Count
 
 
 def entitlements(problem: AllocationProblem) -> dict[str, int]:
-    """The number of nodes that each group with a share gets at least, by the group's id."""
+    """Compute the number of nodes that each group with a share is entitled to.
+
+    Args:
+        problem: a problem with groups.
+
+    Returns:
+        Nodes by the group's id: at least `share / sum of shares` of the nodes, as far as the group's jobs can use them.
+    """
     shares = sum(group.share or 0.0 for group in problem.groups)
     pieces = build(problem)
     least = {}

@@ -28,7 +28,15 @@ from offcut.pipeline.schedules import SCHEDULES
 
 
 def bapipe_plan(problem: PlanningProblem, devices: int) -> Plan | None:
-    """BaPipe's plan for the first `devices` devices; None where nothing that it tries fits the memory."""
+    """Return the plan that BaPipe's exploration chooses (arXiv 2012.12544).
+
+    Args:
+        problem: the planning problem.
+        devices: the number of devices to use, the first of the hardware's.
+
+    Returns:
+        The plan; None if nothing that BaPipe tries fits the memory.
+    """
     hardware = problem.hardware
     names = ("1f1b-so", "1f1b-sno") if hardware.overlap else ("1f1b-sno",)
     best: Plan | None = None

@@ -12,14 +12,19 @@ from offcut.pipeline.layer_profile import Chain
 def data_parallel_step_s(
     chain: Chain, micro_batches: int, devices: int, link: Link, *, sync_each_micro_batch: bool
 ) -> float:
-    """Seconds of one data-parallel step of m micro-batches on n devices, with a ring all-reduce that overlaps nothing.
+    """Return the time of one data-parallel step of m micro-batches on n devices.
+
+    It is that of ceil(m / n) micro-batches and of ring all-reduces that do not overlap with them.
 
     Args:
-        chain: the model's layers.
-        micro_batches: micro-batches of one step; a device has ceil(m / n) of them.
-        devices: how many devices.
-        link: the link between neighbours.
-        sync_each_micro_batch: gradients are reduced after every micro-batch; else once per step (accumulation).
+        chain: the layers.
+        micro_batches: micro-batches of one step, m.
+        devices: the number of devices, n.
+        link: the slowest link of the ring.
+        sync_each_micro_batch: True: gradients are reduced after every micro-batch; False: once per step.
+
+    Returns:
+        Seconds.
     """
     rounds = -(-micro_batches // devices)
     reduce_s = all_reduce_s(float(chain.parameter_bytes.sum()), devices, link)
@@ -29,10 +34,18 @@ def data_parallel_step_s(
 def pipedream_hybrid(
     chain: Chain, devices: int, bandwidth_bytes_s: float
 ) -> tuple[float, tuple[int, ...], tuple[int, ...]]:
-    """PipeDream's optimiser (SOSP 2019, section 3.1) on a flat network, as its code does it: (period, cuts, replicas).
+    """Run PipeDream's optimiser (SOSP 2019, section 3.1) on a flat network, as its published code does.
 
-    A stage of compute C and parameters w with r replicas takes (C + 4 (r - 1) w / (bandwidth r)) / r per micro-batch;
-    transfers between stages, memory and the pipeline's filling are not looked at. The period is the steady state's.
+    A stage of compute C and parameters w with r replicas takes (C + 4 (r - 1) w / (bandwidth r)) / r per micro-batch.
+    Transfers between stages, memory and the filling of the pipeline are ignored.
+
+    Args:
+        chain: the layers.
+        devices: the number of devices.
+        bandwidth_bytes_s: bytes per second of every link.
+
+    Returns:
+        The period of the steady state (s per micro-batch), the cuts and the replicas of each stage.
     """
     work = np.append(0.0, np.cumsum(chain.forward_s + chain.backward_s))
     parameters = np.append(0.0, np.cumsum(chain.parameter_bytes))

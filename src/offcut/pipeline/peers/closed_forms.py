@@ -29,12 +29,17 @@ class Check:
 
     @property
     def holds(self) -> bool:
+        """True if the simulation agrees with the formula."""
         rounding = 1e-12 * max(1.0, abs(self.formula))
         return self.formula - self.below - rounding <= self.simulated <= self.formula + rounding
 
 
 def checks() -> Iterator[Check]:
-    """Every closed form at every size that we check it at."""
+    """Simulate every closed form of the literature at several sizes.
+
+    Yields:
+        One check per schedule, quantity and size.
+    """
     for p in (2, 3, 4, 8):
         for m in (p, 2 * p, 3 * p, 8 * p):
             for f, b, c in ((1.0, 2.0, 0.25), (1.0, 1.0, 0.125), (3.0, 5.0, 0.5)):

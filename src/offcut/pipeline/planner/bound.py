@@ -1,10 +1,10 @@
-"""Lower bounds of a synchronous step's time, so that a plan can say how far from optimal it is at most.
+"""Lower bounds of a synchronous step's time, from which follows how far a plan is from optimal at most.
 
 For stage b of a pipeline, with r_b replicas and q = ceil(m / r_b) micro-batches on the busiest of them:
 
-* nothing can start before one micro-batch came through the stages before it, sum_{s<b} (F_s + c_s);
+* it starts when one micro-batch has come through the stages before it, sum_{s<b} (F_s + c_s);
 * it works q (F_b + B_b), or F_b + R_b + q B_b, or q F_b + R_b + B_b, where R_b is the round trip of one micro-batch
-  through the stages behind it, whichever is most;
+  through the stages behind it, whichever is largest;
 * it sends q (c_in + c_out) where a rank sends one message at a time;
 * after its last backward one micro-batch's gradient still travels back, sum_{s<b} (B_s + c_s), and every stage on the
   way synchronises its gradients over its replicas.
@@ -72,6 +72,7 @@ def plan_bound(
 def _plan_bound(  # type: ignore[no-untyped-def]
     forward, backward, travels, hop, sync, micro_batches, replicas, occupancy
 ):
+    """Return the maximum of the bounds in this module's docstring over the stages."""
     stages = len(forward)
     trip = 0.0
     for s in range(1, stages):
@@ -115,7 +116,7 @@ class ChainSums(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a stage has to do with: the step's micro-batches, the link, and a device's memory."""
+    """What limits a stage: the micro-batches of a step, the link, and a device's memory."""
 
     micro_batches: int
     bandwidth_bytes_s: float
@@ -167,15 +168,20 @@ class ChainBound:
         self._known: list[tuple[float, int]] = []
 
     def _devices_needed(self, limit_s: float) -> int:
+        """Return the fewest devices for a step within `limit_s`, and remember the answer."""
         needed, _, _ = _fewest_devices(limit_s, self._max_devices, self._sums, self._limits)
         self._known.append((limit_s, int(needed)))
         return int(needed)
 
     def least_s(self, devices: int, *, tolerance: float = 1e-4) -> float:
-        """Find the largest lower bound (s) of a step on up to `devices` devices.
+        """Find the largest lower bound of a step.
 
-        It cannot be met, and is within `tolerance` (a share) of the least that the relaxation allows; inf where no plan
-        fits the memory.
+        Args:
+            devices: the most devices that a plan may use.
+            tolerance: the bound is within this share of the least step that the relaxation allows.
+
+        Returns:
+            Seconds; no plan is as fast. inf if no plan fits the memory.
         """
         low, high = self._bracket(devices)
         if math.isinf(high):
@@ -193,7 +199,15 @@ class ChainBound:
         return low
 
     def loose_splits(self, devices: int, least_s: float) -> list[Layout]:
-        """The splits (cuts, replicas) that the relaxation allows at or a little above a step of `least_s` seconds."""
+        """Return splits that the relaxation allows at a step of `least_s` seconds or a little more.
+
+        Args:
+            devices: the most devices that a split may use.
+            least_s: a lower bound of the step, in seconds.
+
+        Returns:
+            Pairs of cuts, shape (S + 1,), and replicas, shape (S,).
+        """
         found = []
         for slack in (1.0005, 1.02, 1.06, 1.15):
             needed, came, count = _fewest_devices(least_s * slack, self._max_devices, self._sums, self._limits)
@@ -235,7 +249,9 @@ class ChainBound:
         return low_s, list(dict.fromkeys(splits))
 
     def _splits_within(self, limit_s: float, devices: int) -> list[Layout]:
-        """The split with the fewest devices and the one with the fewest transfers, if any keeps within the limit."""
+        """Return the split with the fewest devices and the one with the fewest transfers, if any keeps within the
+        limit.
+        """
         front, came, count = _least_transfers(limit_s, devices, self._sums, self._limits)
         possible = np.flatnonzero(np.isfinite(front))
         if not len(possible):
@@ -245,6 +261,7 @@ class ChainBound:
 
     @staticmethod
     def _trace_back(used: int, came: NDArray[np.int64], count: NDArray[np.int64]) -> Layout:
+        """Follow the choices back from the last cut, with `used` devices, to the first."""
         at = len(came) - 1
         cuts, replicas = [at], list[int]()
         while at > 0:
@@ -255,6 +272,7 @@ class ChainBound:
         return tuple(cuts), tuple(replicas)
 
     def _bracket(self, devices: int) -> tuple[float, float]:
+        """Return the known limits (s) below and above the least step on `devices` devices."""
         low = max((t for t, needed in self._known if needed > devices), default=0.0)
         high = min((t for t, needed in self._known if needed <= devices), default=math.inf)
         return low, high
@@ -262,7 +280,9 @@ class ChainBound:
 
 @njit(cache=True)
 def _fewest_devices(limit, max_devices, sums, limits):  # type: ignore[no-untyped-def]
-    """How few devices can do every stage within `limit` seconds; per cut the next one and the replicas up to it."""
+    """Find the fewest devices that do every stage within `limit` seconds; per cut, the next cut and the replicas
+    between.
+    """
     forward, backward, parameters, stored, cut_bytes, hop = sums
     m, bandwidth, latency, memory, state_factor = limits
     n = len(forward)
@@ -374,8 +394,14 @@ def any_plan_bound(chain: Chain, micro_batches: int, total_speed: float, best_sp
 
 
 def fractional_balance(chain: Chain, speeds: NDArray[np.float64]) -> float:
-    """The slowest stage's time (s) if layers could be split between neighbours (BaPipe's intra-layer step): a bound.
+    """Return the slowest stage's time if layers could be divided between neighbours: a lower bound (BaPipe's
+    intra-layer step).
 
-    `speeds` are those of the devices against the profile's device.
+    Args:
+        chain: the layers on the profile's device.
+        speeds: shape (devices,), each device's speed relative to the profile's device.
+
+    Returns:
+        Seconds per micro-batch.
     """
     return float(chain.total_s / speeds.sum())

@@ -41,7 +41,7 @@ class CandidatePlan:
 def make_candidate(
     problem: PlanningProblem, device_chain: DeviceChain, cuts: Cuts, replicas: Replicas, schedule: Schedule
 ) -> CandidatePlan | str:
-    """Make a candidate. The depth of the schedule `1f1b-link` is lowered to what fits the memory.
+    """Make a candidate plan. The depth of the schedule `1f1b-link` is lowered to what fits the memory.
 
     Args:
         problem: what is planned.
@@ -71,7 +71,7 @@ def make_candidate(
         if schedule.name == "1f1b-link":
             shape, depths = _capped(device_chain, costs, shape, depths)
             if min(shape.caps, default=1) < 1:
-                return "not one micro-batch fits the memory"
+                return "no micro-batch fits the memory"
         held = np.minimum(depths, [-(-m // r) for r in replicas])
         least = costs.state_bytes + held * costs.stored_bytes
     return CandidatePlan(
@@ -89,6 +89,7 @@ def make_candidate(
 def _capped(
     device_chain: DeviceChain, costs: StageCosts, shape: Shape, depths: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[Shape, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Lower the depths to what fits the memory of each device."""
     if not device_chain.bounded:
         return shape, depths
     firsts = np.append(0, np.cumsum(shape.replicas))
@@ -102,6 +103,7 @@ def _capped(
 
 
 def _bound_of(costs: StageCosts, shape: Shape, schedule: Schedule) -> float:
+    """Return the lower bound (s) of the schedule's step."""
     m, replicas = shape.micro_batches, shape.replicas
     if not schedule.synchronous or schedule.weight_copies > 1:
         return float(costs.stage_s.sum()) * m / sum(replicas)
@@ -113,7 +115,7 @@ def _bound_of(costs: StageCosts, shape: Shape, schedule: Schedule) -> float:
 
 
 class Splits:
-    """The splits worth simulating; where memory is not limited they are found once for all schedules."""
+    """Finds the splits to simulate; if memory is not limited, once for all schedules."""
 
     def __init__(self, problem: PlanningProblem) -> None:
         self._problem = problem
@@ -121,7 +123,15 @@ class Splits:
         self._remembered = lru_cache(maxsize=8192)(self._find)
 
     def even(self, device_chain: DeviceChain, devices: int) -> Iterator[tuple[Cuts, Replicas, Schedule]]:
-        """Splits into every number of stages with equal replicas that uses all devices; one stage: data parallel."""
+        """Yield the splits into every number of stages with equal replicas that use all devices.
+
+        Args:
+            device_chain: the layers on the devices.
+            devices: the number of devices.
+
+        Yields:
+            Cuts, replicas and schedule; one stage is data parallelism.
+        """
         layers = device_chain.chain.layers
         m = self._problem.batch // device_chain.micro_batch
         for replicas in range(1, min(devices, m) + 1):
@@ -156,9 +166,9 @@ class Splits:
         weight_copies: int,
         spare: bool,
     ) -> tuple[Cuts, ...]:
-        """The balanced split and the one of least bound.
+        """Find the balanced split and the one of least bound.
 
-        If neither fits and `spare`, the split of least bound with one micro-batch in flight.
+        If neither fits and `spare`, find the split of least bound with one micro-batch in flight.
         """
         places = stages * chunks
         slots = device_chain.slots(stages, replicas, flights or (1,) * places, weight_copies)
@@ -179,7 +189,7 @@ class Splits:
 
 
 def neighbours(cuts: Cuts, replicas: Replicas, devices: int, work: Floats) -> Iterator[tuple[Cuts, Replicas]]:
-    """The splits one step away from a given one.
+    """Yield the splits that are one step away from a given one.
 
     A step moves a cut by one layer, gives a device to another stage, uses a spare device, joins two stages, or divides
     a stage of several devices in two, with its devices divided in proportion to the work.
@@ -187,8 +197,11 @@ def neighbours(cuts: Cuts, replicas: Replicas, devices: int, work: Floats) -> It
     Args:
         cuts: the layers of the S stages, shape (S + 1,).
         replicas: the devices of each stage, shape (S,).
-        devices: how many devices there are.
+        devices: the number of devices that there are.
         work: cumulative seconds by layer, shape (L + 1,).
+
+    Yields:
+        Cuts and replicas.
     """
     stages = len(replicas)
     for s in range(1, stages):
@@ -216,9 +229,16 @@ def neighbours(cuts: Cuts, replicas: Replicas, devices: int, work: Floats) -> It
 
 
 def least_memory(device_chain: DeviceChain, stages: int) -> float:
-    """The least memory (bytes) that the fullest of `stages` stages needs for its state and one micro-batch.
+    """Return the least memory of the fullest stage, over all splits, found by bisection.
 
-    It is the minimum over all splits, found by bisection.
+    A stage needs memory for its state and for one micro-batch.
+
+    Args:
+        device_chain: the layers on the devices.
+        stages: the number of stages.
+
+    Returns:
+        Bytes.
     """
     chain = device_chain.chain
     ends = np.append(0.0, np.cumsum(device_chain.hardware.state_factor * chain.parameter_bytes + chain.stored_bytes))

@@ -1,6 +1,6 @@
 """The model's chain of layers on the devices of a cluster, and the costs of stages made of it.
 
-A stage with r replicas takes r consecutive devices in the fixed order and runs at the pace of the slowest of them.
+A stage with r replicas takes r consecutive devices in the fixed order and runs at the speed of the slowest of them.
 Neighbouring stages communicate over the slowest hop between them, replicas reduce over the slowest hop among them.
 """
 
@@ -62,34 +62,57 @@ class DeviceChain:
 
     @property
     def bounded(self) -> bool:
-        """Whether any device's memory is limited."""
+        """True if the memory of any device is limited."""
         return math.isfinite(self._least_memory)
 
     def speeds(self, devices: int) -> list[float]:
-        """The speed of each of the first `devices` devices on the whole model, against the profile's device."""
+        """Return the speed of each device on the whole model, relative to the profile's device.
+
+        Args:
+            devices: the number of devices, from the first.
+        """
         return [self.chain.total_s / total_s for total_s in self._total_s[:devices]]
 
     def slowest(self, first: int, count: int) -> Chain:
-        """The chain at the pace of the slowest of `count` devices from `first`."""
+        """Return the chain at the speed of the slowest of some consecutive devices.
+
+        Args:
+            first: the number of the first device.
+            count: the number of devices.
+        """
         return self._chains[max(range(first, first + count), key=self._total_s.__getitem__)]
 
     def fastest(self, devices: int) -> Chain:
-        """The chain at the pace of the fastest of the first `devices` devices."""
+        """Return the chain at the speed of the fastest of the first devices.
+
+        Args:
+            devices: the number of devices.
+        """
         return self._chains[min(range(devices), key=self._total_s.__getitem__)]
 
     def links(self, replicas: Sequence[int]) -> list[Link]:
-        """The slowest link between each stage and the next, for stages of so many devices each."""
+        """Return the slowest link between each stage and the next.
+
+        Args:
+            replicas: the devices of each stage, shape (S,).
+
+        Returns:
+            S - 1 links.
+        """
         firsts = [0, *accumulate(replicas)]
         return [self.hardware.slowest_link(firsts[s], replicas[s] + replicas[s + 1]) for s in range(len(replicas) - 1)]
 
     def slots(self, stages: int, replicas: int, in_flight: Sequence[int], weight_copies: int = 1) -> StageSlots:
-        """Describe `stages` places of `replicas` devices each to the partitioner.
+        """Describe places of equal numbers of devices to the partitioner.
 
         Args:
-            stages: how many places.
-            replicas: devices of each.
+            stages: the number of places.
+            replicas: devices of each place.
             in_flight: micro-batches that each place keeps, shape (stages,).
             weight_copies: stages whose weights each device holds.
+
+        Returns:
+            The places.
         """
         counts = [replicas] * stages
         return StageSlots(
@@ -102,18 +125,29 @@ class DeviceChain:
         )
 
     def memory_bytes(self, first: int, count: int) -> float:
-        """The smallest memory (bytes) among `count` devices from `first`."""
+        """Return the smallest memory among some consecutive devices.
+
+        Args:
+            first: the number of the first device.
+            count: the number of devices.
+
+        Returns:
+            Bytes; inf if memory is not limited.
+        """
         if math.isinf(self._least_memory):
             return math.inf
         return min(device.memory_bytes for device in self.hardware.devices[first : first + count])
 
     def costs(self, cuts: Cuts, replicas: Sequence[int], schedule: Schedule) -> StageCosts:
-        """The costs of the stages of a split.
+        """Compute the costs of the stages of a split.
 
         Args:
             cuts: stage s has the layers `[cuts[s], cuts[s + 1])`.
             replicas: devices of each place; stage s is on place s mod len(replicas).
-            schedule: says how many stages' weights a device holds.
+            schedule: defines how many stages' weights a device holds.
+
+        Returns:
+            Seconds and bytes of each stage.
         """
         # Schedules are tried one after the other on the same split.
         key = (cuts, tuple(replicas), schedule.weight_copies)
@@ -122,6 +156,7 @@ class DeviceChain:
         return self._latest[1]
 
     def _costs(self, cuts: Cuts, replicas: Sequence[int], weight_copies: int) -> StageCosts:
+        """Compute the costs without the cache."""
         places, stages = len(replicas), len(cuts) - 1
         firsts = [0, *accumulate(replicas)]
         low, high = np.array(cuts[:-1]), np.array(cuts[1:])
@@ -159,6 +194,7 @@ class DeviceChain:
 
 
 def _at_speed(chain: Chain, speed: float) -> Chain:
+    """Divide a chain's times by a speed."""
     if speed == 1.0:
         return chain
     return Chain(
@@ -173,5 +209,6 @@ def _at_speed(chain: Chain, speed: float) -> Chain:
 
 
 def _sums(chain: Chain) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Return cumulative sums, shape (5, L + 1): forward, backward, weight gradient, stored bytes, parameters."""
     rows = (chain.forward_s, chain.backward_s, chain.weight_grad_s, chain.stored_bytes, chain.parameter_bytes)
     return np.array([np.append(0.0, np.cumsum(row)) for row in rows])

@@ -1,9 +1,9 @@
-"""The exploration of one number of devices: which plans are worth having, and how good any plan could be.
+"""The exploration of one number of devices: the best plans, and how good any plan could be.
 
 For every micro-batch size and every way to divide the devices (stages x equal replicas, uneven replicas, one stage:
 data parallelism) the exact partitioners give splits, every schedule that can run them is simulated, and plans that are
 dominated in time and memory are dropped. A candidate whose lower bound and least memory are both no better than those
-of a plan that is already there is never simulated. Where the best plan is not yet shown to be near the bound, the bound
+of a plan already found is never simulated. Where the best plan is not yet shown to be near the bound, the bound
 is tightened and the plan's neighbourhood searched.
 """
 
@@ -37,7 +37,7 @@ _SEARCH = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The plans worth having at one size, and the lower bounds that they are measured against.
+    """The best plans of one size, and lower bounds to compare them with.
 
     `plans` are the Pareto set of step time against memory, fastest first. `bound_s`: no plan with one contiguous stage
     per device and whole backwards has a shorter step (s); `gap` is how far the best such plan that was found is above
@@ -57,11 +57,12 @@ class Findings:
 
     @property
     def best(self) -> Plan | None:
+        """The fastest plan; None if no plan fits the memory."""
         return self.plans[0] if self.plans else None
 
     @property
     def certificate(self) -> str:
-        """How good the best plan is, in words."""
+        """A sentence that says how far the best plan may be from optimal."""
         if not self.plans:
             return "no plan fits"
         # Round up: a certificate must not promise more than was shown.
@@ -84,7 +85,7 @@ class _Search:
     def candidate(
         self, device_chain: DeviceChain, cuts: Cuts, replicas: Replicas, schedule: Schedule
     ) -> CandidatePlan | None:
-        """Make a candidate; None where it was tried before or cannot run."""
+        """Make a candidate; None if it was tried before or cannot run."""
         key = (device_chain.micro_batch, cuts, replicas, schedule.name)
         if key in self._seen:
             return None
@@ -96,7 +97,7 @@ class _Search:
         return made
 
     def simulate_promising(self, candidates: Iterable[CandidatePlan | None]) -> None:
-        """Simulate the candidates that no plan dominates yet, the most promising first."""
+        """Simulate the candidates that no plan dominates yet, those of the lowest bounds first."""
         for one in sorted((c for c in candidates if c), key=lambda c: (c.bound_s, c.least_bytes)):
             if any(p.step_s <= one.bound_s and p.memory_bytes <= one.least_bytes for p in self.front):
                 self.rejected.record_pruned(one.schedule.name, _family(one.replicas), one.bound_s)
@@ -129,17 +130,20 @@ class Explorer:
         self._least_memory = lru_cache(maxsize=None)(least_memory)
 
     def explore(self, devices: int) -> Findings:
-        """Explore one size.
+        """Find the best plans of one size.
 
         Args:
-            devices: how many devices a plan may use; the first of the hardware's.
+            devices: the number of devices that a plan may use, from the first of the hardware's.
+
+        Returns:
+            The Pareto set of plans, the bounds, and the reasons against the others.
 
         Raises:
             InputError: the cluster has fewer devices.
         """
         if not 1 <= devices <= len(self.problem.hardware.devices):
             raise InputError(
-                f"{devices} devices asked for, but the hardware describes {len(self.problem.hardware.devices)}.",
+                f"{devices} devices were asked for, but the hardware describes {len(self.problem.hardware.devices)}.",
                 next_step="Raise a count in the hardware file, or ask for fewer.",
             )
         search = _Search(self.problem, devices)
@@ -171,7 +175,14 @@ class Explorer:
         )
 
     def smallest_memory_bytes(self, devices: int) -> float:
-        """The least memory per device (bytes) with which some plan on up to `devices` devices exists."""
+        """Return the least memory per device with which a plan exists.
+
+        Args:
+            devices: the most devices that a plan may use.
+
+        Returns:
+            Bytes.
+        """
         return min(
             self._least_memory(device_chain, min(devices, device_chain.chain.layers))
             for device_chain in self._device_chains
@@ -214,6 +225,7 @@ class Explorer:
         return max(bound, tight)
 
     def _chain_bound(self, device_chain: DeviceChain, devices: int) -> ChainBound:
+        """Return the bound of a chain on the fastest device and link, cached by both."""
         hardware = self.problem.hardware
         fastest = device_chain.fastest(devices)
         links = [hardware.link, *hardware.hops.values()]
@@ -234,6 +246,7 @@ class Explorer:
         return self._bounds[key]
 
     def _least(self, devices: int) -> tuple[float, float]:
+        """Return the bounds (s) of contiguous plans and of any synchronous plan."""
         contiguous = anything = math.inf
         for device_chain in self._device_chains:
             contiguous = min(contiguous, self._chain_bound(device_chain, devices).least_s(devices))
@@ -244,7 +257,15 @@ class Explorer:
 
 
 def evaluate(problem: PlanningProblem, one: CandidatePlan) -> Plan:
-    """Simulate one candidate and return its plan."""
+    """Simulate one candidate.
+
+    Args:
+        problem: the planning problem.
+        one: the candidate.
+
+    Returns:
+        Its plan, with step time, bubbles and memory.
+    """
     costs, schedule, places = one.costs, one.schedule, len(one.replicas)
     sends: Sends = schedule.sends if problem.hardware.overlap else "blocking"
     timeline = simulate(schedule.program(one.shape), costs, sends=sends, occupancy=True)
@@ -270,6 +291,7 @@ def evaluate(problem: PlanningProblem, one: CandidatePlan) -> Plan:
 
 
 def _family(replicas: Replicas) -> str:
+    """Return the name of a way to divide the devices."""
     if len(replicas) == 1:
         return "data parallel"
     if max(replicas) == 1:
@@ -278,6 +300,7 @@ def _family(replicas: Replicas) -> str:
 
 
 def _stages(profile: LayerProfile, one: CandidatePlan) -> tuple[Stage, ...]:
+    """Return the stages of a candidate's plan."""
     costs, places = one.costs, len(one.replicas)
     return tuple(
         Stage(

@@ -29,7 +29,7 @@ Cuts = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSlots:
-    """The S places in order on which stages run, as far as partitioning needs to know them.
+    """The S places on which stages run, in order.
 
     `chains[s]` is the model's chain as the devices of place s run it. `links[b]` joins place b to b + 1. A stage of
     parameters w and activations a (its input included) fits place s where
@@ -53,12 +53,16 @@ class Split:
 
 
 def balance(slots: StageSlots) -> Split | None:
-    """Find the split whose slowest stage is fastest.
+    """Find the split whose slowest stage is fastest (min-max).
 
-    A stage's time is max(F + B, transfers that it sends) with overlap, F + B + both ways of both boundaries without.
+    A stage's time is max(F + B, transfers that it sends) with overlap, and F + B + both directions of both boundaries
+    without.
+
+    Args:
+        slots: the places, S of them.
 
     Returns:
-        The split, its value the slowest stage's seconds per micro-batch; None where no split fits the memory or there
+        The split; its value is the slowest stage's seconds per micro-batch. None if no split fits the memory or there
         are fewer layers than places.
     """
     value, chosen = _balance(_arrays(slots))
@@ -102,7 +106,16 @@ def least_bound(slots: StageSlots, micro_batches: int, *, tolerance: float = 1e-
 
 
 def split_bound(slots: StageSlots, cuts: Cuts, micro_batches: int) -> float:
-    """The objective of `least_bound` for one split, in seconds."""
+    """Return the objective of `least_bound` for one split.
+
+    Args:
+        slots: the places, S of them.
+        cuts: shape (S + 1,); stage s has the layers `[cuts[s], cuts[s + 1])`.
+        micro_batches: micro-batches of one step.
+
+    Returns:
+        Seconds.
+    """
     return float(_bound_of(np.array(cuts, dtype=np.int64), micro_batches, _arrays(slots)))
 
 
@@ -127,6 +140,7 @@ class _SlotArrays(NamedTuple):
 
 
 def _arrays(slots: StageSlots) -> _SlotArrays:
+    """Build the arrays of the compiled searches."""
     stages = len(slots.chains)
     first = slots.chains[0]
     times = np.zeros((stages, first.layers + 1))
@@ -150,7 +164,7 @@ def _arrays(slots: StageSlots) -> _SlotArrays:
 
 @njit(cache=True)
 def _fits(arrays, s, i, j):  # type: ignore[no-untyped-def]
-    """Whether layers i to j - 1 fit the memory of place s."""
+    """Return True if layers i to j - 1 fit the memory of place s."""
     if np.isinf(arrays.limits[s]):
         return True
     activations = arrays.stored[j] - arrays.stored[i] + arrays.cut_bytes[i]
@@ -158,7 +172,20 @@ def _fits(arrays, s, i, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _cuts_to_the_end(came):  # type: ignore[no-untyped-def]
+    """Follow the choices back: `came[s, j]` is the cut before place s - 1 on the best way to cut j; all 0 if none."""
+    stages, layers = came.shape[0] - 1, came.shape[1] - 1
+    cuts = np.zeros(stages + 1, dtype=np.int64)
+    if came[stages, layers] >= 0:
+        cuts[stages] = layers
+        for s in range(stages, 0, -1):
+            cuts[s - 1] = came[s, cuts[s]]
+    return cuts
+
+
+@njit(cache=True)
 def _balance(arrays):  # type: ignore[no-untyped-def]
+    """Find the min-max split; returns its value (s) and its cuts."""
     times, hop = arrays.times, arrays.hop
     stages, n = times.shape
     layers = n - 1
@@ -180,12 +207,7 @@ def _balance(arrays):  # type: ignore[no-untyped-def]
                     here = cost
                     came[s + 1, j] = i
             best[s + 1, j] = here
-    cuts = np.zeros(stages + 1, dtype=np.int64)
-    if np.isfinite(best[stages, layers]):
-        cuts[stages] = layers
-        for s in range(stages, 0, -1):
-            cuts[s - 1] = came[s, cuts[s]]
-    return best[stages, layers], cuts
+    return best[stages, layers], _cuts_to_the_end(came)
 
 
 @njit(cache=True)
@@ -199,6 +221,7 @@ def _work_s(arrays, m, s, i, j):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _bound_of(cuts, micro_batches, arrays):  # type: ignore[no-untyped-def]
+    """Return the bound (s) of a step with these cuts."""
     times, hop = arrays.times, arrays.hop
     prefix = 0.0
     bound = 0.0
@@ -210,7 +233,7 @@ def _bound_of(cuts, micro_batches, arrays):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _within(limit, micro_batches, arrays):  # type: ignore[no-untyped-def]
-    """Whether some split keeps the bound within `limit` seconds, and its cuts."""
+    """Search for a split whose bound is within `limit` seconds; returns True and its cuts if there is one."""
     times, hop, soonest = arrays.times, arrays.hop, arrays.soonest
     stages, n = times.shape
     layers = n - 1
@@ -231,10 +254,4 @@ def _within(limit, micro_batches, arrays):  # type: ignore[no-untyped-def]
                 if value < prefix[s + 1, j]:
                     prefix[s + 1, j] = value
                     came[s + 1, j] = i
-    cuts = np.zeros(stages + 1, dtype=np.int64)
-    if np.isinf(prefix[stages, layers]):
-        return False, cuts
-    cuts[stages] = layers
-    for s in range(stages, 0, -1):
-        cuts[s - 1] = came[s, cuts[s]]
-    return True, cuts
+    return np.isfinite(prefix[stages, layers]), _cuts_to_the_end(came)

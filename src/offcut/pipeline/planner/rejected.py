@@ -1,4 +1,4 @@
-"""Why other plans were not chosen: the best of every schedule and family, compared with the best plan."""
+"""The plans that were not chosen: the best of every schedule and family, with the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from offcut.pipeline.plan import Plan
 class RejectedPlan:
     """The best plan of a schedule and family that was not chosen, and the reason in words.
 
-    `step_s` (seconds) and `memory_bytes` (of the fullest device) are None where no such plan was simulated.
+    `step_s` (seconds) and `memory_bytes` (of the fullest device) are None if no such plan was simulated.
     """
 
     schedule: str
@@ -24,7 +24,7 @@ class RejectedPlan:
 
 
 class RejectedPlans:
-    """Per schedule and family, the best plan that was simulated, or else why none was."""
+    """Collects, per schedule and family, the best plan that was simulated, or the reason why none was."""
 
     def __init__(self) -> None:
         self._ran: dict[tuple[str, str], Plan] = {}
@@ -34,6 +34,11 @@ class RejectedPlans:
         self._contiguous = math.inf
 
     def record_simulated(self, plan: Plan) -> None:
+        """Record a plan that was simulated and fits the memory.
+
+        Args:
+            plan: the plan.
+        """
         key = (plan.schedule, plan.family)
         if key not in self._ran or plan.step_s < self._ran[key].step_s:
             self._ran[key] = plan
@@ -41,23 +46,50 @@ class RejectedPlans:
             self._contiguous = min(self._contiguous, plan.step_s)
 
     def record_too_big(self, plan: Plan, over_bytes: float) -> None:
+        """Record a plan that needs more memory than a device has.
+
+        Args:
+            plan: the plan.
+            over_bytes: bytes beyond the memory of the fullest device.
+        """
         key = (plan.schedule, plan.family)
         if key not in self._too_big or over_bytes < self._too_big[key][0]:
             self._too_big[key] = (over_bytes, plan)
 
     def record_pruned(self, schedule: str, family: str, bound_s: float) -> None:
+        """Record a candidate that was not simulated because of its lower bound.
+
+        Args:
+            schedule: its schedule.
+            family: its way to divide the devices.
+            bound_s: its lower bound, in seconds.
+        """
         key = (schedule, family)
         self._pruned[key] = min(bound_s, self._pruned.get(key, math.inf))
 
     def record_refused(self, schedule: str, family: str, reason: str) -> None:
+        """Record that a schedule cannot run.
+
+        Args:
+            schedule: the schedule.
+            family: the way to divide the devices.
+            reason: a sentence that says why.
+        """
         self._refused.setdefault((schedule, family), reason)
 
     def fastest_contiguous(self) -> float:
-        """The shortest step (s) of a plan with one stage per device and whole backwards; inf if there is none."""
+        """Return the shortest step (s) of plans with one stage per device and whole backwards; inf if there is none."""
         return self._contiguous
 
     def best_of_each(self, best: Plan | None) -> tuple[RejectedPlan, ...]:
-        """The best of every schedule and family except that of `best`, the fastest first."""
+        """Return the best plan of every schedule and family but the chosen one.
+
+        Args:
+            best: the chosen plan; None if no plan fits.
+
+        Returns:
+            Rejected plans with reasons, the fastest first.
+        """
         rows: list[RejectedPlan] = []
         winner = (best.schedule, best.family) if best else None
         for key in {**self._ran, **self._too_big, **self._pruned, **self._refused}:
@@ -81,7 +113,7 @@ class RejectedPlans:
             share = self._pruned[key] / best.step_s - 1
             reason = f"not simulated: even its lower bound is {100 * share:.1f} % above the best plan"
             if share < 1e-9:
-                reason = "not simulated: its lower bound is no better than the best plan, and it needs no less memory"
+                reason = "not simulated: neither its lower bound nor its memory is below that of the best plan"
             return RejectedPlan(
                 schedule=schedule, family=family, label=schedule, step_s=None, memory_bytes=None, reason=reason
             )
@@ -106,7 +138,7 @@ class RejectedPlans:
 
 
 def _why_slower(plan: Plan, best: Plan) -> str:
-    """The largest difference in how the slowest devices of two plans spend their time, in words."""
+    """Say which part of the slowest device's time differs most between two plans."""
     longer = plan.step_s / best.step_s - 1
     if longer < 1e-9:
         if plan.memory_bytes > best.memory_bytes * (1 + 1e-9):
@@ -122,10 +154,12 @@ def _why_slower(plan: Plan, best: Plan) -> str:
 
 
 def _sync(plan: Plan) -> float:
+    """Return the longest synchronisation of gradients (s)."""
     return max(stage.sync_s for stage in plan.stages)
 
 
 def _busiest(plan: Plan) -> float:
+    """Return the computing time (s) of the busiest place."""
     work = [0.0] * len(plan.replicas)
     for stage in plan.stages:
         q = -(-plan.micro_batches // plan.replicas[stage.place])
@@ -134,4 +168,5 @@ def _busiest(plan: Plan) -> float:
 
 
 def _waiting(plan: Plan) -> float:
+    """Return the rest of the step (s): bubble and transfers."""
     return plan.step_s - _busiest(plan) - _sync(plan)

@@ -38,7 +38,17 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def schedule_named(name: str) -> Schedule:
-    """The schedule of that name; InputError lists the known ones."""
+    """Return the schedule of a name.
+
+    Args:
+        name: a key of `SCHEDULES`.
+
+    Returns:
+        The schedule.
+
+    Raises:
+        InputError: no schedule has this name; the message lists the known ones.
+    """
     try:
         return SCHEDULES[name]
     except KeyError:

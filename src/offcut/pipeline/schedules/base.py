@@ -1,4 +1,4 @@
-"""What a schedule is, and what it needs to know to lay out a program."""
+"""The description of a schedule, and of the pipeline that it lays out a program for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 from offcut.pipeline.program import Program
 
-#: `overlap`: a transfer delays its receiver, nobody computes less for it. `blocking`: sender and receiver meet and
-#: neither computes meanwhile. `streaming`: an accelerator sends a result while it computes it, so that only a transfer
-#: longer than the computing shows.
+#: `overlap`: a transfer delays its receiver and takes no computing time. `blocking`: sender and receiver meet, and
+#: neither computes during the transfer. `streaming`: an accelerator sends a result while it computes it, so that only a
+#: transfer longer than the computing delays the receiver.
 Sends = Literal["overlap", "blocking", "streaming"]
 
 
@@ -33,33 +33,50 @@ class Shape:
 
     @property
     def replica_counts(self) -> tuple[int, ...]:
+        """The ranks of each stage, shape (ranks,)."""
         return self.replicas or (1,) * self.ranks
 
     @property
     def even(self) -> bool:
-        """Whether every stage has the same number of replicas."""
+        """True if every stage has the same number of replicas."""
         return len(set(self.replica_counts)) == 1
 
 
 def always(_: Shape) -> str:
-    """A schedule that any shape can run."""
+    """Return the empty string: any shape is accepted. For `Schedule.refuses`.
+
+    Args:
+        _: the shape.
+    """
     return ""
 
 
 def pipeline_only(shape: Shape) -> str:
-    """A schedule that needs as many replicas of one stage as of another."""
+    """Refuse shapes whose stages have unequal numbers of replicas. For `Schedule.refuses`.
+
+    Args:
+        shape: the shape.
+
+    Returns:
+        The reason; empty if the shape is accepted.
+    """
     return "" if shape.even else "its stages would have unequal numbers of replicas"
 
 
 def one_version(ranks: int, stage: int) -> int:
-    """Synchronous schedules keep one version of the weights."""
+    """Return 1: a synchronous schedule keeps one version of the weights. For `Schedule.weight_versions`.
+
+    Args:
+        ranks: the number of ranks.
+        stage: the stage.
+    """
     del ranks, stage
     return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A named schedule. `refuses(shape)` says in words why it cannot run a shape; the empty string: it can.
+    """A named schedule. `refuses(shape)` returns the reason why it cannot run a shape, or the empty string.
 
     Schedules of the 1F1B family have `depths`: the forwards of each stage ahead of its first backward, over all of its
     replicas. `in_flight(k, p, m)` bounds the micro-batches that the k-th stage from the end (1: the last) keeps of m

@@ -1,6 +1,6 @@
 """The 1F1B family: a stage does some forwards ahead (its depth), then one backward and one forward in turn.
 
-GPipe, 1F1B, 1F1B-SO and our own schedule differ in nothing but the depth of each stage.
+GPipe, 1F1B, 1F1B-SO and 1F1B-link differ only in the depth of each stage.
 """
 
 from __future__ import annotations
@@ -16,15 +16,29 @@ from offcut.pipeline.schedules.base import Shape
 
 
 def laid_out(depths: Callable[[Shape], list[int]]) -> Callable[[Shape], Program]:
-    """The program of a schedule that is nothing but its depths."""
+    """Return the program function of a schedule that is defined by its depths alone.
+
+    Args:
+        depths: the depth of each stage of a shape.
+
+    Returns:
+        For `Schedule.program`.
+    """
     return lambda shape: linear_program(shape, depths(shape))
 
 
 def linear_program(shape: Shape, depths: Sequence[int]) -> Program:
-    """1F1B order with `depths[s]` micro-batches of stage s in flight, over all of its replicas together.
+    """Lay out 1F1B order with `depths[s]` micro-batches of stage s in flight, over all of its replicas together.
 
     Replica k of a stage with r of them takes micro-batches k, k + r, ... Depths are capped by `shape.caps`, then
-    lowered where a later stage would otherwise wait for forwards that an earlier one will not do in time (deadlock).
+    lowered where a later stage would wait for forwards that an earlier one does not do in time (deadlock).
+
+    Args:
+        shape: the pipeline.
+        depths: the depth of each stage, shape (ranks,).
+
+    Returns:
+        The program.
     """
     replicas = np.array(shape.replica_counts, dtype=np.int64)
     local = safe_depths(shape, depths)
@@ -41,11 +55,18 @@ def linear_program(shape: Shape, depths: Sequence[int]) -> Program:
 
 
 def safe_depths(shape: Shape, depths: Sequence[int]) -> NDArray[np.int64]:
-    """Depth of one replica of each stage, at least 1.
+    """Return depths that cannot deadlock.
 
     Stage s + 1 starts its first backward after w' of its own forwards; with r' replicas that takes (w' - 1) r' + 1
-    micro-batches in a row, which every earlier stage must have let through before a backward of its own:
-    w r > (w' - 1) r' for each of them.
+    micro-batches in a row, which every earlier stage must have let through before a backward of its own: w r > (w' - 1)
+    r' for each of them.
+
+    Args:
+        shape: the pipeline.
+        depths: the wanted depth of each stage over all of its replicas, shape (ranks,).
+
+    Returns:
+        The depth of one replica of each stage, at least 1, shape (ranks,).
     """
     replicas = shape.replica_counts
     local: list[int] = []
@@ -62,7 +83,12 @@ def safe_depths(shape: Shape, depths: Sequence[int]) -> NDArray[np.int64]:
 
 
 def downstream(shape: Shape, stage: int) -> int:
-    """Ranks from `stage` to the end of the pipeline."""
+    """Return the number of ranks from a stage to the end of the pipeline.
+
+    Args:
+        shape: the pipeline.
+        stage: the stage.
+    """
     return sum(shape.replicas[stage:]) if shape.replicas else shape.ranks - stage
 
 

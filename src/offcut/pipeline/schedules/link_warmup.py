@@ -1,7 +1,7 @@
-"""Our schedule: 1F1B whose warm-up is as deep on each link as that link needs, and no deeper.
+"""1F1B-link, offcut's own schedule: the warm-up of 1F1B is as deep at each link as that link needs, and no deeper.
 
 BaPipe's 1F1B-SO doubles the warm-up everywhere: too much where a link is fast, too little where one is slow. Stage s
-must have so many micro-batches in flight that one leaves as often as the slowest stage takes one. With t_s = F_s + B_s,
+must have enough micro-batches in flight that one leaves as often as the slowest stage takes one. With t_s = F_s + B_s,
 c_s one transfer over the link behind stage s, r_s replicas and T = max t_s / r_s:
 
     K_{p-1} = r_{p-1},   K_s = K_{s+1} + max(1, ceil((t_s + t_{s+1} + 2 c_s) / T) - 1)
@@ -18,7 +18,14 @@ from offcut.pipeline.schedules.linear import laid_out
 
 
 def link_depths(shape: Shape) -> list[int]:
-    """K_s for every stage, by the rule above."""
+    """Return K_s for every stage, by the rule in this module's docstring.
+
+    Args:
+        shape: the pipeline, with `stage_s` and `hop_s`.
+
+    Returns:
+        The depth of each stage, shape (ranks,).
+    """
     replicas = shape.replica_counts
     slowest = max(t / r for t, r in zip(shape.stage_s, replicas, strict=True))
     depths = [0] * shape.ranks

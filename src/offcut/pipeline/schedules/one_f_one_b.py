@@ -11,12 +11,25 @@ from offcut.pipeline.schedules.linear import downstream, laid_out
 
 
 def one_f_one_b_depths(shape: Shape) -> list[int]:
-    """Of the plain 1F1B order, which several schedules share: the ranks from here to the end."""
+    """Return the depths of plain 1F1B, which several schedules share: the ranks from each stage to the end.
+
+    Args:
+        shape: the pipeline.
+
+    Returns:
+        The depth of each stage, shape (ranks,).
+    """
     return [downstream(shape, s) for s in range(shape.ranks)]
 
 
 def one_f_one_b_in_flight(k: int, p: int, m: int) -> int:
-    """min(m, k) for the k-th stage from the end."""
+    """Return min(m, k), the micro-batches that 1F1B keeps in flight. For `Schedule.in_flight`.
+
+    Args:
+        k: the stage's number from the end, from 1.
+        p: the number of stages.
+        m: the number of micro-batches.
+    """
     del p
     return min(m, k)
 

@@ -13,7 +13,18 @@ Lanes = list[list[Op]]
 
 
 def copies(shape: Shape, lanes: Callable[[int, int], Lanes], *, stages: int) -> Program:
-    """r copies of `lanes(p, m)`; copy k takes micro-batches k, k + r, ...; its rank q is rank q r + k."""
+    """Lay out copies of a whole pipeline.
+
+    Copy k of r takes the micro-batches k, k + r, ...; its rank q is rank q r + k of the program.
+
+    Args:
+        shape: the pipeline, with r replicas of every stage.
+        lanes: lays out one copy of p ranks and m micro-batches.
+        stages: the number of stages.
+
+    Returns:
+        The program.
+    """
     return _copies(shape.ranks, shape.micro_batches, shape.replica_counts[0], lanes, stages)
 
 
@@ -36,6 +47,10 @@ def _base(ranks: int, m: int, lanes: Callable[[int, int], Lanes]) -> Lanes:
 
 
 def micro_batches_per_copy(shape: Shape) -> tuple[int, ...]:
-    """How many micro-batches each copy gets."""
+    """Return the number of micro-batches of each copy.
+
+    Args:
+        shape: the pipeline.
+    """
     r = shape.replica_counts[0]
     return tuple(len(range(k, shape.micro_batches, r)) for k in range(r))
