@@ -22,9 +22,9 @@ def fails(monkeypatch):
     """Cancelling a job raises halfway."""
     answer = STEP._HANDLERS[ev.JobCancelled]
 
-    def raises(turn, event):
-        answer(turn, event)
-        turn.state.incarnations += 5
+    def raises(context, event):
+        answer(context, event)
+        context.state.incarnations += 5
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setitem(STEP._HANDLERS, ev.JobCancelled, raises)

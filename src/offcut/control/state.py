@@ -92,6 +92,9 @@ class Settings:
     solve_again_s: float = 5.0
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
+    #: Check after every event that what the controller knows agrees with itself. What does not is logged, and the
+    #: controller goes on. Takes time in proportion to the number of nodes and jobs.
+    check_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)

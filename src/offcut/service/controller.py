@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import structlog
 
 from offcut.cluster.base import Cluster
 from offcut.control import State, nears_end, skip, step
+from offcut.control.check_state import check_state
 from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
-from offcut.model.events import Member, Timer
+from offcut.model.events import Member
+from offcut.plaintext import visible
 from offcut.service.agent_messages import event_of, launch_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
+from offcut.service.effect_runner import EffectRunner
 from offcut.service.generation_sender import GenerationSender
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
@@ -64,7 +66,6 @@ class Controller:
         worker_umask: int | None = None,
     ) -> None:
         """`host`: the name under which members reach this machine."""
-        self._worker_umask = worker_umask
         self.state = state
         self.clock = Clock(state.now_s)
         self.metrics = Metrics()
@@ -80,6 +81,18 @@ class Controller:
         self._started_workers = StartedWorkers(state)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
         self.generations = GenerationSender(state, self.agents, self.metrics, self.rendezvous, self.clock.now)
+        self._effects = EffectRunner(
+            state=state,
+            clock=self.clock,
+            cluster=cluster,
+            agents=self.agents,
+            started_workers=self._started_workers,
+            generations=self.generations,
+            solver=self.solver,
+            tasks=self.tasks,
+            launch=lambda job: launch_of(job, paths.job(job.id), worker_umask),
+            fire=self.handle,
+        )
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
         #: The cluster is going away because we are: what is asked of it now is of no use.
@@ -181,14 +194,16 @@ class Controller:
         except Exception as error:
             answered = False
             caused = self._skip(number, event, error)
+        if self.state.settings.check_state:
+            caused += self._check(number, event, len(caused))
         # Nothing keeps a node from the queue, not even a slow disk.
         for effect in caused:
             if isinstance(effect, effects.Release):
-                self._carry_out(effect)
+                self._effects.carry_out(effect)
         self._secure(event, caused)
         for effect in caused:
             if not isinstance(effect, effects.Release):
-                self._carry_out(effect)
+                self._effects.carry_out(effect)
         told = [effect for effect in caused if isinstance(effect, effects.WriteLog)]
         if told:
             self._journal.tell(self.state.now_s, told)
@@ -197,6 +212,21 @@ class Controller:
         for listener in self.on_change:
             listener()
         return answered
+
+    def _check(self, number: int, event: events.Event, index: int) -> list[effects.Effect]:
+        """Log what is wrong with the state after this event, for its log and for the controller's story."""
+        found = check_state(self.state)
+        if found:
+            _log.error("state_check_failed", number=number, answered=event, found=found)
+        return [
+            effects.WriteLog(
+                cause=number,
+                index=index + place,
+                subject="controller",
+                text=visible(f"after event {number} ({event.kind}) the state is wrong: {wrong}"),
+            )
+            for place, wrong in enumerate(found)
+        ]
 
     def _secure(self, event: events.Event, caused: list[effects.Effect]) -> None:
         """Before effects leave the machine that a crash of it must not undo, see that their event is on the disk."""
@@ -272,56 +302,6 @@ class Controller:
         if node in self.state.nodes and self.state.nodes[node].phase != "idle":
             _log.info("agent_gone", node=node)
             self.handle(events.NodesChanged(time_s=self.clock.now(), lost=(node,)))
-
-    # -- effects out --------------------------------------------------------------------------------------------------
-
-    def _carry_out(self, effect: effects.Effect) -> None:
-        match effect:
-            case effects.Release():
-                # Both ways: the agent is told at once, and the batch system surely.
-                for node in effect.nodes:
-                    self.agents.send(node, messages.ReleaseNode())
-                self.tasks.once("cluster call", self._cluster_call(self.cluster.release(effect.nodes)))
-            case effects.Claim():
-                self._started_workers.note_claimed(effect.nodes)
-                self.tasks.once("cluster call", self._cluster_call(self.cluster.claim(effect.nodes, effect.until_s)))
-            case effects.SetGeneration():
-                self.generations.send(effect)
-            case effects.AbandonOlderGenerations():
-                for member in effect.members:
-                    self.generations.send_again(effect.job, member.node)
-            case effects.StartWorkers():
-                job = self.state.jobs[effect.job].job
-                launch = launch_of(job, self._paths.job(job.id), self._worker_umask)
-                for member in effect.members:
-                    self._started_workers.note_started(effect.job, member)
-                    self.agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
-            case effects.StopWorkers():
-                for member in effect.members:
-                    self.agents.send(
-                        member.node,
-                        messages.Stop(job=effect.job, incarnation=member.incarnation, limit_s=effect.limit_s),
-                    )
-            case effects.Solve():
-                self.solver.ask(effect.version, effect.problem)
-            case effects.SetTimer():
-                self._arm(effect.timer, effect.at_s)
-            case effects.WriteLog():
-                _log.info("story", subject=effect.subject, text=effect.text)
-
-    async def _cluster_call(self, call: Coroutine[Any, Any, None]) -> None:
-        try:
-            await call
-        except OffcutError as error:
-            if not self.closing:
-                _log.error("cluster_call_failed", error=str(error))
-
-    def _arm(self, timer: Timer, at_s: float) -> None:
-        def fire() -> None:
-            if self.state.timers.get(timer) == at_s:
-                self.handle(events.TimerFired(time_s=max(self.clock.now(), at_s), timer=timer))
-
-        asyncio.get_running_loop().call_later(max(0.0, at_s - self.clock.now()), fire)
 
     def _rendezvous_changed(self) -> None:
         self._handle_all(self.generations.store_changed())

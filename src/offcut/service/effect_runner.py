@@ -1,0 +1,103 @@
+"""Carries out the effects that `control.step` returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from offcut.cluster.base import Cluster
+from offcut.control import State
+from offcut.errors import OffcutError
+from offcut.model import Job, effects, events
+from offcut.model.events import Timer
+from offcut.service.agents import Agents
+from offcut.service.clock import Clock
+from offcut.service.generation_sender import GenerationSender
+from offcut.service.solver import Solver
+from offcut.service.started_workers import StartedWorkers
+from offcut.service.supervise import Tasks
+from offcut.wire import messages
+
+_log = structlog.get_logger()
+
+
+class EffectRunner:
+    """Sends orders to the cluster, the agents and the solver, and sets timers."""
+
+    def __init__(
+        self,
+        *,
+        state: State,
+        clock: Clock,
+        cluster: Cluster,
+        agents: Agents,
+        started_workers: StartedWorkers,
+        generations: GenerationSender,
+        solver: Solver,
+        tasks: Tasks,
+        launch: Callable[[Job], messages.Launch],
+        fire: Callable[[events.TimerFired], object],
+    ) -> None:
+        """`launch` says how a job's workers are started; `fire` is called when a timer is due."""
+        self._state = state
+        self._clock = clock
+        self._cluster = cluster
+        self._agents = agents
+        self._started_workers = started_workers
+        self._generations = generations
+        self._solver = solver
+        self._tasks = tasks
+        self._launch = launch
+        self._fire = fire
+
+    def carry_out(self, effect: effects.Effect) -> None:
+        """Start what the effect asks for. Returns at once."""
+        match effect:
+            case effects.Release():
+                # Both ways: the agent is told at once, and the batch system surely.
+                for node in effect.nodes:
+                    self._agents.send(node, messages.ReleaseNode())
+                self._tasks.once("cluster call", self._cluster_call(self._cluster.release(effect.nodes)))
+            case effects.Claim():
+                self._started_workers.note_claimed(effect.nodes)
+                self._tasks.once("cluster call", self._cluster_call(self._cluster.claim(effect.nodes, effect.until_s)))
+            case effects.SetGeneration():
+                self._generations.send(effect)
+            case effects.AbandonOlderGenerations():
+                for member in effect.members:
+                    self._generations.send_again(effect.job, member.node)
+            case effects.StartWorkers():
+                job = self._state.jobs[effect.job].job
+                launch = self._launch(job)
+                for member in effect.members:
+                    self._started_workers.note_started(effect.job, member)
+                    self._agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
+            case effects.StopWorkers():
+                for member in effect.members:
+                    self._agents.send(
+                        member.node,
+                        messages.Stop(job=effect.job, incarnation=member.incarnation, limit_s=effect.limit_s),
+                    )
+            case effects.Solve():
+                self._solver.ask(effect.version, effect.problem)
+            case effects.SetTimer():
+                self._arm(effect.timer, effect.at_s)
+            case effects.WriteLog():
+                _log.info("story", subject=effect.subject, text=effect.text)
+
+    async def _cluster_call(self, call: Coroutine[Any, Any, None]) -> None:
+        try:
+            await call
+        except OffcutError as error:
+            if not self._tasks.closing:  # what fails while the cluster goes away is of no interest
+                _log.error("cluster_call_failed", error=str(error))
+
+    def _arm(self, timer: Timer, at_s: float) -> None:
+        def fire() -> None:
+            if self._state.timers.get(timer) == at_s:
+                self._fire(events.TimerFired(time_s=max(self._clock.now(), at_s), timer=timer))
+
+        asyncio.get_running_loop().call_later(max(0.0, at_s - self._clock.now()), fire)
