@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, assert_never
 
 import structlog
 
@@ -87,6 +87,8 @@ class EffectRunner:
                 self._arm(effect.timer, effect.at_s)
             case effects.WriteLog():
                 _log.info("story", subject=effect.subject, text=effect.text)
+            case _:
+                assert_never(effect)
 
     async def _cluster_call(self, call: Coroutine[Any, Any, None]) -> None:
         try:
