@@ -10,10 +10,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from invariants import Watch
+from transitions import recorded
 
 from offcut.allocate.exact import solve
 from offcut.control import Settings, State, step
@@ -93,7 +95,8 @@ class World:
     def send(self, event: ev.Event) -> list[ef.Effect]:
         """The controller answers the event, and the world carries its effects out."""
         before = self._watch.before(self.state)
-        effects = step(self.state, event)
+        with recorded(self.state):
+            effects = step(self.state, event)
         self._watch.after(before, self.state, event, effects)
         self.log.append((event, effects))
         for effect in effects:
@@ -275,6 +278,24 @@ class World:
             self.next()
         if math.isfinite(until_s):
             self.now_s = until_s
+
+    def run_until(self, holds: Callable[[], object], within_s: float = 60.0) -> None:
+        """Let things happen, one after another, until this holds."""
+        until_s = self.now_s + within_s
+        while not holds():
+            assert self._due, "nothing is due any more"
+            assert self._due[0].at_s <= until_s, f"not within {within_s:g} s"
+            self.next()
+
+    def until_members(self, job_id: str, nodes: list[str]) -> None:
+        """Let things happen until the job trains on exactly these nodes, in any order of rank."""
+
+        def trains() -> bool:
+            job = self.state.jobs[job_id]
+            members = {member.node for member in job.members}
+            return members == set(nodes) and job.formed_generation == job.generation
+
+        self.run_until(trains)
 
     def next(self) -> None:
         """Let the next thing happen."""

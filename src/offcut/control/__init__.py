@@ -11,7 +11,7 @@
 - `job_curves`: which curve and which costs count for a job
 - `curve_learning`: what is learnt of them from measurements; `probes`: jobs that try a size
 - `admission`: which jobs take part in the allocation
-- `check_state`: checks that a state agrees with itself
+- `check_state`: checks that a state agrees with itself; `phases`: which phase may follow which
 - `allocation`: from the state to an allocation problem, and from its answer to nodes
 """
 

@@ -1,0 +1,132 @@
+"""The tables of phases say what really happens, and the page about the architecture shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import test_state_machine
+import transitions
+from world import World
+
+from offcut.control import phases
+from offcut.model import effects as ef
+from offcut.model import events as ev
+
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+def ready_beside_one_that_starts() -> World:
+    """The job needs two nodes; its worker on n1 is ready, that on n2 never will be."""
+    world = World()
+    world.never_ready.add("n2")
+    world.offer("n1", "n2")
+    world.submit("a", "2")
+    world.run_until(lambda: world.state.nodes["n1"].worker == "ready")
+    return world
+
+
+def test_a_ready_worker_fails() -> None:
+    world = ready_beside_one_that_starts()
+    world.exit(world.state.nodes["n1"].member, "failed", "it broke")
+    assert world.state.nodes["n1"].worker == "stopped"
+
+
+def test_an_agent_comes_back_without_its_ready_worker() -> None:
+    world = ready_beside_one_that_starts()
+    world.send(ev.AgentReported(time_s=world.now_s, node="n1", workers=()))
+    assert world.state.nodes["n1"].worker == "starting"
+
+
+def test_an_agent_comes_back_with_a_later_worker_than_the_one_that_stopped() -> None:
+    world = ready_beside_one_that_starts()
+    world.exit(world.state.nodes["n1"].member, "failed", "it broke")
+    newest = world.state.incarnations
+    world.state.forgotten_incarnations.append((newest, newest + 10))
+    world.state.incarnations += 10
+    later = ev.RunningWorker("a", newest + 1, ready=True)
+    world.send(ev.AgentReported(time_s=world.now_s, node="n1", workers=(later,)))
+    assert world.state.nodes["n1"].worker == "ready"
+
+
+def test_a_job_is_cancelled_while_its_script_comes_to_its_end() -> None:
+    world = World()
+    world.offer("n1")
+    world.submit("a", "1:8")
+    world.run_until(lambda: world.state.jobs["a"].state_holders)
+    world.trained("a")
+    assert world.state.jobs["a"].phase == "finishing"
+    world.send(ev.JobCancelled(time_s=world.now_s, job="a"))
+    assert world.state.jobs["a"].phase == "cancelled"
+
+
+def test_a_job_fails_after_too_many_failures_while_it_runs() -> None:
+    world = World()
+    world.offer("n1")
+    world.submit("a", "1:8", max_failures=0)
+    world.run_until(lambda: world.state.jobs["a"].state_holders)
+    world.exit(world.member("a", "n1"), "failed", "it broke")
+    assert world.state.jobs["a"].phase == "failed"
+
+
+def test_a_leaving_node_is_wanted() -> None:
+    world = World()
+    world.offer("n1", "n2")
+    world.submit("a", "1:8")
+    world.run_until(lambda: len(world.state.jobs["a"].state_holders) == 2)
+    world.exit(world.member("a", "n2"), "left")
+    assert world.state.nodes["n2"].phase == "leaving"
+    effects = world.want("n2")
+    assert any(isinstance(effect, ef.Release) and "n2" in effect.nodes for effect in effects)
+    assert "n2" not in world.state.nodes
+
+
+def test_a_node_with_a_ready_worker_is_wanted() -> None:
+    world = ready_beside_one_that_starts()
+    world.want("n1")
+    assert "n1" not in world.state.nodes
+
+
+def test_a_paused_job_is_cancelled() -> None:
+    world = World()
+    world.submit("a", "1:8")
+    world.send(ev.JobPaused(time_s=world.now_s, job="a"))
+    world.send(ev.JobCancelled(time_s=world.now_s, job="a"))
+    assert world.state.jobs["a"].phase == "cancelled"
+
+
+def test_a_job_whose_only_worker_cannot_start_fails() -> None:
+    world = World()
+    world.offer("n1")
+    world.submit("a", "1:8", max_failures=0)
+    world.run_until(lambda: world.state.nodes["n1"].worker == "starting")
+    world.exit(world.state.nodes["n1"].member, "failed", "no such file")
+    assert world.state.jobs["a"].phase == "failed"
+
+
+SCENARIOS = (
+    test_a_ready_worker_fails,
+    test_an_agent_comes_back_without_its_ready_worker,
+    test_an_agent_comes_back_with_a_later_worker_than_the_one_that_stopped,
+    test_a_job_is_cancelled_while_its_script_comes_to_its_end,
+    test_a_job_fails_after_too_many_failures_while_it_runs,
+    test_a_leaving_node_is_wanted,
+    test_a_node_with_a_ready_worker_is_wanted,
+    test_a_paused_job_is_cancelled,
+    test_a_job_whose_only_worker_cannot_start_fails,
+)
+
+
+@pytest.mark.timeout(300)
+def test_every_change_in_the_tables_happens() -> None:
+    """In the tests above, or in random sequences of events."""
+    transitions.observed.clear()
+    for scenario in SCENARIOS:
+        scenario()
+    test_state_machine.run(40, 50)
+    assert transitions.observed == transitions.ALLOWED
+
+
+@pytest.mark.parametrize("what", ["node", "worker", "job"])
+def test_the_architecture_page_shows_the_tables(what: str) -> None:
+    assert f"```text\n{phases.drawing(what)}\n```" in ARCHITECTURE.read_text()
