@@ -18,9 +18,9 @@ import pytest
 import torch.distributed as dist
 
 from live import wait_for
+from offcut.membership.generation import Generation
 from offcut.service import rendezvous_server
 from offcut.service.rendezvous_keys import GenerationKeys, Keys, Limits, Refused
-from offcut.torch.membership.agent_link import Generation
 from offcut.torch.membership.rendezvous_store import RendezvousStore
 from offcut.wire import messages
 from offcut.wire import rendezvous as wire

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from offcut.torch.membership.agent_link import Generation
+from offcut.membership.generation import Generation
 from offcut.torch.membership.process_group import Group
 from rendezvous import shared_store
 

@@ -1,10 +1,8 @@
-"""The one object between a training script and offcut; `loop` says what a boundary is."""
+"""`Session`: the one object between a training script and offcut."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -12,10 +10,10 @@ import torch
 
 from offcut.errors import InputError
 from offcut.torch.fingerprint import fingerprint
-from offcut.torch.membership.agent_link import AgentLink
-from offcut.torch.membership.member import Left, Member
-from offcut.torch.membership.process_group import Abandoned, Group
-from offcut.torch.membership.state_checksum import Checksum
+from offcut.torch.membership.job_context import JobContext
+from offcut.torch.membership.process_exit import Left
+from offcut.torch.membership.process_group import Abandoned
+from offcut.torch.membership.state_sync import ReplicatedSync
 from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.state.lr_scaling import LrScaling
 from offcut.torch.state.trained_parameters import parameters_of
@@ -23,11 +21,10 @@ from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch import Fetcher
 from offcut.torch.step.batch_policy import BatchPolicy
 from offcut.torch.step.data_parallel import DataParallelStep
-from offcut.torch.step.gradient_reduce import StepOutcome
+from offcut.torch.step.gradient_reduce import MemberFlags
 from offcut.torch.step.loader import AheadLoader, Loader
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.training_loop import TrainingLoop
-from offcut.wire.worker_env import ENV_CHECKPOINT_AGE, ENV_JOB_DIR
 
 __all__ = ["Left", "Session"]
 
@@ -87,18 +84,25 @@ class Session(TrainingLoop):
         if len(dataset) == 0:
             raise InputError("Session: the dataset is empty.", next_step="Give at least one sample.")
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-        self._state = TrainingState(model, optimizers, LrScaling(lr_rule, warmup_steps))
+        state = TrainingState(model, optimizers, LrScaling(lr_rule, warmup_steps))
         if scaler is not None:
-            self._state.registered.append(scaler)
-        self._sampler = Sampler(len(dataset), seed, drop_last=drop_last)
+            state.registered.append(scaler)
+        state.settings = {
+            "samples in the dataset": str(len(dataset)),
+            "seed": str(seed),
+            "batches": f"{policy}, drop_last={drop_last}",
+            "clip_norm": str(clip_norm),
+            "lr_rule": f"{lr_rule}, warm-up {warmup_steps}",
+        }
+        sampler = Sampler(len(dataset), seed, drop_last=drop_last)
         fetcher = Fetcher(dataset, collate, seed)
         device = next((p.device for item in optimizers for p in parameters_of(item)), torch.device("cpu"))
-        # Before the line to the agent is opened: processes that fetch must not inherit it.
+        # Before the connection to the agent is opened: processes that fetch must not inherit it.
         self._loader = AheadLoader(fetcher, device, loader_workers) if loader_workers else Loader(fetcher, device)
-        self._work = DataParallelStep(
-            self._state,
+        self._data_parallel = DataParallelStep(
+            state,
             policy=policy,
-            sampler=self._sampler,
+            sampler=sampler,
             loader=self._loader,
             seed=seed,
             clip_norm=clip_norm,
@@ -106,30 +110,22 @@ class Session(TrainingLoop):
             device=device,
             visit=self._at,
         )
-        self._checkpoints: Checkpoints | None = None
-        self._policy = policy
-        self._state.settings = {
-            "samples in the dataset": str(len(dataset)),
-            "seed": str(seed),
-            "batches": f"{policy}, drop_last={drop_last}",
-            "clip_norm": str(clip_norm),
-            "lr_rule": f"{lr_rule}, warm-up {warmup_steps}",
-        }
-        super().__init__(self._state, self._sampler)
 
-    def _take_seat(self, link: AgentLink) -> Member:
-        self._checkpoints = Checkpoints(
-            Path(os.environ[ENV_JOB_DIR]) / "checkpoints",
-            float(os.environ.get(ENV_CHECKPOINT_AGE, "30")),
-            lambda text: link.send("note", text=text),
-            self._faults,
+        def join(context: JobContext) -> tuple[ReplicatedSync, Checkpoints]:
+            checkpoints = Checkpoints(context.checkpoints, context.checkpoint_age_s, context.note, context.faults)
+            return ReplicatedSync(context, state, checkpoints), checkpoints
+
+        super().__init__(
+            state,
+            sampler,
+            self._data_parallel,
+            join=join,
+            fingerprint=lambda data: fingerprint(model, policy, data),
         )
-        return Member(link, self._state, self._checkpoints, self._changing, self._faults, self._pace)
-
-    # -- what a script uses ---------------------------------------------------------------------------------------
 
     @property
     def model(self) -> torch.nn.Module:
+        """The model that is trained."""
         return self._state.model
 
     def __exit__(
@@ -139,123 +135,82 @@ class Session(TrainingLoop):
         self._loader.close()
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Accumulate the gradient of `loss`, the mean over (a portion of) this part.
+        """Accumulate the gradient of `loss`.
 
-        Where a part is worked on in k portions, divide each portion's loss by k, as without offcut.
+        Args:
+            loss: the mean over this part of the batch, a scalar. Where a part is worked on in k portions, divide each
+                portion's loss by k, as without offcut.
+
+        Raises:
+            InputError: it was called outside the loop over batches.
         """
-        self._work.backward(loss)
+        self._data_parallel.backward(loss)
 
     def step(self, loss: torch.Tensor | None = None) -> bool:
-        """Backward, reduce, clip, update. True when a step counts.
+        """Backward, reduce over the members, clip, update.
 
-        False where more parts of the same step follow, and where it failed: then its batch will come again. What a
-        script does after a step that did not count (advancing a scheduler, say) is undone for registered objects and
-        for the settings of the optimizers' groups; for anything else, look at what step() returns.
+        What a script does after a step that did not count (advancing a scheduler, say) is undone for registered objects
+        and for the settings of the optimizers' groups; for anything else, look at the returned value.
+
+        Args:
+            loss: the mean over this part of the batch, a scalar; None if `backward` was called for it.
+
+        Returns:
+            True when a step counts. False where more parts of the same step follow, and where the step failed because
+            the membership broke: then its batch will come again.
+
+        Raises:
+            InputError: it was called outside the loop over batches, or twice for a batch, or without a gradient.
+            OffcutError: the members' states, or the parameters that they train, are not the same.
         """
-        work, seat = self._work, self._seat
-        # Where a member has died meanwhile the step cannot count: no need to work on it any longer.
+        step, group = self._data_parallel, self._member.group
         if loss is None:
-            work.check_gradient()
-        elif seat.group is not None and not seat.group.stale():
+            step.check_gradient()
+        elif group is not None and not group.stale():
+            # Where a member has died meanwhile the step cannot count, so its gradient is not needed.
             self.backward(loss)
-        if not work.end_part() or work.failed:
+        if not step.end_part() or step.failed:
             return False
-        group = self._group()
-        self._script_runs(False)
-        try:
-            save = self._checkpoints is not None and group.rank == 0 and self._checkpoints.due
-            with self._pace:
-                tally = work.reduce(
-                    group, work.rest, switch=seat.newer, save=save, check=group.rank == 0, leaving=seat.leaving
-                )
-        except Abandoned as reason:
-            seat.abandon(str(reason))
-            return False
-        finally:
-            self._script_runs(True)
-        # Every member has applied the step before this one, or it could not have taken part in this reduce.
-        self._note_stable()
-        self._apply(group, tally)
-        return True
+        return self._run_step()
 
     def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *, retain_graph: bool = False) -> bool:
-        """One of several updates within a step, as GANs need them: backward, reduce, clip, update for `optimizer` only.
+        """Do one of several updates within a step, as GANs need them: backward, reduce, clip, update one optimizer.
 
         `step(loss)` ends the step as always; it updates the optimizers that had no `update`. If a later part of the
-        step fails, this update is undone, for which the session copies the state once per step. False when the step has
-        failed already: go on to `step()`, the batch will come again.
+        step fails, this update is undone, for which the session copies the state once per step.
+
+        Args:
+            loss: the mean over this member's part of the batch, a scalar.
+            optimizer: one of the session's optimizers; it had no update in this step yet.
+            retain_graph: as in `torch.Tensor.backward`.
+
+        Returns:
+            False when the step has failed already: go on to `step()`, the batch will come again.
+
+        Raises:
+            InputError: the optimizer is not the session's or had its update, or the share comes in several parts.
         """
-        work = self._work
-        work.check_update(optimizer)
-        work.backward(loss, optimizer, retain_graph=retain_graph)
-        if work.failed:
+        step = self._data_parallel
+        step.check_update(optimizer)
+        step.backward(loss, optimizer, retain_graph=retain_graph)
+        if step.failed:
             return False
         group = self._group()
         if self._link is not None:
             self._state.keep_whole()
-        self._script_runs(False)
+        self._reporter.script_runs(False)
         try:
-            with self._pace:
-                # All switch after whole steps only.
-                work.reduce(group, [optimizer])
+            with self._timing:
+                # No flags: all members switch after whole steps only.
+                step.reduce_for(group, [optimizer], MemberFlags())
         except Abandoned as reason:
-            self._seat.abandon(str(reason))
+            self._fail_step(reason)
             return False
         finally:
-            self._script_runs(True)
+            self._reporter.script_runs(True)
         with self._changing:
-            work.update(group, [optimizer])
+            step.update(group, [optimizer])
         return True
-
-    def _begin_step(self, group: Group) -> None:
-        state = self._state
-        mine = self._work.begin(group)
-        if self._records is not None:
-            self._records.contribute(
-                step=state.step + 1,
-                generation=group.membership.generation,
-                epoch=state.cursor.epoch,
-                samples=mine.tolist(),
-            )
-
-    def _apply(self, group: Group, tally: StepOutcome) -> None:
-        """Update: from here on the step is part of this member's state."""
-        state = self._state
-        self._begin_change()
-        self._work.apply(group, tally)
-        self._tally, self._applied = tally, True
-        if group.world == 1:
-            self._note_stable()
-        if self._records is not None:
-            self._records.applied(step=state.step, generation=group.membership.generation, loss=tally.loss)
-        self._report(group)
-        self._at("after-update")
-
-    def _checksum(self, group: Group) -> Checksum:
-        return Checksum(self._state, exact=group.exact)
-
-    def _look_at(self) -> str:
-        return fingerprint(self.model, self._policy, self._data)
-
-    def _begin_checkpoint(self, group: Group) -> None:
-        if self._checkpoints is not None:
-            membership = group.membership
-            self._checkpoints.begin(
-                self._state.step,
-                membership.generation,
-                membership.workers,
-                group.rank,
-                lambda: self._state.tree_for(-1),
-            )
-
-    def _keep(self) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.publish(self._stable_step)
-
-    def _keep_last(self, group: Group) -> None:
-        assert self._checkpoints is not None
-        if group.rank == 0:
-            self._checkpoints.save_now(self._state.step, self._state.tree_for(-1))
 
 
 def _smallest_share(model: torch.nn.Module) -> int:

@@ -2,146 +2,110 @@
 
 A *boundary* is the moment when the loop asks for its next batch: the last step has been applied and the script has done
 whatever it does after a step. Membership changes, state moves and workers leave at boundaries only; a step that failed
-because a peer died was never applied, and its batch comes again.
+because a member died was never applied, and its batch comes again.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from offcut.errors import InputError, OffcutError
+from offcut.membership.boundary import at_boundary
 from offcut.torch.epoch import Epoch
-from offcut.torch.membership.agent_link import AgentLink
-from offcut.torch.membership.member import Left, Member, SoloMember
+from offcut.torch.membership.job_context import JobContext
+from offcut.torch.membership.member import Member, Membership
+from offcut.torch.membership.process_exit import Left
 from offcut.torch.membership.process_group import Abandoned, Group
-from offcut.torch.membership.state_checksum import Checksum, states_differ
+from offcut.torch.membership.solo_member import SoloMember
+from offcut.torch.membership.state_checksum import states_differ
+from offcut.torch.membership.state_sync import StateSync
 from offcut.torch.membership.step_timing import StepTiming
+from offcut.torch.reporting import Reporter
+from offcut.torch.state.checkpointer import Checkpointer
 from offcut.torch.state.cursor import Cursor
 from offcut.torch.state.state_codec import check
 from offcut.torch.state.training_state import Stateful, TrainingState
-from offcut.torch.step.gradient_reduce import StepOutcome
+from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
+from offcut.torch.step.protocol import Step
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.testing.fault_injection import Faults
-from offcut.wire.records import StepRecords
-from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
+from offcut.wire.worker_env import ENV_GOAL
 
 __all__ = ["Left", "TrainingLoop"]
 
 
-class Step(Protocol):
-    """The step under way."""
+class TrainingLoop:
+    """What sessions of every kind share: data epochs, boundaries, steps, the membership, the end.
 
-    @property
-    def more_parts(self) -> bool:
-        """Whether parts of this step have still to begin."""
+    Make it after everything that forks, because it opens the connection to the agent.
 
-    def next_part(self, group: Group) -> Any:
-        """What the script's loop gets next."""
-
-    def drop(self) -> None:
-        """The loop was left: the parts that wait will not be worked on."""
-
-    def settle(self, *, applied: bool) -> None:
-        """At the boundary after a step: the state is that of the step, or of the one before if it failed."""
-
-
-class TrainingLoop(ABC):
-    """What sessions of every kind share: data epochs, boundaries, the membership, reports, the end.
-
-    Make it after everything that forks: it opens the line to the agent.
+    Args:
+        state: the training's state, as far as this member has it.
+        sampler: which samples belong to which step.
+        step: computes, reduces and applies a step.
+        join: called in a job only; returns how this member gets the state and how it keeps checkpoints.
+        fingerprint: returns the training's fingerprint for the data of its first batch.
     """
 
-    _work: Step
-
-    def __init__(self, state: TrainingState, sampler: Sampler) -> None:
+    def __init__(
+        self,
+        state: TrainingState,
+        sampler: Sampler,
+        step: Step,
+        *,
+        join: Callable[[JobContext], tuple[StateSync, Checkpointer[Any]]],
+        fingerprint: Callable[[Any], str],
+    ) -> None:
         self._state = state
         self._sampler = sampler
+        self._step = step
         #: Held from applying a step until the next boundary is passed: outside it the state is that of a boundary.
         self._changing = threading.Lock()
         #: Whether it is held by this thread.
         self._changes = False
-        self._records: StepRecords | None = None
-        self._goal_samples: int | None = None
-        self._faults = Faults.from_environment()
-        self._link = AgentLink.from_environment()
-        self._configure(self._link.worker if self._link else "alone")
-        #: Of the last applied step, and whether a boundary has followed it.
-        self._tally: StepOutcome | None = None
-        self._applied = False
-        self._stable_step = 0
-        self._stable_samples = 0
-        self._stable_clock_s = 0.0
-        self._pace = StepTiming()
-        self._fingerprint = ""
-        #: The part at hand.
-        self._data: Any = None
-        self._announced = -1
+        goal = os.environ.get(ENV_GOAL)
+        self._goal_samples = int(goal) if goal else None
         self._goal_reached = False
+        self._faults = Faults.from_environment()
+        #: Of the last applied step, and whether a boundary has followed it.
+        self._outcome: StepOutcome | None = None
+        self._applied = False
+        self._timing = StepTiming()
+        #: The data of the part at hand.
+        self._data: Any = None
         #: The state after a step was found to be what checkpoints and joiners can take.
         self._checked = False
         #: This worker is a member, or about to be.
         self._taking_part = False
         state.guard()
-        self._seat: Member | SoloMember = SoloMember() if self._link is None else self._take_seat(self._link)
-
-    def _configure(self, worker: str) -> None:
-        """What the job asks for by environment; a script that runs alone may be asked the same, for comparison."""
-        goal = os.environ.get(ENV_GOAL)
-        self._goal_samples = int(goal) if goal else None
-        if os.environ.get(ENV_RECORDS):
-            self._records = StepRecords(Path(os.environ[ENV_JOB_DIR]) / "records", worker)
-
-    @abstractmethod
-    def _take_seat(self, link: AgentLink) -> Member:
-        """This worker's seat among the members."""
-
-    @abstractmethod
-    def _begin_step(self, group: Group) -> None:
-        """The next step begins, on the global batch at the cursor."""
-
-    def _checksum(self, group: Group) -> Checksum | None:
-        """Of the state, where all members have all of it."""
-        return None
-
-    @abstractmethod
-    def _look_at(self) -> str:
-        """The training's fingerprint, once a step has been done."""
-
-    @abstractmethod
-    def _begin_checkpoint(self, group: Group) -> None:
-        """Begin a checkpoint at this boundary, as all members of `group` do."""
-
-    @abstractmethod
-    def _keep(self) -> None:
-        """Publish the checkpoint that has been written, if its step is stable."""
-
-    @abstractmethod
-    def _keep_last(self, group: Group) -> None:
-        """The training has come to its end, and all members know: keep its state. Raises Abandoned."""
+        context = JobContext.from_environment(self._faults)
+        self._link = context.link if context is not None else None
+        self._reporter = Reporter(self._link, state, self._timing, fingerprint)
+        self._member: Membership = SoloMember()
+        if context is not None:
+            self._member = Member(context, *join(context), self._changing, self._timing)
 
     # -- what a script uses ---------------------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
-        """This member's number in the current generation, or the last one after a step that failed; changes with it.
+        """This member's number in the current generation, or in the last one after a step that failed.
 
-        Before the first batch it waits until this worker is a member: call it when the script is ready to train.
+        It changes with the generation. Before the first batch it waits until this worker is a member: call it when the
+        script is ready to train.
         """
         self._take_part()
-        return self._seat.rank
+        return self._member.rank
 
     @property
     def world(self) -> int:
-        """How many members (ranks) the current generation has, or the last one had; changes with it. See `rank`."""
+        """How many members (ranks) the current generation has, or the last one had. See `rank`."""
         self._take_part()
-        return self._seat.world
+        return self._member.world
 
     @property
     def steps(self) -> int:
@@ -150,14 +114,20 @@ class TrainingLoop(ABC):
 
     @property
     def loss(self) -> float:
-        """Mean loss over the last applied step's global batch."""
+        """Mean loss over the last applied step's global batch; NaN before the first step."""
         return self._state.loss
 
     def register(self, item: Stateful) -> None:
-        """Make anything with `state_dict` and `load_state_dict` (a scheduler, an average of weights) part of the state.
+        """Make a scheduler, an average of weights or the like part of the training's state.
 
         Register the same objects in the same order in every run, before the first batch, and before `once()`, `rank`
-        and `world` are asked for: with these the state comes.
+        and `world` are asked for, because the state arrives with these.
+
+        Args:
+            item: anything with `state_dict()` and `load_state_dict()`.
+
+        Raises:
+            InputError: `item` has no such methods, or the training has begun.
         """
         if not (hasattr(item, "state_dict") and hasattr(item, "load_state_dict")):
             raise InputError(
@@ -185,70 +155,71 @@ class TrainingLoop(ABC):
             raise
         finally:
             self._state.unguard()
-            if isinstance(error, OffcutError) and self._link is not None and self._seat.rank == 0:
-                self._link.send("note", text=str(error))
+            if isinstance(error, OffcutError):
+                self._reporter.failed(error, self._member.rank)
 
     def epochs(self, count: int) -> Iterator[Epoch]:
-        """The data epochs that are left of `count`, each an iterator of this member's parts of its global batches.
+        """Iterate over the data epochs that are left of `count`.
 
         A worker that joins a running job begins in the middle of the epoch that the others are in.
+
+        Args:
+            count: how many passes over the data the whole training makes.
+
+        Yields:
+            Each epoch: an iterator of this member's parts of its global batches.
         """
         self._take_part()
         state = self._state
         while state.cursor.epoch < count and not self._goal_reached:
             epoch = state.cursor.epoch
             yield Epoch(epoch, self._batches)
-            self._work.drop()
+            self._step.drop()
             # Leaving the inner loop early ends the epoch; a state that was received may be in the next one already.
             if state.cursor.epoch == epoch and not self._goal_reached:
                 state.cursor = Cursor(epoch + 1, 0)
 
     def once(self) -> bool:
-        """True on one member: for what must happen once, such as evaluating, logging or saving the model.
+        """Return True on one member: for what must happen once, such as evaluating, logging or saving the model.
 
-        False on all of them after a step that failed, for until the next batch nobody knows who is still there. Before
-        the first batch it waits until this worker is a member.
+        After a step that failed it returns False on all members until the next batch, because it is not known yet which
+        members are left. Before the first batch it waits until this worker is a member.
         """
         self._take_part()
-        return self._seat.group is not None and self._seat.rank == 0
+        return self._member.group is not None and self._member.rank == 0
 
     def _take_part(self) -> None:
-        """Be a member from now on: wait for the first generation, and take its state."""
+        """Be a member from now on: wait for the first generation, and take over its state."""
         if self._taking_part:
             return
         state = self._state
         check(state.tree())
         self._taking_part = True
         groups = [len(item.param_groups) for item in state.optimizers]
-        if not self._seat.taken:
-            self._seat.enter_next()
-        if self._seat.resumed or state.step > 0:
-            # The script is about to do what others, or an earlier run, have done for this state before its next batch.
+        if not self._member.joined:
+            self._member.enter_next()
+        if self._member.resumed or state.step > 0:
+            # Before its next batch the script will do what others, or an earlier run, have done for this state.
             self._begin_change()
             state.begin_as(groups)
 
-    # -- a step ---------------------------------------------------------------------------------------------------
+    # -- batches --------------------------------------------------------------------------------------------------
 
     def _at(self, point: str) -> bool:
-        """A point at which tests let something go wrong."""
-        group = self._seat.group
+        """Pass a point at which tests let something fail; return whether the generation is to count as broken."""
+        group = self._member.group
         generation = group.membership.generation if group is not None else 0
-        return self._faults.at(point, step=self._state.step, rank=self._seat.rank, generation=generation)
-
-    def _script_runs(self, runs: bool) -> None:
-        """Whether the script has the word, or this session: the agent ends a script that keeps it for too long."""
-        if self._link is not None:
-            self._link.script_since_s = time.monotonic() if runs else None
+        return self._faults.at(point, step=self._state.step, rank=self._member.rank, generation=generation)
 
     def _group(self) -> Group:
-        assert self._seat.group is not None
-        return self._seat.group
+        assert self._member.group is not None
+        return self._member.group
 
     def _batches(self, epoch: int) -> Iterator[Any]:
-        state, work = self._state, self._work
+        state, step = self._state, self._step
         while True:
-            self._script_runs(False)
-            if not work.more_parts:
+            self._reporter.script_runs(False)
+            if not step.more_parts:
                 self._boundary()
                 if state.cursor.epoch != epoch:
                     return
@@ -259,10 +230,10 @@ class TrainingLoop(ABC):
                     self._goal_reached = reached
                     self._leave_loop(epoch)
                     return
-                self._begin_step(self._group())
-            part = work.next_part(self._group())
+                self._reporter.step_begun(self._group(), step.begin(self._group()))
+            part = step.next_part(self._group())
             self._data = part.data
-            self._script_runs(True)
+            self._reporter.script_runs(True)
             try:
                 yield part
             except GeneratorExit:
@@ -270,63 +241,76 @@ class TrainingLoop(ABC):
                 raise
 
     def _all_at_end(self, epoch: int) -> bool:
-        """Wait until every member has come to the end of a data epoch; False if members changed: look where it is now.
+        """Wait until every member has come to the end of a data epoch; return False if the members changed.
 
         So what the script does next is done on the state after the last step, by all of them, once.
         """
-        seat, group = self._seat, self._group()
-        if group.world == 1 or seat.furthest > epoch:
+        member, group = self._member, self._group()
+        if group.world == 1 or member.furthest > epoch:
             return True
         try:
             group.gather([0])
             if self._at("epoch-end"):
                 raise Abandoned("injected at the end of a data epoch")
         except Abandoned as reason:
-            seat.abandon(str(reason))
+            member.abandon(str(reason))
             return False
-        self._note_stable()
+        self._reporter.note_stable()
         return True
 
     def _leave_loop(self, epoch: int) -> None:
-        """The script leaves the loop over batches, at its end or by `break`."""
-        self._work.drop()
+        """Note that the script leaves the loop over batches, at its end or by `break`."""
+        self._step.drop()
         # What it did after a step that did not count is undone before it goes on.
-        self._work.settle(applied=self._applied)
+        self._step.settle(applied=self._applied)
         self._state.leave_loop(Cursor(epoch, self._sampler.samples))
         self._end_change()
 
-    def _note_stable(self) -> None:
-        self._stable_step, self._stable_samples = self._state.step, self._state.samples
-        self._stable_clock_s = time.monotonic()
+    # -- a step ---------------------------------------------------------------------------------------------------
 
-    def _report(self, group: Group) -> None:
-        link, generation = self._link, group.membership.generation
-        if link is None:
-            return
-        link.progress(
-            generation=generation,
-            step=self._stable_step,
-            samples=self._stable_samples,
-            clock_s=self._stable_clock_s,
-            own_s=self._pace.own_s,
-            loss=self.loss,
-            first=group.rank == 0,
-        )
-        if self._announced != generation:
-            self._announced = generation
-            if group.rank == 0:
-                self._fingerprint = self._fingerprint or self._look_at()
-                link.send("formed", generation=generation, step=self._state.step, fingerprint=self._fingerprint)
+    def _run_step(self) -> bool:
+        """Compute what is left of the step, reduce it over the members, and apply it; return whether it counts."""
+        step, member, group, reporter = self._step, self._member, self._group(), self._reporter
+        reporter.script_runs(False)
+        try:
+            step.compute(group)
+            if step.commits_in_reduce:
+                self._begin_change()
+            flags = MemberFlags(switch=member.newer, save=member.checkpoint_due, leaving=member.leaving)
+            with self._timing:
+                outcome = step.reduce(group, flags)
+        except Abandoned as reason:
+            self._fail_step(reason)
+            return False
+        finally:
+            reporter.script_runs(True)
+        # Every member has applied the step before this one, or it could not have taken part in this reduce.
+        reporter.note_stable()
+        # From here on the step is part of this member's state.
+        self._begin_change()
+        step.apply(group, outcome)
+        self._outcome, self._applied = outcome, True
+        if group.world == 1:
+            reporter.note_stable()
+        reporter.step_applied(group, self._data)
+        self._at("after-update")
+        return True
+
+    def _fail_step(self, reason: Abandoned) -> None:
+        """The generation broke during a step: its batch will come again."""
+        self._timing.interrupt()
+        self._step.fail()
+        self._end_change()
+        self._member.abandon(str(reason))
 
     # -- boundaries -----------------------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
         """The state is whole here: switch generations, leave, or begin a checkpoint as needed."""
         self._at("boundary")
-        if not self._changes:
-            self._begin_change()
+        self._begin_change()
         try:
-            self._work.settle(applied=self._applied)
+            self._step.settle(applied=self._applied)
             self._state.pass_boundary()
             if self._applied and not self._checked:
                 # Only now optimizers have all that they keep.
@@ -337,60 +321,66 @@ class TrainingLoop(ABC):
             self._end_change()
 
     def _begin_change(self) -> None:
-        """Until the next boundary the state is not the last one's, or may not be: nobody else may save it."""
-        self._changing.acquire()
-        self._changes = True
+        """Until the next boundary the state may not be the last boundary's: no other thread may save it."""
+        if not self._changes:
+            self._changing.acquire()
+            self._changes = True
 
     def _end_change(self) -> None:
-        # The lock may be the leaving thread's, which is saving.
+        # The lock may be held by the leaving thread, which is saving.
         if self._changes:
             self._changes = False
             self._changing.release()
 
     def _move_on(self) -> None:
-        seat, tally, applied = self._seat, self._tally, self._applied
+        member, outcome, group = self._member, self._outcome, self._member.group
+        actions = at_boundary(
+            has_group=group is not None,
+            aborted=group is not None and group.stale(),
+            applied=self._applied and outcome is not None,
+            switch=outcome is not None and outcome.switch,
+            save=outcome is not None and outcome.save,
+            leaving=outcome is not None and bool(outcome.leaving),
+        )
         self._applied = False
-        if seat.group is not None and seat.group.stale():
-            # Somebody died after the last reduce: there will be no other one in this generation.
-            seat.abandon("a newer generation came")
-        if applied and tally is not None and seat.group is not None and tally.save and not tally.leaving:
-            self._begin_checkpoint(seat.group)
-        if seat.group is None:
-            self._pace.interrupt()
-            seat.enter_next()
-        elif applied and tally is not None and (tally.switch or tally.leaving):
-            self._pace.interrupt()
-            seat.switch(tally.leaving)
-        self._pace.boundary()
-        if self._link is not None:
-            self._keep()
+        if actions.abandon:
+            member.abandon("a newer generation came")
+        if actions.checkpoint and group is not None:
+            member.begin_checkpoint(group)
+        if actions.enter:
+            self._timing.interrupt()
+            member.enter_next()
+        elif actions.switch and outcome is not None:
+            self._timing.interrupt()
+            member.switch(outcome.leaving)
+        self._timing.boundary()
+        if self._state.step < self._reporter.stable_step:
+            # All members have gone back to a checkpoint.
+            self._reporter.note_stable()
+        member.publish_checkpoint(self._reporter.stable_step)
 
     def _finish(self) -> None:
-        """The final barrier: every member has applied the last step, and the state is kept for the script's end."""
+        """Wait until every member has applied the last step, and keep the state for the script's end."""
         self._take_part()
-        seat, link = self._seat, self._link
+        member = self._member
         while True:
             self._boundary()
-            assert seat.group is not None
+            group = self._group()
             try:
                 if self._at("finishing"):
                     raise Abandoned("injected at the end")
-                mine = self._checksum(seat.group) if seat.group.world > 1 else None
-                rows = seat.group.gather([int(seat.newer), mine.total if mine is not None else 0])
+                mine = member.checksum(group) if group.world > 1 else None
+                rows = group.gather([int(member.newer), mine.total if mine is not None else 0])
                 if mine is not None and len({total for _, total in rows}) > 1:
-                    raise states_differ(seat.group, mine, self._state.step)
+                    raise states_differ(group, mine, self._state.step)
                 newer = any(row[0] for row in rows)
-                if not newer and link is not None:
-                    self._keep_last(seat.group)
+                if not newer:
+                    member.save_at_end(group)
             except Abandoned as reason:
-                seat.abandon(str(reason))
+                member.abandon(str(reason))
                 continue
             if not newer:
                 break
-            seat.switch(())
-        self._note_stable()
-        if link is None:
-            return
-        self._report(seat.group)
-        link.beat_now()
-        link.send("finished", generation=seat.group.membership.generation, step=self._state.step, first=seat.rank == 0)
+            member.switch(())
+        self._reporter.note_stable()
+        self._reporter.finished(self._group(), self._data)

@@ -10,8 +10,8 @@ import threading
 
 import torch
 
+from offcut.membership.generation import Generation
 from offcut.torch.membership import socket_timeouts
-from offcut.torch.membership.agent_link import Generation
 from offcut.torch.membership.process_group import Abandoned, Group
 from rendezvous import running_store
 

@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import weakref
 import torch, torch._dynamo, torch.library
-from offcut.torch.membership import member
+from offcut.torch.membership.process_exit import exit_quickly
 
 class Mine: pass
 mine = Mine()
@@ -16,7 +16,7 @@ weakref.finalize(mine, print, "the script's own finalizer ran")
 before = torch.library._del_library
 of_torch = [f for f in weakref.finalize._registry if f.peek()[1] is before]
 assert of_torch, "torch registers no such finalizers any more: exit_quickly has lost its use"
-member.exit_quickly()
+exit_quickly()
 assert not any(f.atexit for f in of_torch)
 """
 

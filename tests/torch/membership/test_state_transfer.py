@@ -16,23 +16,6 @@ from offcut.torch.membership.process_group import Abandoned
 from offcut.torch.state.training_state import TrainingState
 
 
-@given(steps=st.lists(st.integers(-1, 5), min_size=1, max_size=12))
-def test_only_those_who_lack_it_receive_once_and_givers_have_it(steps: list[int]) -> None:
-    have = {rank for rank, step in enumerate(steps) if step == max(steps)}
-    lacking = set(range(len(steps))) - have
-    for turn in state_transfer.rounds(steps):
-        busy = Counter(rank for pair in turn for rank in pair)
-        assert max(busy.values()) == 1
-        assert all(giver in have and receiver in lacking for giver, receiver in turn)
-        have |= {receiver for _, receiver in turn}
-        lacking -= have
-    assert not lacking or max(steps) < 0
-
-
-def test_one_giver_serves_seven_in_three_rounds() -> None:
-    assert [len(turn) for turn in state_transfer.rounds([4, *[-1] * 7])] == [1, 2, 4]
-
-
 def a_tree() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(1)
     return {

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from offcut.errors import InputError
 from offcut.pipeline.plan_set import PlanSet
-from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints
+from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints, SavedLayers
 from offcut.torch.pipeline.layer_state import LayerState
 from offcut.torch.pipeline.session import PipelineSession
 from offcut.torch.state.cursor import Cursor
@@ -87,7 +87,9 @@ def test_a_layer_that_went_and_came_back_trains_on_as_if_nothing_had_been(make):
     assert sum(p.numel() for p in second.model.parameters()) == 0
     assert not second.optimizers[0].state
     for i, layer in tree.items():
-        second.take(i, torch.utils._pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, layer))
+        second.load_layer(
+            i, torch.utils._pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, layer)
+        )
     train(first, 2)
     train(second, 2)
     for mine, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
@@ -98,15 +100,15 @@ def test_a_checkpoint_gets_its_name_when_its_last_layer_is_there(tmp_path: Path)
     problems: list[str] = []
     state = LayerState(model(), [])
     stages = [LayerCheckpoints(tmp_path, LAYERS, 30.0, problems.append) for _ in range(2)]
-    stages[0].save_now(12, state.common(), {i: state.layer(i) for i in range(4)})
-    assert stages[0].newest() == -1
+    stages[0].save_now(12, SavedLayers(state.common(), {i: state.layer(i) for i in range(4)}))
+    assert stages[0].newest_step() == -1
     assert stages[1].has(12, range(4)), "but what is there can be read"
     assert not stages[1].has(12, [4])
-    stages[1].save_now(12, state.common(), {i: state.layer(i) for i in (4, 5)})
-    assert stages[0].newest() == 12
+    stages[1].save_now(12, SavedLayers(state.common(), {i: state.layer(i) for i in (4, 5)}))
+    assert stages[0].newest_step() == 12
     assert torch.equal(stages[0].layer(12, 5)["parameters"]["5.weight"], state.layer(5)["parameters"]["5.weight"])
     for step in (13, 14):
-        stages[0].save_now(step, state.common(), {i: state.layer(i) for i in range(LAYERS)})
+        stages[0].save_now(step, SavedLayers(state.common(), {i: state.layer(i) for i in range(LAYERS)}))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000013", "step-0000000014"]
     assert not problems
 

@@ -91,7 +91,7 @@ def test_only_the_newest_stay(checkpoints: Checkpoints) -> None:
     for step in (1, 5, 20, 100):
         checkpoints.save_now(step, tree(step))
     assert names(checkpoints) == ["step-0000000020", "step-0000000100"][-KEEP:]
-    assert_same(checkpoints.newest(), tree(100))
+    assert_same(checkpoints.read_newest(), tree(100))
 
 
 def test_each_member_writes_its_share_and_others_read_the_whole(crew: list[Checkpoints]) -> None:
@@ -103,7 +103,7 @@ def test_each_member_writes_its_share_and_others_read_the_whole(crew: list[Check
     sizes = {path.name: path.stat().st_size for path in directory.glob("*.distcp")}
     assert sorted(sizes) == ["__0_0.distcp", "__1_0.distcp", "__2_0.distcp"]
     assert min(sizes.values()) > LARGE, "each has about a third"
-    assert_same(Checkpoints(crew[0]._directory, 0.0, print).newest(), tree(7))
+    assert_same(Checkpoints(crew[0]._directory, 0.0, print).read_newest(), tree(7))
 
 
 def test_torch_reads_it_without_us(crew: list[Checkpoints]) -> None:
@@ -124,9 +124,9 @@ def test_it_is_a_copy_and_published_only_once_its_step_is_stable(crew: list[Chec
     map_tensors(living, lambda tensor: tensor.zero_())
     wait_for_writers(*crew)
     crew[0].publish(6)
-    assert crew[0].newest() is None
+    assert crew[0].read_newest() is None
     crew[0].publish(7)
-    assert_same(crew[0].newest(), tree(7))
+    assert_same(crew[0].read_newest(), tree(7))
 
 
 def test_without_one_member_s_share_nothing_is_published(crew: list[Checkpoints], notes: list[str]) -> None:
@@ -136,12 +136,12 @@ def test_without_one_member_s_share_nothing_is_published(crew: list[Checkpoints]
     begin(crew, 9, generation=2, only=(0, 1))
     wait_for_writers(*crew)
     crew[0].publish(9)
-    crew[0].members_are(WORKERS)
+    crew[0].members_changed(WORKERS)
     assert not crew[0].due, "the third may still be writing"
-    crew[0].members_are(WORKERS[:2])
+    crew[0].members_changed(WORKERS[:2])
     assert crew[0].due, "it is gone, and its share will not come"
     crew[0].publish(9)
-    assert_same(crew[0].newest(), tree(5))
+    assert_same(crew[0].read_newest(), tree(5))
     begin(crew, 12, generation=3)
     wait_for_writers(*crew)
     crew[0].publish(12)
@@ -156,7 +156,7 @@ def test_a_share_that_cannot_be_written_gives_the_checkpoint_up(crew: list[Check
     assert "step 5 could not be written" in notes[0]
     crew[0].publish(5)
     assert crew[0].due
-    assert crew[0].newest() is None
+    assert crew[0].read_newest() is None
 
 
 def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_once(
@@ -175,7 +175,7 @@ def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_onc
     wait_for_writers(*crew[:2])
     crew[0].publish(5)
     assert not crew[0].due, "the third is writing"
-    crew[0].members_are(WORKERS[:2])  # it has to go on without the third's, which comes back and still writes
+    crew[0].members_changed(WORKERS[:2])  # it has to go on without the third's, which comes back and still writes
     begin(crew, 7, generation=3)
     wait_for_writers(*crew[:2])
 
@@ -189,7 +189,7 @@ def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_onc
     begin(crew, 9, generation=3)
     wait_for_writers(*crew)
     crew[0].publish(9)
-    assert_same(crew[0].newest(), tree(9))
+    assert_same(crew[0].read_newest(), tree(9))
 
 
 def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_generation(crew: list[Checkpoints]) -> None:
@@ -197,7 +197,7 @@ def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_gene
     begin(crew, 5, only=(0, 1))
     wait_for_writers(*crew)
     crew[0].publish(4)
-    crew[0].members_are(WORKERS)
+    crew[0].members_changed(WORKERS)
     assert crew[0].due
 
 
@@ -211,7 +211,7 @@ def test_a_damaged_newest_falls_back_to_the_one_before(checkpoints: Checkpoints,
         path.unlink()
     else:
         path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "garbage": os.urandom(len(whole))}[damage])
-    assert_same(checkpoints.newest(), tree(1))
+    assert_same(checkpoints.read_newest(), tree(1))
     assert len(notes) == 1
     assert "step-0000000002 cannot be read" in notes[0]
 
@@ -278,12 +278,12 @@ def test_what_cannot_be_read_is_put_aside_and_what_comes_after_stays(
         checkpoints.save_now(step, tree(step))
     for step in (100, 200):
         (checkpoints._directory / f"step-{step:010d}" / ".metadata").write_bytes(b"damaged")
-    assert checkpoints.newest() is None
+    assert checkpoints.read_newest() is None
     assert len(notes) == 2
     for step in (10, 20, 30):
         checkpoints.save_now(step, tree(step))
     assert [name for name in names(checkpoints) if not name.startswith(".")] == ["step-0000000020", "step-0000000030"]
-    assert_same(checkpoints.newest(), tree(30))
+    assert_same(checkpoints.read_newest(), tree(30))
     checkpoints.save_now(201, tree(201))
     assert not [name for name in names(checkpoints) if name.startswith(".")]
 
@@ -292,14 +292,14 @@ def test_the_next_checkpoint_after_a_fallback_is_the_newest(checkpoints: Checkpo
     for step in (100, 200):
         checkpoints.save_now(step, tree(step))
     (checkpoints._directory / "step-0000000200" / ".metadata").write_bytes(b"damaged")
-    assert_same(checkpoints.newest(), tree(100))
+    assert_same(checkpoints.read_newest(), tree(100))
     for step in (110, 120):
         checkpoints.save_now(step, tree(step))
-    assert_same(checkpoints.newest(), tree(120))
+    assert_same(checkpoints.read_newest(), tree(120))
 
 
 @pytest.mark.parametrize("odd", [{"box": object()}, {"status": http.HTTPStatus.OK}])
 def test_a_state_that_could_not_be_read_back_is_not_written(checkpoints: Checkpoints, odd: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="cannot be read back"):
         checkpoints.save_now(1, {"registered": [odd]})
-    assert checkpoints.newest() is None
+    assert checkpoints.read_newest() is None

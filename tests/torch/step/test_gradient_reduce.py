@@ -28,7 +28,7 @@ def test_sums_every_kind_of_gradient_and_tells_who_leaves(members: Callable) -> 
         layers[0].weight.grad += group.rank + 1
         layers[1].bias.grad = torch.full((2,), 10.0 * group.rank, dtype=torch.float64)  # replaced by the script
         layers[1].weight.grad = None  # took no part
-        rider = StepSignals(
+        signals = StepSignals(
             group,
             loss=0.25,
             switch=group.rank == 1,
@@ -36,15 +36,15 @@ def test_sums_every_kind_of_gradient_and_tells_who_leaves(members: Callable) -> 
             leaving=group.rank == 2,
             changes=torch.tensor([1.0, group.rank]),
         )
-        for work in [*reducer.start(group), rider.start(group)]:
+        for work in [*reducer.start(group), signals.start(group)]:
             group.wait(work)
-        tally = rider.tally()
+        outcome = signals.outcome()
         return (
             layers[0].weight.grad.unique().tolist(),
             layers[1].bias.grad.tolist(),
             layers[1].weight.grad.abs().sum().item(),
             layers[2].weight.grad,
-            (tally.loss, tally.switch, tally.save, tally.leaving, tally.changes.tolist()),
+            (outcome.loss, outcome.switch, outcome.save, outcome.leaving, outcome.changes.tolist()),
         )
 
     for result in members(3, task):
@@ -54,22 +54,22 @@ def test_sums_every_kind_of_gradient_and_tells_who_leaves(members: Callable) -> 
 NO_CHANGES = torch.zeros(0, dtype=torch.float64)
 
 
-def messages_and_tally(group: Any, kind: torch.dtype, losses: list[float]) -> tuple[int, Any]:
+def messages_and_outcome(group: Any, kind: torch.dtype, losses: list[float]) -> tuple[int, Any]:
     """How many messages a reduce of gradients of one kind is, and what each member knows after it."""
     weight = torch.nn.Parameter(torch.zeros(4, dtype=kind))
     reducer = Reducer([weight])
     reducer.zero()
     weight.grad += 1
-    rider = StepSignals(
+    signals = StepSignals(
         group, loss=losses[group.rank], switch=False, save=True, leaving=group.rank == 1, changes=NO_CHANGES
     )
-    under_way = reducer.start(group, rider)
-    if not rider.seated:
-        under_way.append(rider.start(group))
+    under_way = reducer.start(group, signals)
+    if not signals.sent:
+        under_way.append(signals.start(group))
     for work in under_way:
         group.wait(work)
     assert weight.grad.tolist() == [group.world] * 4
-    return len(under_way), rider.tally()
+    return len(under_way), signals.outcome()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_what_rides_along_is_exact_whatever_the_gradients_are(
     losses = [1 / 3, 1e-9 / 7, 12345678.9]
 
     def task(group: Any, _: Any) -> tuple[Any, ...]:
-        count, tally = messages_and_tally(group, kind, losses)
-        return count, tally.loss, tally.switch, tally.save, tally.leaving, tally.changes.tolist()
+        count, outcome = messages_and_outcome(group, kind, losses)
+        return count, outcome.loss, outcome.switch, outcome.save, outcome.leaving, outcome.changes.tolist()
 
     for result in members(3, task):
         assert result == (messages, sum(losses), False, True, (1,), [])
@@ -90,14 +90,14 @@ def test_what_rides_along_is_exact_whatever_the_gradients_are(
 
 @pytest.mark.parametrize("loss", [math.inf, -math.inf, math.nan])
 def test_a_loss_that_is_not_finite_is_told(members: Callable, loss: float) -> None:
-    for told in members(2, lambda group, _: messages_and_tally(group, torch.float32, [1.0, loss])[1].loss):
+    for told in members(2, lambda group, _: messages_and_outcome(group, torch.float32, [1.0, loss])[1].loss):
         assert told == pytest.approx(loss, nan_ok=True)
 
 
 def test_who_finds_no_room_goes_alone(members: Callable) -> None:
     def task(group: Any, _: Any) -> tuple[int, bool]:
-        rider = StepSignals(group, loss=1.0, switch=False, save=False, leaving=False, changes=NO_CHANGES)
-        return rider.take_seat(torch.zeros(2 + 4 * group.world - 1)), rider.seated
+        signals = StepSignals(group, loss=1.0, switch=False, save=False, leaving=False, changes=NO_CHANGES)
+        return signals.write_into(torch.zeros(2 + 4 * group.world - 1)), signals.sent
 
     assert members(1, task) == [(0, False)]
 

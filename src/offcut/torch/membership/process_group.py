@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 
 from offcut.errors import ResizeError
+from offcut.membership.generation import Generation
 from offcut.torch.membership import socket_timeouts
-from offcut.torch.membership.agent_link import Generation
 from offcut.torch.membership.rendezvous_store import RendezvousStore
 
 #: Gloo's own time-out: long, for newer generations end a wait, and a member may evaluate for long between two steps.
@@ -211,7 +211,8 @@ class Group:
         table = torch.zeros(self.world, len(values), dtype=torch.int64)
         table[self.rank] = torch.tensor(values, dtype=torch.int64)
         self.wait(self.start_all_reduce(table))
-        return table.tolist()
+        rows: list[list[int]] = table.tolist()
+        return rows
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> Pending:
         """Start sending a contiguous tensor; `wait` for it before changing the tensor."""

@@ -19,8 +19,9 @@ from offcut.errors import OffcutError
 from offcut.torch.membership.differences import difference
 from offcut.torch.membership.process_group import Group
 from offcut.torch.state.training_state import TrainingState
-from offcut.torch.step.gradient_reduce import STATE_BITS
 
+#: Bits of a state's checksum: it is sent as two numbers that a float32 holds exactly.
+STATE_BITS = 48
 #: Words of 64 bits are summed up in so many columns, each with a factor of its own: their order counts.
 _COLUMNS = 64
 _FACTORS = torch.randint(-(2**62), 2**62, (_COLUMNS,), generator=torch.Generator().manual_seed(1)) * 2 + 1

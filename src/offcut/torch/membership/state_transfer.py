@@ -17,27 +17,6 @@ from offcut.torch.state.state_codec import put_together, take_apart
 CHUNK_BYTES = 32 << 20
 
 
-def rounds(steps: list[int]) -> list[list[tuple[int, int]]]:
-    """Who gives to whom and when: rounds of (giver, receiver) ranks, each rank in one pair of a round at most.
-
-    `steps[rank]` is the member's last applied step, -1 without state. The most advanced give first; whoever has
-    received gives in the next round, so that n receivers take log2 of n rounds from one giver, and fewer from several.
-    Nobody gives where nobody has a state.
-    """
-    top = max(steps)
-    if top < 0:
-        return []
-    givers = [rank for rank, step in enumerate(steps) if step == top]
-    lacking = [rank for rank, step in enumerate(steps) if step < top]
-    plan = []
-    while lacking:
-        pairs = list(zip(givers, lacking, strict=False))
-        plan.append(pairs)
-        lacking = lacking[len(pairs) :]
-        givers += [receiver for _, receiver in pairs]
-    return plan
-
-
 def give(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object] = lambda: None) -> None:
     """Send `tree` to one member; `visit` is called before every chunk. Raises Abandoned."""
     head, tensors = take_apart(tree)
@@ -94,7 +73,7 @@ def receive(
 
 
 def _can_hold(there: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
-    return there.device.type == "cpu" and there.is_contiguous() and there.shape == shape and there.dtype == dtype
+    return bool(there.device.type == "cpu" and there.is_contiguous() and there.shape == shape and there.dtype == dtype)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -217,7 +218,7 @@ def load_model(where: str) -> nn.Module:
     return model
 
 
-def load_function(path: Path, name: str):
+def load_function(path: Path, name: str) -> Callable[..., Any]:
     """`name` from the Python file at `path`."""
     if not path.is_file():
         raise InputError(f"{path}: no such file.", next_step="Check the path.")
@@ -236,10 +237,11 @@ def load_function(path: Path, name: str):
             raise InputError(
                 f"{path}: importing it failed ({type(error).__name__}: {error}).", next_step="Fix the file."
             ) from None
-    function = getattr(module, name, None)
+    function: Any = getattr(module, name, None)
     if not callable(function):
         raise InputError(f"{path}: no function '{name}'.", next_step="Check the name after the colon.")
-    return function
+    found: Callable[..., Any] = function
+    return found
 
 
 def as_tuple(value: object) -> tuple[torch.Tensor, ...]:

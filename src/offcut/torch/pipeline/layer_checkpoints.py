@@ -15,19 +15,24 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from offcut.torch.state.fault_points import FaultPoints, NoFaults
 from offcut.torch.state.training_state import map_tensors
-from offcut.torch.testing.fault_injection import Faults
 
 #: How many published checkpoints stay.
 KEEP = 2
 _NAME = re.compile(r"\.?step-(\d+)")
 _UNREADABLE = re.compile(r"\.step-(\d+)\.unreadable")
 
-Trees = Callable[[], tuple[dict[str, Any], dict[int, dict[str, Any]]]]
+
+class SavedLayers(NamedTuple):
+    """What one member saves: the part of the state that all members have, and layers by number."""
+
+    common: dict[str, Any]
+    layers: dict[int, dict[str, Any]]
 
 
 class LayerCheckpoints:
@@ -39,13 +44,13 @@ class LayerCheckpoints:
         layers: int,
         age_s: float,
         on_problem: Callable[[str], None],
-        faults: Faults | None = None,
+        faults: FaultPoints | None = None,
     ) -> None:
         self._directory = directory
         self._layers = layers
         self._period_s = age_s / 2
         self._on_problem = on_problem
-        self._faults = faults or Faults([])
+        self._faults = faults or NoFaults()
         # The first as soon as may be: without one, the loss of a stage is the loss of everything.
         self._next_s = 0.0
         self._writer: threading.Thread | None = None
@@ -57,20 +62,22 @@ class LayerCheckpoints:
         """Whether the last one is getting old."""
         return time.monotonic() >= self._next_s and self._writer is None
 
-    def begin(self, step: int, trees: Trees) -> None:
+    def begin(
+        self, step: int, generation: int, workers: tuple[str, ...], rank: int, read: Callable[[], SavedLayers]
+    ) -> None:
         """Begin to write this member's part, in a thread of its own, from a copy."""
         self._next_s = time.monotonic() + self._period_s
         self._begun = step
         self._join()
-        common, layers = map_tensors(trees(), lambda tensor: tensor.detach().cpu().clone())
+        common, layers = map_tensors(read(), lambda tensor: tensor.detach().cpu().clone())
         self._writer = threading.Thread(
             target=self.write, args=(step, common, layers), name="offcut-checkpoint", daemon=True
         )
         self._writer.start()
 
-    def members_are(self, workers: tuple[str, ...]) -> None:
+    def members_changed(self, workers: tuple[str, ...]) -> None:
         """A new generation: what members that are gone had to write may never come, so a new one is due."""
-        if self._begun > self.newest():
+        if self._begun > self.newest_step():
             self._next_s = 0.0
 
     def _join(self) -> None:
@@ -96,10 +103,12 @@ class LayerCheckpoints:
         except (OSError, RuntimeError) as error:
             self._on_problem(f"a checkpoint at step {step} could not be written: {error}")
 
-    def publish(self, stable_step: int) -> bool:
+    def publish(self, stable_step: int, rank: int = 0) -> bool:
         """Publish the newest one that is whole and stable; whether there was one."""
         if self._writer is not None and not self._writer.is_alive():
             self._writer = None
+        if rank != 0:
+            return False  # one member looks into the directory; all may publish
         ready = [step for step in self._steps(".step-") if step <= stable_step and self._whole(step)]
         if not ready:
             return False
@@ -113,13 +122,13 @@ class LayerCheckpoints:
             shutil.rmtree(self._directory / name, ignore_errors=True)
         return True
 
-    def save_now(self, step: int, common: dict[str, Any], layers: dict[int, dict[str, Any]]) -> None:
+    def save_now(self, step: int, saved: SavedLayers) -> None:
         """Write this member's part and publish if it was the last: the members go."""
         self._join()
-        self.write(step, common, layers)
+        self.write(step, saved.common, saved.layers)
         self.publish(step)
 
-    def newest(self) -> int:
+    def newest_step(self) -> int:
         """The step of the newest published checkpoint; -1 where there is none."""
         return max(self._steps("step-"), default=-1)
 

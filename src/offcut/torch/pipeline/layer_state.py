@@ -65,7 +65,7 @@ class LayerState(TrainingState):
             ],
         }
 
-    def take(self, i: int, tree: dict[str, Any]) -> None:
+    def load_layer(self, i: int, tree: dict[str, Any]) -> None:
         """Layer i becomes what `tree` says, and is held."""
         named = self._parameters[i]
         if set(tree["parameters"]) != set(named):

@@ -1,76 +1,90 @@
-"""A worker's seat in a pipeline job: bringing survivors to one step, moving layers, handing them on before it goes."""
+"""How the members of a pipeline job come to have the layers that they need, and who saves layers at a leave."""
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from offcut.errors import OffcutError
+from offcut.membership.entering import is_fenced
+from offcut.membership.following import newest_step, transfer_rounds
+from offcut.membership.generation import Generation
+from offcut.membership.leaving import Departure, layers_only_here, saves_layers
 from offcut.pipeline import layer_moves
 from offcut.pipeline.plan_set import PlanSet
-from offcut.torch.membership.agent_link import AgentLink, Generation
-from offcut.torch.membership.member import Member, no_first_values
+from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_group import Abandoned, Group
-from offcut.torch.membership.state_transfer import give, receive, rounds
-from offcut.torch.membership.step_timing import StepTiming
-from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints
+from offcut.torch.membership.script_check import SCRIPT_NUMBERS, check_scripts, script_row
+from offcut.torch.membership.state_checksum import Checksum
+from offcut.torch.membership.state_sync import no_first_values
+from offcut.torch.membership.state_transfer import give, receive
+from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints, SavedLayers
 from offcut.torch.pipeline.layer_state import LayerState, flags, layers_of
 from offcut.torch.pipeline.pipeline_step import PipelineStep
-from offcut.torch.testing.fault_injection import Faults
 
-#: How long before it must be gone a worker stops waiting for its step boundary and saves the last one instead.
-_SAVING_S = 0.6
 #: How long members wait for what departing ones write down, and how often they look.
 _RESCUE_S, _LOOK_S = 10.0, 0.02
-#: What a member says of itself when a generation forms, before the flags of its layers.
-_STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _POSITION, _BEGUN, _TOLD, _, _LAYERS = range(9)
+#: The numbers that a member sends when a generation forms: these, those of `script_row`, and a flag for each layer.
+_STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _POSITION, _BEGUN, _SCRIPT = range(7)
+_LAYERS = _SCRIPT + SCRIPT_NUMBERS
 
 
-class PipelineMember(Member):
-    """`work` computes what `state` holds; `plans` say what that is for each number of members."""
+class LayeredSync:
+    """See `StateSync`: every member has some layers of the state, and the part of it that belongs to no layer.
+
+    Args:
+        context: the connection to the agent.
+        state: this member's part of the state.
+        stages: computes the stages whose layers `state` holds.
+        plans: the plan for each number of members.
+        checkpoints: reads and writes layers.
+    """
+
+    others_suffice = False
 
     def __init__(
         self,
-        link: AgentLink,
+        context: JobContext,
         state: LayerState,
-        work: PipelineStep,
+        stages: PipelineStep,
         plans: PlanSet,
-        parts: LayerCheckpoints,
-        changing: threading.Lock,
-        faults: Faults,
-        pace: StepTiming,
+        checkpoints: LayerCheckpoints,
     ) -> None:
-        super().__init__(link, state, parts, changing, faults, pace)
-        self._placed = state
-        self._work = work
+        self.has_state = False
+        self.resumed = False
+        self.furthest = -1
+        self._context = context
+        self._state = state
+        self._stages = stages
         self._plans = plans
-        self._parts = parts
+        self._checkpoints = checkpoints
 
-    # -- a generation forms
-    # -----------------------------------------------------------------------------------------------
+    @property
+    def step(self) -> int:
+        """See `StateSync`."""
+        return self._state.step
 
-    def _synchronise(self, group: Group) -> None:
-        """All at one step, every layer where the plan for this size wants it, and nothing moved that was there."""
-        state, mine = self._placed, group.rank
+    # -- a generation forms -------------------------------------------------------------------------------------------
+
+    def synchronise(self, group: Group) -> None:
+        """Bring all members to one step, and every layer to the members that the plan for this size puts it on."""
+        state, mine = self._state, group.rank
         plan = self._plans.plan_for(group.world)
         need = layer_moves.layers_by_rank(plan)
         rows = group.gather(
             [
-                state.step if self._has_state else -1,
+                state.step if self.has_state else -1,
                 state.layer_step,
-                int(self._work.prepared),
-                self._parts.newest(),
-                state.position if self._has_state else -1,
+                int(self._stages.prepared),
+                self._checkpoints.newest_step(),
+                state.position if self.has_state else -1,
                 int(state.begun),
-                *self._told(),
+                *script_row(state),
                 *flags(state.held, self._plans.layers),
             ]
         )
-        self._check_scripts(group, [row[_TOLD:_LAYERS] for row in rows])
-        top = max(row[_STEP] for row in rows)
+        check_scripts(group, state, [row[_SCRIPT:_LAYERS] for row in rows], self._context.note)
+        top = newest_step([row[_STEP] for row in rows])
         self.furthest = max(row[_POSITION] for row in rows)
         if top < 0:
             self._begin(group, rows[0][_CHECKPOINT], need[mine])
@@ -79,46 +93,46 @@ class PipelineMember(Member):
             missing = layer_moves.missing_layers(have, self._plans.layers)
             if not missing or self._rescued(group, top, missing):
                 for i in sorted(missing & need[mine]):
-                    state.take(i, self._parts.layer(top, i))
+                    state.load_layer(i, self._checkpoints.layer(top, i))
                 have = [layers | (missing & need[rank]) for rank, layers in enumerate(have)]
                 self._move(group, have, need)
             else:
                 self._roll_back(group, rows[0][_CHECKPOINT], need[mine], missing)
-        # Every layer is at its place: whoever has one too many may let it go.
+        # Only once every layer has arrived may members drop those that they do not need.
         group.gather([0])
-        self._work.place(group, plan)
+        self._stages.place(group, plan)
         state.release(state.held - need[mine])
 
     def _begin(self, group: Group, saved: int, need: layer_moves.Layers) -> None:
         """Nobody has a state: from the newest checkpoint, or from the values that the script has made."""
-        state = self._placed
+        state = self._state
         if self._read(group, saved, need) < 0 and not need <= state.held:
             # It was about to receive another's, and that one is gone.
             raise no_first_values()
         state.release(state.held - need)
-        self._has_state = True
+        self.has_state = True
 
     def _read(self, group: Group, saved: int, need: layer_moves.Layers) -> int:
         """Become what the newest checkpoint says that all members can read, that of step `saved` or one before.
 
         Its step; -1 where there is none.
         """
-        state, parts = self._placed, self._parts
+        state, checkpoints = self._state, self._checkpoints
         found = None
         while saved >= 0:
-            found = parts.read(saved, need)
-            rows = group.gather([int(found is not None), parts.before(saved)])
+            found = checkpoints.read(saved, need)
+            rows = group.gather([int(found is not None), checkpoints.before(saved)])
             if all(row[0] for row in rows):
                 break
             # The first member's word, for not all may see the directory as it is at this moment.
             saved = rows[0][1]
         if group.rank == 0:
-            parts.put_aside(saved)
+            checkpoints.put_aside(saved)
         if saved < 0 or found is None:
             return -1
         common, layers = found
         for i, tree in sorted(layers.items()):
-            state.take(i, tree)
+            state.load_layer(i, tree)
         state.load_common(common)
         state.layer_step = saved
         return saved
@@ -129,7 +143,7 @@ class PipelineMember(Member):
         Where a vote broke between members, some have applied its step and the others are ready to: they do now. What a
         member has of an older step is of no use.
         """
-        state = self._placed
+        state = self._state
 
         def late(row: list[int]) -> bool:
             return row[_LAYER_STEP] == top - 1 and bool(row[_PREPARED])
@@ -140,81 +154,85 @@ class PipelineMember(Member):
         mine = rows[group.rank]
         if not useful(mine):
             state.release(state.held)
-        for giver, receiver in (pair for turn in rounds([row[_STEP] for row in rows]) for pair in turn):
+        for giver, receiver in (pair for pairs in transfer_rounds([row[_STEP] for row in rows]) for pair in pairs):
             if group.rank == giver:
                 give(group, state.common_for(rows[receiver][_POSITION]), receiver, self._visit("giving", group, top))
             elif group.rank == receiver:
                 common = receive(group, giver, self._visit("receiving", group, top))
                 if late(mine):
                     # With the settings that the step began with: only then come those after it.
-                    self._work.apply_late(common["progress"]["norm_squared"])
+                    self._stages.apply_late(common["progress"]["norm_squared"])
                 state.load_common(common)
                 state.layer_step = top
-                self.resumed |= not self._has_state and any(row[_BEGUN] for row in rows)
-                self._has_state = True
+                self.resumed |= not self.has_state and any(row[_BEGUN] for row in rows)
+                self.has_state = True
         return [layers_of(row[_LAYERS:]) if useful(row) else frozenset() for row in rows]
 
-    def _visit(self, point: str, group: Group, step: int) -> Any:
-        here = {"step": step, "rank": group.rank, "generation": group.membership.generation}
-        return lambda: self._faults.at(point, **here)
+    def _visit(self, point: str, group: Group, step: int) -> Callable[[], bool]:
+        where = {"step": step, "rank": group.rank, "generation": group.membership.generation}
+        return lambda: self._context.faults.at(point, **where)
 
     def _move(self, group: Group, have: Sequence[layer_moves.Layers], need: Sequence[layer_moves.Layers]) -> None:
         """Everybody gets what it needs and lacks, directly from a member that has it."""
-        state = self._placed
-        for move in (move for turn in layer_moves.rounds_of_moves(have, need, state.layer_bytes) for move in turn):
+        state = self._state
+        for move in (move for moved in layer_moves.rounds_of_moves(have, need, state.layer_bytes) for move in moved):
             if group.rank == move.giver:
                 tree = {str(i): state.layer(i) for i in move.layers}
                 give(group, tree, move.receiver, self._visit("giving", group, state.step))
             elif group.rank == move.receiver:
                 tree = receive(group, move.giver, self._visit("receiving", group, state.step))
                 for i in move.layers:
-                    state.take(i, tree[str(i)])
+                    state.load_layer(i, tree[str(i)])
 
     def _rescued(self, group: Group, step: int, missing: layer_moves.Layers) -> bool:
         """Whether those who left without handing `missing` on have written it down, and all members can read it."""
         generation = group.membership
         give_up_s = time.monotonic() + (_RESCUE_S if generation.departing else 0.0)
-        while not self._parts.has(step, missing) and time.monotonic() < give_up_s:
-            if self._link.newer_than(generation.generation):
+        while not self._checkpoints.has(step, missing) and time.monotonic() < give_up_s:
+            if group.stale():
                 raise Abandoned("a newer generation came while layers were being written")
             time.sleep(_LOOK_S)
-        return all(row[0] for row in group.gather([int(self._parts.has(step, missing))]))
+        return all(row[0] for row in group.gather([int(self._checkpoints.has(step, missing))]))
 
     def _roll_back(self, group: Group, saved: int, need: layer_moves.Layers, missing: layer_moves.Layers) -> None:
-        self._placed.release(self._placed.held)
+        self._state.release(self._state.held)
         saved = self._read(group, saved, need)
         if saved < 0:
             raise OffcutError(
                 f"Layers {', '.join(map(str, sorted(missing)))} were lost, and no checkpoint can be read.",
                 next_step="The job starts anew.",
             )
-        self._link.send("note", text=f"a stage was lost: all members go back to the checkpoint of step {saved}")
+        self._context.note(f"a stage was lost: all members go back to the checkpoint of step {saved}")
 
     # -- leaving ------------------------------------------------------------------------------------------------------
 
-    def switch(self, leaving: Sequence[int]) -> None:
-        """Whoever leaves at this boundary hands on what nobody else has; the others go to the next generation."""
-        group = self.group
-        assert group is not None
+    def hand_over(self, group: Group, leaving: Sequence[int]) -> Sequence[int]:
+        """Let the members that stay take over the layers that only leaving ones have.
+
+        Members that are not in the newest generation leave too, so each tells the others whether it is.
+
+        Args:
+            group: the members of the generation that ends; all call this at once.
+            leaving: the ranks that are known to leave.
+
+        Returns:
+            All ranks that leave.
+
+        Raises:
+            Abandoned: the generation broke.
+        """
+        link, current = self._context.link, group.membership
         newest = None
         if group.rank not in leaving:
-            newest = self._link.await_newer(group.membership.generation) if not leaving else self._link.newest()
-        out = self._link.leaving or (newest is not None and self._is_out(newest, group))
-        try:
-            going = [rank for rank, row in enumerate(group.gather([int(out)])) if row[0]]
-            stay = [rank for rank in range(group.world) if rank not in going]
-            if going and stay:
-                self._hand_over(group, stay)
-        except Abandoned as reason:
-            self.abandon(str(reason))
-            self.enter_next(leaving)
-            return
-        if group.rank in going:
-            self.leave(save=not stay)
-        self.enter_next(going)
-
-    def _is_out(self, newest: Generation, group: Group) -> bool:
-        return newest.generation > group.membership.generation and self._link.worker not in newest.workers
+            newest = link.newest() if leaving else link.await_newer(current.generation)
+        out = link.leaving or (
+            newest is not None and newest.generation > current.generation and is_fenced(link.worker, newest)
+        )
+        going = [rank for rank, row in enumerate(group.gather([int(out)])) if row[0]]
+        stay = [rank for rank in range(group.world) if rank not in going]
+        if going and stay:
+            self._hand_over(group, stay)
+        return going
 
     def _hand_over(self, group: Group, stay: list[int]) -> None:
         """Those who stay take what only the others have: what the next plan is likely to put on them, at once.
@@ -229,38 +247,47 @@ class PipelineMember(Member):
             for rank, layers in zip(stay, layer_moves.layers_by_rank(self._plans.plan_for(len(stay))), strict=True):
                 wish[rank] = layers
         going = [rank for rank in range(group.world) if rank not in stay]
-        takes = layer_moves.layers_to_take_over(have, going, wish, self._placed.layer_bytes)
+        takes = layer_moves.layers_to_take_over(have, going, wish, self._state.layer_bytes)
         self._move(group, have, [held | takes[rank] for rank, held in enumerate(have)])
 
-    def _must_save(self, newest: Generation | None, gone: Sequence[int], *, known: bool) -> bool:
-        """Whoever leaves without having handed its layers on writes them down."""
-        return self._formed is not None
+    def must_save(self, departure: Departure) -> bool:
+        """See `StateSync`."""
+        return saves_layers(departure)
 
-    def leave(self, *, save: bool) -> None:
-        """End this worker's part at a boundary. Raises Left."""
-        if save:
-            self._write(self._placed.held)
-        super().leave(save=False)
+    # -- saving -------------------------------------------------------------------------------------------------------
+
+    def checksum(self, group: Group) -> Checksum | None:
+        """Return None: members have different layers."""
+        return None
+
+    def share(self) -> SavedLayers:
+        """Return the layers that this member is the first to hold, and the common part."""
+        state = self._state
+        return SavedLayers(state.common_for(-1), {i: state.layer(i) for i in self._stages.owned})
+
+    def save(self) -> None:
+        """See `StateSync`."""
+        self._write(self._state.held)
+
+    def save_in_time(self, current: Generation, newest: Generation | None) -> bool:
+        """Save the layers that no other member has.
+
+        None of them changes between a boundary and the vote, which waits until this has ended.
+        """
+        by_rank = layer_moves.layers_by_rank(self._plans.plan_for(current.world))
+        only = layers_only_here(by_rank, current.workers.index(self._context.link.worker), self._state.held)
+        if only:
+            self._write(only)
+        return bool(only)
+
+    def save_at_end(self, group: Group) -> None:
+        """Save every layer on the first member that holds it, and publish once all are written."""
+        step = self._state.step
+        self._checkpoints.save_now(step, self.share())
+        group.gather([0])
+        self._checkpoints.publish(step)
 
     def _write(self, layers: layer_moves.Layers) -> None:
-        state = self._placed
-        self._parts.save_now(state.layer_step, state.boundary_common(), {i: state.layer(i) for i in layers})
-
-    def _leave_in_time(self, leave_by: float) -> None:
-        """In a thread of its own: if no boundary comes in time, write down what only this member has.
-
-        Nothing of it changes between a boundary and the vote, before which the step waits for `changing`.
-        """
-        time.sleep(max(0.0, leave_by - _SAVING_S - time.monotonic()))
-        group = self.group
-        if group is None or not self._changing.acquire(timeout=max(0.0, leave_by - time.monotonic())):
-            return
-        held = layer_moves.layers_by_rank(self._plans.plan_for(group.world))
-        others = frozenset().union(*(layers for rank, layers in enumerate(held) if rank != group.rank))
-        only = self._placed.held - others
-        if not only:
-            self._changing.release()
-            return
-        self._write(only)
-        self._link.send("left", step=self._placed.step)
-        os._exit(0)
+        state = self._state
+        saved = SavedLayers(state.boundary_common(), {i: state.layer(i) for i in layers})
+        self._checkpoints.save_now(state.layer_step, saved)

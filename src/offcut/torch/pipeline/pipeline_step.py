@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from offcut.errors import InputError
 from offcut.pipeline.layer_moves import layers_by_first_holder, layers_by_rank
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import F
@@ -20,17 +21,20 @@ from offcut.torch.pipeline.layer_state import LayerState
 from offcut.torch.pipeline.runtime.engine import LossFn, PipelineEngine
 from offcut.torch.pipeline.runtime.transport import GenerationTransport
 from offcut.torch.step.batch import Batch, Fetcher, seed_everything
-from offcut.torch.step.gradient_reduce import StepOutcome, StepSignals
+from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome, StepSignals
 from offcut.torch.step.sampler import Sampler
 
 
 class PipelineStep:
-    """`visit` is called at the points where tests let something go wrong; where it is true, the generation is
-    broken.
+    """See `Step`.
+
+    `visit` is called at the points where tests let something fail; if it returns True, the generation broke.
     """
 
     #: A step has one part: the whole of it.
     more_parts = False
+    #: A member for which the vote has ended applies the step, whether it has ended for this one or not.
+    commits_in_reduce = True
 
     def __init__(
         self,
@@ -53,6 +57,8 @@ class PipelineStep:
         self._device = device
         self._visit = visit
         self.batch = torch.empty(0, dtype=torch.int64)
+        #: The batch has been given to the script's loop and had no step() yet.
+        self._waits_for_step = False
         #: The gradients of step `state.step + 1` are final and not applied.
         self.prepared = False
         #: The buffers that such a step has made.
@@ -105,12 +111,13 @@ class PipelineStep:
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
-    def begin(self) -> torch.Tensor:
-        """The next step begins; those of its samples whose loss this member computes."""
+    def begin(self, group: Group) -> torch.Tensor:
+        """See `Step`; returned are the samples whose loss this member computes."""
         state = self._state
         assert self._plan is not None
         self.batch = self._sampler.batch(state.cursor, self._plan.batch)
         self.prepared = False
+        self._waits_for_step = True
         for p in state.parameters(state.held):
             p.grad = None
         pieces = self.batch.tensor_split(self._plan.micro_batches)
@@ -121,7 +128,15 @@ class PipelineStep:
         return Batch(None, self.batch)
 
     def drop(self) -> None:
-        """There is nothing that waits."""
+        """Do nothing: a step has one part."""
+
+    def check_batch(self) -> None:
+        """InputError if the batch has had its step() already."""
+        if not self._waits_for_step:
+            raise InputError(
+                "PipelineSession: step() without a batch.", next_step="Call it once for each turn of the inner loop."
+            )
+        self._waits_for_step = False
 
     def compute(self, group: Group) -> None:
         """Forward and backward, gradients summed over each stage's replicas. Raises Abandoned."""
@@ -178,45 +193,50 @@ class PipelineStep:
         kept = {id(b): self._state.buffers.kept[name] for name, b in self._state.model.named_buffers()}
         return [(b, kept[id(b)]) for b in self._state.buffers_in(layers)]
 
-    def vote(self, group: Group, *, switch: bool, leaving: bool, save: bool) -> StepOutcome:
-        """Whether all members have the step's gradients; what rides along. Raises Abandoned.
+    def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
+        """Vote: it ends when all members have the step's gradients. Raises Abandoned.
 
-        `tally.changes` is the square of the gradient's norm.
+        Args:
+            group: the members; all call this at once.
+            flags: what this member tells the others.
+
+        Returns:
+            What every member knows now; its `changes` is the square of the gradient's norm, float64 [1].
         """
         mine = sum(float(p.grad.double().square().sum()) for p in self._state.parameters(self.owned))
         if self._visit("before-reduce"):
             raise Abandoned("injected before the vote")
-        rider = StepSignals(
+        signals = StepSignals(
             group,
             loss=self._loss,
-            switch=switch,
-            save=save,
-            leaving=leaving,
+            switch=flags.switch,
+            save=flags.save,
+            leaving=flags.leaving,
             changes=torch.tensor([mine], dtype=torch.float64),
         )
-        pending = rider.start(group)
+        pending = signals.start(group)
         if self._visit("inside-reduce"):
             raise Abandoned("injected inside the vote")
         group.wait(pending)
         if self._visit("after-reduce"):
             raise Abandoned("injected after the vote")
-        return rider.tally()
+        return signals.outcome()
 
-    def apply(self, tally: StepOutcome) -> None:
-        """The update, and all that makes the step part of the state."""
+    def apply(self, group: Group, outcome: StepOutcome) -> None:
+        """See `Step`."""
         state = self._state
         assert self._plan is not None
-        state.update(self._clip_norm, float(tally.changes[0]))
+        state.update(self._clip_norm, float(outcome.changes[0]))
         state.forget_copies()
         self.prepared = False
         state.step += 1
-        state.loss = tally.loss
+        state.loss = outcome.loss
         state.layer_step = state.step
         state.samples += len(self.batch)
         state.cursor = self._sampler.after(state.cursor, self._plan.batch)
 
     def fail(self) -> None:
-        """The step broke here; it may have been applied elsewhere."""
+        """Note that the step broke here; it may have been applied on other members."""
         self._state.keep_outside()
         self._made = [b.clone() for b in self._state.buffers_in(self._state.held)] if self.prepared else []
 

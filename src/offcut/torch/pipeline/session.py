@@ -1,4 +1,4 @@
-"""The one object between a training script and offcut, for a model that is cut into stages."""
+"""`PipelineSession`: the one object between a training script and offcut, for a model that is cut into stages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from torch import nn
 from offcut.errors import InputError
 from offcut.pipeline.plan_set import PlanSet, read_plans
 from offcut.torch.fingerprint import fingerprint
-from offcut.torch.membership.agent_link import AgentLink
-from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.membership.job_context import JobContext
 from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints
 from offcut.torch.pipeline.layer_state import LayerState
-from offcut.torch.pipeline.layer_sync import PipelineMember
+from offcut.torch.pipeline.layer_sync import LayeredSync
 from offcut.torch.pipeline.pipeline_step import PipelineStep
 from offcut.torch.pipeline.runtime.engine import LossFn
 from offcut.torch.step.batch import Fetcher
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.training_loop import TrainingLoop
-from offcut.wire.worker_env import ENV_CHECKPOINT_AGE, ENV_JOB_DIR, ENV_PLANS
+from offcut.wire.worker_env import ENV_PLANS
 
 
 class PipelineSession(TrainingLoop):
@@ -38,8 +37,6 @@ class PipelineSession(TrainingLoop):
     all of torch.optim but LBFGS do. `clip_norm` limits the norm of the gradient over all stages. The batch of every
     update is the plans'; the last one of a data epoch may be smaller.
     """
-
-    _seat: PipelineMember
 
     def __init__(
         self,
@@ -56,25 +53,25 @@ class PipelineSession(TrainingLoop):
         if len(dataset) == 0:
             raise InputError("PipelineSession: the dataset is empty.", next_step="Give at least one sample.")
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-        self._placed = LayerState(model, optimizers)
+        self._layers = LayerState(model, optimizers)
         self._plans = _plans(plans)
-        if self._plans.layers != len(self._placed.chain):
+        if self._plans.layers != len(self._layers.chain):
             raise InputError(
                 f"PipelineSession: the plans cover {self._plans.layers} layers, the model has "
-                f"{len(self._placed.chain)}.",
+                f"{len(self._layers.chain)}.",
                 next_step="Plan again from a profile of this model.",
             )
-        self._placed.settings = {
+        self._layers.settings = {
             "samples in the dataset": str(len(dataset)),
             "seed": str(seed),
             "plans": repr(self._plans),
             "clip_norm": str(clip_norm),
         }
-        # While all layers are here.
+        # Now, while this member has all layers.
         whole = fingerprint(model, self._plans, None)
         sampler = Sampler(len(dataset), seed)
         self._stages = PipelineStep(
-            self._placed,
+            self._layers,
             sampler=sampler,
             fetcher=Fetcher(dataset, collate, seed),
             loss_fn=loss_fn,
@@ -83,125 +80,48 @@ class PipelineSession(TrainingLoop):
             device=next((p.device for p in model.parameters()), torch.device("cpu")),
             visit=self._at,
         )
-        self._work = self._stages
-        self._parts: LayerCheckpoints | None = None
-        #: A batch has been given to the loop and had no step() yet.
-        self._open = False
-        super().__init__(self._placed, sampler)
-        self._fingerprint = whole
+        self._checkpoints: LayerCheckpoints | None = None
+        super().__init__(self._layers, sampler, self._stages, join=self._join, fingerprint=lambda data: whole)
         if self._link is None:
             self._stages.place(self._group(), self._plans.one_device_plan())
 
-    def _take_seat(self, link: AgentLink) -> PipelineMember:
-        self._parts = LayerCheckpoints(
-            Path(os.environ[ENV_JOB_DIR]) / "checkpoints",
-            self._plans.layers,
-            float(os.environ.get(ENV_CHECKPOINT_AGE, "30")),
-            lambda text: link.send("note", text=text),
-            self._faults,
+    def _join(self, context: JobContext) -> tuple[LayeredSync, LayerCheckpoints]:
+        self._checkpoints = LayerCheckpoints(
+            context.checkpoints, self._plans.layers, context.checkpoint_age_s, context.note, context.faults
         )
-        return PipelineMember(
-            link, self._placed, self._stages, self._plans, self._parts, self._changing, self._faults, self._pace
-        )
-
-    # -- what a script uses -------------------------------------------------------------------------------------------
+        return LayeredSync(context, self._layers, self._stages, self._plans, self._checkpoints), self._checkpoints
 
     @property
     def model(self) -> nn.Module:
         """The model; on this member only the layers of its stages have parameters. See `whole_model`."""
-        return self._placed.model
+        return self._layers.model
 
     def step(self) -> bool:
-        """One update on the global batch: forward and backward over all stages, clip, update. True when it counts.
+        """Do one update on the global batch: forward and backward over all stages, clip, update.
 
-        False where the membership broke: the batch will come again. What a script does after a step that did not count
-        is undone for registered objects and for the settings of the optimizers' groups.
+        What a script does after a step that did not count is undone for registered objects and for the settings of the
+        optimizers' groups.
+
+        Returns:
+            True when the step counts. False where the membership broke: the batch will come again.
+
+        Raises:
+            InputError: it was called without a batch, or twice for one.
         """
-        if not self._open:
-            raise InputError(
-                "PipelineSession: step() without a batch.", next_step="Call it once for each turn of the inner loop."
-            )
-        self._open = False
-        seat, work, group = self._seat, self._stages, self._group()
-        self._script_runs(False)
-        try:
-            work.compute(group)
-            self._begin_change()
-            with self._pace:
-                tally = work.vote(
-                    group,
-                    switch=seat.newer,
-                    leaving=seat.leaving,
-                    save=group.rank == 0 and self._parts is not None and self._parts.due,
-                )
-        except Abandoned as reason:
-            self._pace.interrupt()
-            work.fail()
-            self._end_change()
-            seat.abandon(str(reason))
-            return False
-        finally:
-            self._script_runs(True)
-        # Every member has applied the step before this one, or it could not have taken part in this vote.
-        self._note_stable()
-        work.apply(tally)
-        self._tally, self._applied = tally, True
-        if group.world == 1:
-            self._note_stable()
-        if self._records is not None:
-            self._records.applied(step=self._placed.step, generation=group.membership.generation, loss=tally.loss)
-        self._report(group)
-        self._at("after-update")
-        return True
+        self._stages.check_batch()
+        return self._run_step()
 
     def whole_model(self) -> nn.Module:
-        """After the `with` block: the model with all its layers, read from the last checkpoint where they are not here.
+        """Return the model with all its layers, for saving or evaluating it.
 
-        For saving or evaluating it, on the member for which `once()` is true.
+        Call it after the `with` block, on the member for which `once()` is true. Layers that are not on this member are
+        read from the last checkpoint.
         """
-        state = self._placed
+        state = self._layers
         for i in sorted(set(range(self._plans.layers)) - state.held):
-            assert self._parts is not None
-            state.take(i, self._parts.layer(state.step, i))
+            assert self._checkpoints is not None
+            state.load_layer(i, self._checkpoints.layer(state.step, i))
         return state.model
-
-    # -- what the loop asks for ---------------------------------------------------------------------------------------
-
-    def _begin_step(self, group: Group) -> None:
-        state = self._placed
-        mine = self._stages.begin()
-        self._open = True
-        if self._records is not None:
-            self._records.contribute(
-                step=state.step + 1,
-                generation=group.membership.generation,
-                epoch=state.cursor.epoch,
-                samples=mine.tolist(),
-            )
-
-    def _look_at(self) -> str:
-        return self._fingerprint
-
-    def _begin_checkpoint(self, group: Group) -> None:
-        if self._parts is not None:
-            self._parts.begin(self._placed.step, self._mine)
-
-    def _keep(self) -> None:
-        parts, state = self._parts, self._placed
-        assert parts is not None
-        if state.step < self._stable_step:
-            self._note_stable()  # all members have gone back to a checkpoint
-        if self._seat.rank == 0:
-            parts.publish(self._stable_step)
-
-    def _mine(self) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-        return self._placed.common_for(-1), {i: self._placed.layer(i) for i in self._stages.owned}
-
-    def _keep_last(self, group: Group) -> None:
-        assert self._parts is not None
-        self._parts.save_now(self._placed.step, *self._mine())
-        group.gather([0])
-        self._parts.publish(self._placed.step)
 
 
 def _plans(given: PlanSet | Path | str | None) -> PlanSet:

@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +108,11 @@ def _measure(
         ones = [torch.ones_like(x) for x in heads]
         alone_s = 0.0
         if wanted and heads:
-            _, alone_s = _timed(
-                lambda h=heads, o=ones: torch.autograd.grad(h, wanted, o, retain_graph=True, allow_unused=True), device
-            )
+            input_grad = partial(torch.autograd.grad, heads, wanted, ones, retain_graph=True, allow_unused=True)
+            _, alone_s = _timed(input_grad, device)
         whole_s = 0.0
         if heads:
-            _, whole_s = _timed(lambda h=heads, o=ones: torch.autograd.backward(h, o), device)
+            _, whole_s = _timed(partial(torch.autograd.backward, heads, ones), device)
         for p in [*module.parameters(), *inputs]:
             p.grad = None
         if run >= warm_ups:
@@ -145,7 +145,7 @@ def _timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
 
 def _describe(device: torch.device) -> str:
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+        return str(torch.cuda.get_device_name(device))
     return f"{device.type}, {torch.get_num_threads()} threads"
 
 

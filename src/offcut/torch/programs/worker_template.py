@@ -29,7 +29,7 @@ def run_script(argv: list[str]) -> int:
     if threads.isdigit() and int(threads) > 1:
         importlib.import_module("torch").set_num_threads(int(threads))
     code = _run(argv)
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     return code
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from offcut.torch.state import dcp_shards
-from offcut.torch.testing.fault_injection import Faults
+from offcut.torch.state.fault_points import FaultPoints, NoFaults
 
 _NAME = re.compile(r"step-(\d+)")
 _UNPUBLISHED = re.compile(r"\.step-(\d+)\..*")
@@ -44,9 +44,9 @@ class Checkpoints:
     """
 
     def __init__(
-        self, directory: Path, age_s: float, on_problem: Callable[[str], None], faults: Faults | None = None
+        self, directory: Path, age_s: float, on_problem: Callable[[str], None], faults: FaultPoints | None = None
     ) -> None:
-        self._faults = faults or Faults([])
+        self._faults = faults or NoFaults()
         self._directory = directory
         self._age_s = age_s
         # A new one is begun at half the age: the last published one is as old as that plus the writing.
@@ -65,7 +65,7 @@ class Checkpoints:
         return not busy and time.monotonic() >= self._next_s
 
     def begin(
-        self, step: int, generation: int, workers: tuple[str, ...], rank: int, tree: Callable[[], dict[str, Any]]
+        self, step: int, generation: int, workers: tuple[str, ...], rank: int, read: Callable[[], dict[str, Any]]
     ) -> None:
         """All members of a generation, at the same boundary: begin a checkpoint of its state."""
         self._next_s = time.monotonic() + self._age_s / 2
@@ -74,7 +74,7 @@ class Checkpoints:
             # A slow disk, which the training does not wait for: without this share the checkpoint is given up.
             threading.Thread(target=self._leave_out, args=(directory, rank), daemon=True).start()
             return
-        part = dcp_shards.share(tree(), rank, len(workers))
+        part = dcp_shards.share(read(), rank, len(workers))
         if rank == 0:
             self._begun = _Begun(step, directory, workers, part, time.monotonic())
             self._begun_by_all = False
@@ -83,7 +83,7 @@ class Checkpoints:
         )
         self._writer.start()
 
-    def publish(self, stable_step: int) -> None:
+    def publish(self, stable_step: int, rank: int = 0) -> None:
         """Publish what all members have written, if its step is stable by now."""
         begun = self._begun
         if begun is None or begun.step > stable_step:
@@ -100,7 +100,7 @@ class Checkpoints:
             self._begun = None
             self._problem(f"the checkpoint at step {begun.step} was given up: not every member has written its share")
 
-    def members_are(self, workers: tuple[str, ...]) -> None:
+    def members_changed(self, workers: tuple[str, ...]) -> None:
         """A new generation: the shares of members that are gone may never come.
 
         Nor those of members that have not seen the end of the step at which the others began, and were given its state.
@@ -112,14 +112,14 @@ class Checkpoints:
             self._begun = None
             self._next_s = time.monotonic()
 
-    def save_now(self, step: int, tree: dict[str, Any]) -> None:
+    def save_now(self, step: int, saved: dict[str, Any]) -> None:
         """Write and publish at once, alone: the last member goes, or the training has come to its end."""
-        part = dcp_shards.share(tree, 0, 1)
+        part = dcp_shards.share(saved, 0, 1)
         directory = self._directory / f".step-{step:010d}.now-{os.getpid()}"
         if self._write(step, directory, part):
             self._publish(step, directory, part, 1)
 
-    def newest(self) -> dict[str, Any] | None:
+    def read_newest(self) -> dict[str, Any] | None:
         """The newest checkpoint that can be read, or None. Tells of those that cannot, and puts them aside.
 
         The training goes on from an earlier step than theirs: its own checkpoints must not count as older.

@@ -60,7 +60,8 @@ def put_together(
         path, shape = next(paths), next(shapes)
         return tensor if shape is None else supply(path, shape, tensor.dtype)
 
-    return map_tensors(saved["tree"], fill)
+    tree: dict[str, Any] = map_tensors(saved["tree"], fill)
+    return tree
 
 
 def _paths(tree: Any, path: str) -> Iterator[str]:

@@ -247,8 +247,8 @@ class TrainingState:
             for optimizer in self.optimizers
         ]
         registered = self._registered_states()
-        copies = map_tensors((registered, groups), lambda tensor: tensor.detach().clone())
-        return ScriptState(*copies, GroupsCopy.now(self.optimizers))
+        registered, groups = map_tensors((registered, groups), lambda tensor: tensor.detach().clone())
+        return ScriptState(registered, groups, GroupsCopy.now(self.optimizers))
 
     def keep_whole(self) -> None:
         """Copy the state of this boundary: the step is about to change it before it counts."""

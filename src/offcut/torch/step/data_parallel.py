@@ -20,15 +20,19 @@ from offcut.torch.state.trained_parameters import Trained, names_in, parameters_
 from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch import Batch, seed_everything
 from offcut.torch.step.batch_policy import BatchPolicy, Part
-from offcut.torch.step.gradient_reduce import WHOLE_BITS, Reducer, StepOutcome, StepSignals
+from offcut.torch.step.gradient_reduce import WHOLE_BITS, MemberFlags, Reducer, StepOutcome, StepSignals
 from offcut.torch.step.loader import Loader
 from offcut.torch.step.sampler import Sampler
 
 
 class DataParallelStep:
-    """`visit` is called at the points where tests let something go wrong; where it is true, the generation is
-    broken.
+    """See `Step`.
+
+    `visit` is called at the points where tests let something fail; if it returns True, the generation broke.
     """
+
+    #: No member applies the step before this one has its gradients too.
+    commits_in_reduce = False
 
     def __init__(
         self,
@@ -55,11 +59,11 @@ class DataParallelStep:
         #: The parameters that are trained in this step, by optimizer; their names, and those as a number.
         self._parameters: dict[int, list[torch.nn.Parameter]] = {}
         self._trained: Trained = []
-        self._says = 0
+        self._trained_hash = 0
         #: Reducers of what the last step trained, which is `_built`, and of what this one trains besides.
         self._reducers: dict[int, Reducer] = {}
         self._built: Trained | None = None
-        self._said = 0
+        self._built_hash = 0
         self._added: dict[int, Reducer] = {}
         self._look_at_parameters()
         self._checks = StateChecks(state)
@@ -117,15 +121,15 @@ class DataParallelStep:
         ]:
             self._parameters = {id(item): several for item, several in zip(state.optimizers, now, strict=True)}
             self._trained = names_in(state.model, now)
-            self._says = _short(self._trained)
+            self._trained_hash = _short(self._trained)
         if state.trained is None:
             state.trained = self._trained
         if state.trained is not self._built:
             there = parameters_in(state.model, state.trained)
             self._reducers = {id(item): Reducer(several) for item, several in zip(state.optimizers, there, strict=True)}
-            self._built, self._said = state.trained, _short(state.trained)
+            self._built, self._built_hash = state.trained, _short(state.trained)
         self._added = {}
-        if self._says != self._said:
+        if self._trained_hash != self._built_hash:
             for item, names, before in zip(state.optimizers, self._trained, map(set, state.trained), strict=True):
                 new = [p for p, name in zip(self._parameters[id(item)], names, strict=True) if name not in before]
                 if new:
@@ -224,63 +228,72 @@ class DataParallelStep:
                 next_step="Use it without max_local_batch and virtual_shards.",
             )
 
-    def reduce(
+    def compute(self, group: Group) -> None:
+        """Compute nothing: the script's backward passes have made the gradients."""
+
+    def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
+        """Sum over the members the gradients of all optimizers that had no update() in this step.
+
+        Args:
+            group: the members; all call this at once.
+            flags: what this member tells the others.
+
+        Returns:
+            What every member knows now.
+
+        Raises:
+            Abandoned: the generation broke.
+            OffcutError: on all members, if their states or the parameters that they train are not the same.
+        """
+        return self.reduce_for(group, self.rest, flags, check=group.rank == 0)
+
+    def reduce_for(
         self,
         group: Group,
         optimizers: list[torch.optim.Optimizer],
+        flags: MemberFlags,
         *,
-        switch: bool = False,
-        save: bool = False,
         check: bool = False,
-        leaving: bool = False,
     ) -> StepOutcome:
-        """Sum gradients and what rides along over the members. Raises Abandoned when the generation cannot go on.
+        """Sum the gradients of `optimizers` over the members; see `reduce`.
 
-        An OffcutError of another kind is raised on all members: they are not the same.
+        With `check` this member asks all to compare their states in the next step, if that is due.
         """
         if group.stale():
-            self._fail()
             raise Abandoned("a newer generation came")
-        try:
-            if self._visit("before-reduce"):
-                raise Abandoned("injected before the reduce")
-            rider = StepSignals(
-                group,
-                loss=self._loss_sum,
-                switch=switch,
-                save=save,
-                leaving=leaving,
-                changes=self._state.buffers.changes,
-                check=check and self._checks.due,
-                trains=self._says,
-                state=self._checks.total,
-            )
-            reducers = [self._reducers[id(item)] for item in optimizers]
-            under_way = [work for reducer in reducers for work in reducer.start(group, rider)]
-            if not rider.seated:
-                under_way.append(rider.start(group))
-            if self._visit("inside-reduce"):
-                raise Abandoned("injected inside the reduce")
-            for work in under_way:
-                group.wait(work)
-            if self._visit("after-reduce"):
-                raise Abandoned("injected after the reduce")
-            tally = rider.tally()
-            self._reduce_added(group, tally, optimizers)
-            self._checks.compare(group, tally.states)
-        except Abandoned:
-            self._fail()
-            # A reduce that was walked away from may still write into the buffers when it ends.
-            for reducer in (*self._reducers.values(), *self._added.values()):
-                reducer.abandon_buffers()
-            raise
-        return tally
+        if self._visit("before-reduce"):
+            raise Abandoned("injected before the reduce")
+        signals = StepSignals(
+            group,
+            loss=self._loss_sum,
+            switch=flags.switch,
+            save=flags.save,
+            leaving=flags.leaving,
+            changes=self._state.buffers.changes,
+            check=check and self._checks.due,
+            trains=self._trained_hash,
+            state=self._checks.total,
+        )
+        reducers = [self._reducers[id(item)] for item in optimizers]
+        under_way = [work for reducer in reducers for work in reducer.start(group, signals)]
+        if not signals.sent:
+            under_way.append(signals.start(group))
+        if self._visit("inside-reduce"):
+            raise Abandoned("injected inside the reduce")
+        for work in under_way:
+            group.wait(work)
+        if self._visit("after-reduce"):
+            raise Abandoned("injected after the reduce")
+        outcome = signals.outcome()
+        self._reduce_added(group, outcome, optimizers)
+        self._checks.compare(group, outcome.states)
+        return outcome
 
-    def _reduce_added(self, group: Group, tally: StepOutcome, optimizers: list[torch.optim.Optimizer]) -> None:
+    def _reduce_added(self, group: Group, outcome: StepOutcome, optimizers: list[torch.optim.Optimizer]) -> None:
         """Reduce what this step trains and the last one did not, on all members alike."""
-        if all(trains == self._said for trains in tally.trains):
+        if all(trains == self._built_hash for trains in outcome.trains):
             return
-        if len(set(tally.trains)) > 1:
+        if len(set(outcome.trains)) > 1:
             raise difference(
                 group,
                 f"Session: in step {self._state.step + 1} the members do not train the same parameters",
@@ -295,10 +308,13 @@ class DataParallelStep:
                 if not p.requires_grad:
                     p.grad = None  # frozen: the optimizer shall let it be
 
-    def _fail(self) -> None:
-        """The step will come again."""
+    def fail(self) -> None:
+        """Note that the generation broke: the step's batch will come again."""
         self.failed = True
         self._state.keep_outside()
+        # A reduce that this member did not wait for may still write into the buffers when it ends.
+        for reducer in (*self._reducers.values(), *self._added.values()):
+            reducer.abandon_buffers()
 
     def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
         """Clip, and let `optimizers` change their parameters."""
@@ -315,21 +331,21 @@ class DataParallelStep:
                     self._scaler.step(optimizer)
         self._updated += optimizers
 
-    def apply(self, group: Group, tally: StepOutcome) -> None:
+    def apply(self, group: Group, outcome: StepOutcome) -> None:
         """The last update, and all that makes the step part of the state."""
         state = self._state
         self.update(group, self.rest)
         if self._scaler is not None:
             self._scaler.update()
-        state.buffers.apply(tally.changes)
+        state.buffers.apply(outcome.changes)
         state.forget_copies()
         # What is saved has been compared before it is published: nobody publishes before the next step.
-        self._checks.wanted = tally.check or tally.save
-        if self._says != self._said:
+        self._checks.wanted = outcome.check or outcome.save
+        if self._trained_hash != self._built_hash:
             state.trained = self._trained
         state.rate.applied(state.step, group.world)
         state.step += 1
-        state.loss = tally.loss
+        state.loss = outcome.loss
         state.samples += len(self.batch)
         state.cursor = self._sampler.after(state.cursor, self._policy.size(group.world))
 

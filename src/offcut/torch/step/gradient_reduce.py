@@ -9,6 +9,19 @@ from dataclasses import dataclass
 import torch
 
 from offcut.torch.membership.process_group import Group, Pending
+from offcut.torch.membership.state_checksum import STATE_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFlags:
+    """What one member tells the others in a step's reduce."""
+
+    #: It has seen a newer generation.
+    switch: bool = False
+    #: It wants all to begin a checkpoint.
+    save: bool = False
+    #: It was told to leave.
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +51,8 @@ _ROOM = 2048
 _OWN = 7
 #: How many numbers are one for all.
 _SHARED = 3
-#: A float32 holds whole numbers of so many bits.
-WHOLE_BITS = 24
-#: What a member says of its state has so many bits, in two numbers.
-STATE_BITS = 2 * WHOLE_BITS
+#: A float32 holds whole numbers of this many bits; a state's checksum (STATE_BITS) takes two numbers.
+WHOLE_BITS = STATE_BITS // 2
 
 #: A flat buffer, and the parameters with their views of it.
 _Flat = tuple[torch.Tensor, list[tuple[torch.nn.Parameter, torch.Tensor]]]
@@ -92,10 +103,10 @@ class Reducer:
             for parameter, view in views:
                 parameter.grad = view
 
-    def start(self, group: Group, rider: StepSignals | None = None) -> list[Pending]:
+    def start(self, group: Group, signals: StepSignals | None = None) -> list[Pending]:
         """Start summing the gradients over the members; they are already weighted by each one's share.
 
-        A `rider` that has no seat yet gets one if there is room for it.
+        `signals` that are not sent yet are sent with them if there is room.
         """
         for _, views in self._groups:
             for parameter, view in views:
@@ -108,8 +119,8 @@ class Reducer:
         under_way = []
         for flat, _ in self._groups:
             end = flat.numel() - _ROOM
-            if rider is not None and not rider.seated:
-                end += rider.take_seat(flat[end:])
+            if signals is not None and not signals.sent:
+                end += signals.write_into(flat[end:])
             under_way.append(group.start_all_reduce(flat[:end]))
         return under_way
 
@@ -143,29 +154,29 @@ class StepSignals:
         self._changes = changes
         self._numbers = trains, state >> WHOLE_BITS, state % (1 << WHOLE_BITS)
         #: Where it is summed up, once it is on its way.
-        self._seat: torch.Tensor | None = None
+        self._place: torch.Tensor | None = None
 
     @property
-    def seated(self) -> bool:
+    def sent(self) -> bool:
         """Whether it is on its way."""
-        return self._seat is not None
+        return self._place is not None
 
-    def take_seat(self, room: torch.Tensor) -> int:
+    def write_into(self, room: torch.Tensor) -> int:
         """Ride in `room`, which is summed over the members: how many of its numbers are taken, 0 if it cannot."""
         votes = _SHARED + _OWN * self._world
         if self._changes.numel() or votes > room.numel() or room.dtype not in (torch.float32, torch.float64):
             return 0
-        self._seat = room[:votes]
-        self._write(self._seat)
+        self._place = room[:votes]
+        self._write(self._place)
         return votes
 
     def start(self, group: Group) -> Pending:
         """Go alone."""
         votes = _SHARED + _OWN * self._world
-        self._seat = torch.zeros(votes + self._changes.numel(), dtype=torch.float64)
-        self._write(self._seat[:votes])
-        self._seat[votes:] = self._changes
-        return group.start_all_reduce(self._seat)
+        self._place = torch.zeros(votes + self._changes.numel(), dtype=torch.float64)
+        self._write(self._place[:votes])
+        self._place[votes:] = self._changes
+        return group.start_all_reduce(self._place)
 
     def _write(self, votes: torch.Tensor) -> None:
         """Switch, save, check; then by rank whether it leaves, three parts of its loss, and what it trains and has."""
@@ -175,11 +186,11 @@ class StepSignals:
         numbers[at : at + _OWN] = [self._leaves, *_in_parts(self._loss, votes.dtype), *map(float, self._numbers)]
         votes.copy_(torch.tensor(numbers, dtype=votes.dtype))
 
-    def tally(self) -> StepOutcome:
+    def outcome(self) -> StepOutcome:
         """What it says once the sum is there."""
-        assert self._seat is not None
+        assert self._place is not None
         votes = _SHARED + _OWN * self._world
-        numbers = self._seat[:votes].tolist()
+        numbers = self._place[:votes].tolist()
         rows = [numbers[at : at + _OWN] for at in range(_SHARED, votes, _OWN)]
         return StepOutcome(
             loss=sum(sum(row[1:4]) for row in rows),
@@ -189,7 +200,7 @@ class StepSignals:
             leaving=tuple(rank for rank, row in enumerate(rows) if row[0] > 0),
             trains=tuple(int(row[4]) for row in rows),
             states=tuple((int(row[5]) << WHOLE_BITS) + int(row[6]) for row in rows),
-            changes=self._seat[votes:],
+            changes=self._place[votes:],
         )
 
 

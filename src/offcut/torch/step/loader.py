@@ -56,7 +56,8 @@ class AheadLoader(Loader):
         self._futures: OrderedDict[tuple[Any, ...], Future[Any]] = OrderedDict()
 
     def _fetch(self, part: Part, step: int) -> Any:
-        future = self._futures.pop(_key(part, step), None) or self._submit(part, step)
+        key = _key(part, step)
+        future = self._futures.pop(key) if key in self._futures else self._submit(part, step)
         try:
             return future.result()
         except BrokenProcessPool:
@@ -70,7 +71,7 @@ class AheadLoader(Loader):
             if len(wanted) >= self._ahead:
                 break
             key = _key(part, step)
-            wanted[key] = self._futures.pop(key, None) or self._submit(part, step)
+            wanted[key] = self._futures.pop(key) if key in self._futures else self._submit(part, step)
         for stale in self._futures.values():
             stale.cancel()
         self._futures = wanted

@@ -1,0 +1,31 @@
+"""Named points at which tests let a member fail."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class FaultPoints(Protocol):
+    """What members ask at every point; `offcut.torch.testing.fault_injection` implements it."""
+
+    def at(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
+        """Do what the tests want at `point`.
+
+        Args:
+            point: one of the names in `fault_injection.POINTS`.
+            step: the last applied step.
+            rank: this member's rank.
+            generation: its generation.
+
+        Returns:
+            True if the caller must take its generation for broken.
+        """
+        ...
+
+
+class NoFaults:
+    """Nothing fails."""
+
+    def at(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
+        """Return False."""
+        return False

@@ -1,0 +1,66 @@
+"""The Protocol of a training step: what the training loop asks of it, whatever kind of job it is."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from offcut.torch.membership.process_group import Group
+from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
+
+
+class Step(Protocol):
+    """The step under way. Order of calls: `begin`, `next_part` for each part, `compute`, `reduce`, `apply`, `settle`.
+
+    Where the generation breaks, `fail` comes in place of what is left, then `settle`; the batch comes again.
+    """
+
+    @property
+    def commits_in_reduce(self) -> bool:
+        """Whether other members may count the step as applied once the reduce has begun.
+
+        Then nothing else may save this member's state from before the reduce until the next boundary.
+        """
+        ...
+
+    @property
+    def more_parts(self) -> bool:
+        """Whether parts of this step have still to begin."""
+        ...
+
+    def begin(self, group: Group) -> torch.Tensor:
+        """Begin the next step, on the global batch at the cursor.
+
+        Returns:
+            The positions in the dataset of the samples that fall to this member: int64 [n].
+        """
+        ...
+
+    def next_part(self, group: Group) -> Any:
+        """Return what the script's loop gets next."""
+        ...
+
+    def drop(self) -> None:
+        """Forget the parts that have not begun: the script has left its loop."""
+        ...
+
+    def compute(self, group: Group) -> None:
+        """Compute what the script has not: its gradients are complete afterwards. Raises Abandoned."""
+        ...
+
+    def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
+        """Sum the gradients, or a vote on them, over the members, with what each has to tell. Raises Abandoned."""
+        ...
+
+    def apply(self, group: Group, outcome: StepOutcome) -> None:
+        """Update the parameters, and all else that makes the step part of the state."""
+        ...
+
+    def fail(self) -> None:
+        """Note that the generation broke during this step."""
+        ...
+
+    def settle(self, *, applied: bool) -> None:
+        """At the boundary after a step: make the state that of the step, or of the one before if it failed."""
+        ...
