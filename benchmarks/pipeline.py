@@ -212,7 +212,7 @@ def _plan(schedule: str, cuts: tuple[int, ...], replicas: tuple[int, ...], times
 
 def sleeping(quick: bool) -> list[dict[str, Any]]:
     """Every schedule on even and uneven stages, over fast and slow links; replicas and chunks besides."""
-    from offcut.torch.pipeline.standalone.local_processes import run_local
+    from pipeline_peers.local_processes import run_local
 
     unit = 0.008 if quick else 0.012
     even, uneven = [(1, 2)] * 4, [(1, 2), (2, 3), (1, 1), (2, 4)]
@@ -259,7 +259,7 @@ def sleeping(quick: bool) -> list[dict[str, Any]]:
 
 def computing(quick: bool) -> list[dict[str, Any]]:
     """Two ranks that compute, one core each: the cost of each stage is measured while the other one computes."""
-    from offcut.torch.pipeline.standalone.local_processes import run_local
+    from pipeline_peers.local_processes import run_local
 
     cases = []
     for layers, cut in ((8, 4), (8, 3), (8, 5)):

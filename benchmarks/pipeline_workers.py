@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from pipeline_peers.plan_runner import PlanRunner
 from torch import nn
 
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import F
-from offcut.torch.pipeline import PlanRunner
 from offcut.torch.pipeline.runtime.engine import PipelineEngine
 
 WIDTH = 8

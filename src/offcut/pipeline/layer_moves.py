@@ -36,9 +36,9 @@ def layers_by_rank(plan: Plan) -> tuple[frozenset[int], ...]:
     """
     program = plan.program()
     held: list[set[int]] = [set() for _ in range(program.ranks)]
-    for lane, rank in enumerate(program.rank_of_lane.tolist()):
-        for stage in {stage for _, stage, _ in program.lane(lane)}:
-            held[rank] |= set(range(plan.stages[stage].first_layer, plan.stages[stage].end_layer))
+    for stage, ranks in zip(plan.stages, program.holders(), strict=True):
+        for rank in ranks:
+            held[rank] |= set(range(stage.first_layer, stage.end_layer))
     return tuple(frozenset(layers) for layers in held)
 
 

@@ -55,6 +55,15 @@ class Program:
         rows = zip(self.kind[span], self.stage[span], self.micro_batch[span], strict=True)
         return [(int(k), int(s), int(i)) for k, s, i in rows]
 
+    def holders(self) -> list[list[int]]:
+        """Return the ranks that compute each stage, by stage; a rank's lanes count once, in the order of the lanes."""
+        found: list[list[int]] = [[] for _ in range(self.stages)]
+        for lane, rank in enumerate(self.rank_of_lane.tolist()):
+            for stage in sorted({stage for _, stage, _ in self.lane(lane)}):
+                if rank not in found[stage]:
+                    found[stage].append(rank)
+        return found
+
     def text(self, lane: int) -> list[str]:
         """Return the operations of one lane in PyTorch's notation, such as `2F0`.
 

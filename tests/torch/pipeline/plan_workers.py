@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from pipeline_peers.plan_runner import PlanRunner
 from torch import nn
 
 from offcut.pipeline.plan import Plan, Stage
-from offcut.torch.pipeline import PlanRunner
 
 LAYERS, WIDTH = 8, 6
 

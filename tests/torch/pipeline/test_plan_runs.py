@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
-from offcut.torch.pipeline.standalone.local_processes import outcomes, run_local
+# The runner for plans outside a job is a peer in the benchmarks; here it runs the engine that jobs run, too.
+sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+
+from pipeline_peers.local_processes import outcomes, run_local
 
 WORKERS = Path(__file__).with_name("plan_workers.py")
 _spec = importlib.util.spec_from_file_location("plan_workers", WORKERS)

@@ -1,15 +1,13 @@
-"""Pipeline training: a malleable job (`PipelineSession`), or one plan in a torch.distributed group (`PlanRunner`).
+"""Data-parallel training generalised to a model that is cut into stages: `PipelineSession`.
 
 - `layer_chain`: a model as a chain of layers, and the module of any span of them (skip connections carried through)
 - `session`: the contract with the user's script; `pipeline_step`: its step, with the vote
 - `layer_state`, `layer_sync`, `layer_checkpoints`: the state by layers, how layers move between members, how they are
   kept
 - `runtime`: runs the program of a plan on the ranks of a group
-- `standalone`: one plan outside a job, on our runtime or on `torch.distributed.pipelining`
 """
 
 from offcut.torch.pipeline.layer_chain import LayerChain, layer_chain, load_model
 from offcut.torch.pipeline.session import PipelineSession
-from offcut.torch.pipeline.standalone.plan_runner import PlanRunner
 
-__all__ = ["LayerChain", "PipelineSession", "PlanRunner", "layer_chain", "load_model"]
+__all__ = ["LayerChain", "PipelineSession", "layer_chain", "load_model"]

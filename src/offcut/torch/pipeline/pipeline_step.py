@@ -77,12 +77,8 @@ class PipelineStep:
     def place(self, group: Group, plan: Plan) -> None:
         """Compute this member's stages of `plan` from now on; its layers are held. Raises Abandoned."""
         program = plan.program()
-        holders: dict[int, list[int]] = {}
-        for lane, rank in enumerate(program.rank_of_lane.tolist()):
-            for stage in sorted({stage for _, stage, _ in program.lane(lane)}):
-                if rank not in holders.setdefault(stage, []):
-                    holders[stage].append(rank)
-        mine = [stage for stage, ranks in sorted(holders.items()) if group.rank in ranks]
+        holders = program.holders()
+        mine = [stage for stage, ranks in enumerate(holders) if group.rank in ranks]
         chain = self._state.chain
         modules = {s: chain.stage(plan.stages[s].first_layer, plan.stages[s].end_layer) for s in mine}
         self._engine = PipelineEngine(

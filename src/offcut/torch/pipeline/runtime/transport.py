@@ -1,12 +1,10 @@
-"""Messages between the ranks of a program: over torch.distributed's default group, or among a job's members."""
+"""Messages between the ranks of a program."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 
 from offcut.torch.membership.process_group import Group, Pending
 
@@ -20,26 +18,6 @@ class Transport(Protocol):
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Any: ...
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Any: ...
     def wait(self, work: Any) -> None: ...
-
-
-class DefaultGroupTransport:
-    """The default group; what takes longer than `timeout_s` has failed."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout = timedelta(seconds=timeout_s)
-
-    def send(self, tensor: torch.Tensor, to: int, tag: int) -> dist.Work:
-        work = dist.isend(tensor, to, tag=tag)
-        assert work is not None
-        return work
-
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> dist.Work:
-        work = dist.irecv(tensor, source, tag=tag)
-        assert work is not None
-        return work
-
-    def wait(self, work: dist.Work) -> None:
-        work.wait(self._timeout)
 
 
 class GenerationTransport:

@@ -1,4 +1,4 @@
-"""The processes of a plan on this machine, for tests, benchmarks and first tries: started together, with a time limit.
+"""Run a function on several ranks of this machine, for tests and benchmarks of pipeline plans, with a time limit.
 
 The function to run is named as `file.py:function` and called as `function(rank, world, argument)` within an
 initialised group. Processes are forked from a server that has PyTorch loaded, so starting one takes milliseconds.
@@ -37,9 +37,9 @@ def run_local(where: str, world: int, argument: Any = None, *, timeout_s: float 
 
 
 def outcomes(where: str, world: int, argument: Any = None, *, timeout_s: float = 60.0) -> list[tuple[bool, Any]]:
-    """The same, but a failure is an outcome: (True, value) or (False, why) per rank."""
+    """Run the same, but return a failure as an outcome: (True, value) or (False, why) per rank."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["offcut.torch.pipeline.standalone.preloaded"])
+    context.set_forkserver_preload(["pipeline_peers.preloaded"])
     with tempfile.TemporaryDirectory(prefix="offcut-pipeline-") as folder:
         ends: list[Connection] = []
         processes = []
@@ -92,6 +92,6 @@ def _worker(where: str, rank: int, world: int, argument: Any, store: str, timeou
     except BaseException as error:
         said = "".join(traceback.format_exception_only(error)).strip()
         end.send_bytes(pickle.dumps((False, said)))
-        # At once: the group's own clean-up would wait for peers that wait for us.
+        # At once: the group's own clean-up would wait for peers that wait for this rank.
         end.close()
         os._exit(1)

@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+from pipeline_peers.default_group_transport import DefaultGroupTransport
+from pipeline_peers.torch_schedules import LossFn, NativeEngine, can_run, new_group
 from torch import nn
 
 from offcut.errors import InputError
 from offcut.pipeline.plan import Plan
 from offcut.torch.pipeline.layer_chain import LayerChain, layer_chain
 from offcut.torch.pipeline.runtime.engine import PipelineEngine
-from offcut.torch.pipeline.runtime.transport import DefaultGroupTransport
-from offcut.torch.pipeline.standalone.torch_schedules import LossFn, NativeEngine, can_run, new_group
 
 
 class PlanRunner:
     """Runs `plan` in the default process group, whose ranks are the plan's devices in order.
 
-    `engine`: `native` (torch.distributed.pipelining), `own`, or `auto`: native where it can; `own_engine` may be a
-    subclass. A failure on any rank
-    reaches the others within `timeout_s`. Raises InputError where the plan does not suit the model or the group.
+    Args:
+        model: what is trained; every rank has all of it.
+        plan: stages, replicas and schedule.
+        loss_fn: the mean loss over a micro-batch, from its output and target.
+        engine: `native` (torch.distributed.pipelining), `own` (that of jobs), or `auto`: native where it can.
+        device: where this rank computes; None is the CPU.
+        timeout_s: a failure on any rank reaches the others within this.
+        own_engine: the engine that `own` means; a benchmark may give a subclass.
+
+    Raises:
+        InputError: the plan does not suit the model or the group.
     """
 
     def __init__(
@@ -43,18 +51,14 @@ class PlanRunner:
         self.chain: LayerChain = layer_chain(model)
         _check(plan, self.chain)
         program = plan.program()
-        holders: dict[int, list[int]] = {stage: [] for stage in range(len(plan.stages))}
-        for lane, holder in enumerate(program.rank_of_lane.tolist()):
-            for stage in sorted({stage for _, stage, _ in program.lane(lane)}):
-                if holder not in holders[stage]:
-                    holders[stage].append(holder)
-        self.stages = [stage for stage, ranks in holders.items() if self.rank in ranks]
+        holders = program.holders()
+        self.stages = [stage for stage, ranks in enumerate(holders) if self.rank in ranks]
         self.modules = {
             stage: self.chain.stage(plan.stages[stage].first_layer, plan.stages[stage].end_layer).to(self.device)
             for stage in self.stages
         }
         # Every rank makes every group, in one order: that is what new_group asks for.
-        self._sums = {stage: new_group(ranks, timeout_s) for stage, ranks in holders.items() if len(ranks) > 1}
+        self._sums = {stage: new_group(ranks, timeout_s) for stage, ranks in enumerate(holders) if len(ranks) > 1}
         refusal = can_run(plan)
         if engine == "native" and refusal:
             raise InputError(f"torch.distributed.pipelining cannot run {plan.label}: {refusal}.", next_step="Use own.")

@@ -1,0 +1,1 @@
+"""A pipeline plan in a plain torch.distributed group: on `torch.distributed.pipelining`, or on the engine of jobs."""
