@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from pipeline_peers.default_group_transport import DefaultGroupTransport
-from pipeline_peers.torch_schedules import LossFn, NativeEngine, can_run, new_group
 from torch import nn
 
 from offcut.errors import InputError
 from offcut.pipeline.plan import Plan
 from offcut.torch.pipeline.layer_chain import LayerChain, layer_chain
 from offcut.torch.pipeline.runtime.engine import PipelineEngine
+from pipeline_peers.default_group_transport import DefaultGroupTransport
+from pipeline_peers.torch_schedules import LossFn, NativeEngine, can_run, new_group
 
 
 class PlanRunner:

@@ -10,8 +10,8 @@ import pytest
 from offcut.agent import agent
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.control import Settings
+from offcut.membership import leaving
 from offcut.service import agents
-from offcut.torch.membership import member
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "releasing.md").read_text()
 
@@ -19,10 +19,10 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "releasing.md").read_text
 def test_the_times_after_a_request_are_the_agents_and_the_members() -> None:
     forced_s = agent.LEAVE_LIMIT_S + agent._FORCED_EXIT_S
     for beginning in (
-        f"| {agent.LEAVE_LIMIT_S - member._SAVING_S:.1f}, if no boundary has come",
+        f"| {agent.LEAVE_LIMIT_S - leaving.SAVING_S:.1f}, if no boundary has come",
         f"| {agent.LEAVE_LIMIT_S:g} | SIGKILL to the process group",
         f"| {forced_s:g} at the latest |",
-        f"Saving may take\n{member._SAVING_S:g} s,",
+        f"Saving may take\n{leaving.SAVING_S:g} s,",
         f"ends the agent {forced_s:g} s after the request",
     ):
         assert beginning in PAGE

@@ -2,7 +2,7 @@
 
 - `session`: the contract with the user's script; `training_loop`: what sessions of every kind share; `epoch`: one pass
   over the data
-- `fingerprint`: a hash of what a script trains
+- `fingerprint`: a hash of what a script trains; `reporting`: what the agent and the step records are told
 - `state`: what a training is, and how it is kept
 - `membership`: who is a member of the job, and how the state gets to a worker that joins
 - `step`: one training step of a data-parallel job

@@ -4,5 +4,6 @@
 - `buffers`: model buffers that are the same on every member; `trained_parameters`: what is trained and what is frozen
 - `lr_scaling`: the learning rate under a fixed batch per rank
 - `plain_values`, `state_codec`: what a state may contain, and how it is written and read back
+- `checkpointer`: the Protocol of what keeps checkpoints; `fault_points`: where tests let a member fail
 - `checkpoints`, `dcp_shards`: checkpoints of a state that every member has, in PyTorch's distributed format
 """
