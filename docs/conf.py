@@ -51,7 +51,7 @@ html_css_files = ["offcut.css"]
 
 
 def _without_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """A dataclass without a docstring gets its signature for one, which is there already and is no prose."""
+    """Clear the docstring of a dataclass that has none of its own: Sphinx shows its signature already."""
     if what == "class" and lines and lines[0].startswith(f"{name.rpartition('.')[2]}("):
         lines.clear()
 

@@ -2,7 +2,7 @@
 
     python docs/figures/scaling.py
 
-Three kinds of jobs that differ in how they scale run on a generated trace, four at a time; nobody tells their curves.
+Three kinds of jobs that differ in how they scale run on a generated trace, four at a time; their curves are not given.
 Shown is what is believed of the first of each kind when it has been measured at two sizes, and at the end.
 """
 

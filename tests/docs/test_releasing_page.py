@@ -13,7 +13,7 @@ from offcut.control import Settings
 from offcut.membership import leaving
 from offcut.service import agents
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "releasing.md").read_text()
+PAGE = " ".join((Path(__file__).resolve().parents[2] / "docs" / "releasing.md").read_text().split())
 
 
 def test_the_times_after_a_request_are_the_agents_and_the_members() -> None:
@@ -22,7 +22,7 @@ def test_the_times_after_a_request_are_the_agents_and_the_members() -> None:
         f"| {agent.LEAVE_LIMIT_S - leaving.SAVING_S:.1f}, if no boundary has come",
         f"| {agent.LEAVE_LIMIT_S:g} | SIGKILL to the process group",
         f"| {forced_s:g} at the latest |",
-        f"Saving may take\n{leaving.SAVING_S:g} s,",
+        f"Saving may take {leaving.SAVING_S:g} s,",
         f"ends the agent {forced_s:g} s after the request",
     ):
         assert beginning in PAGE
