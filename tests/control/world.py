@@ -282,6 +282,7 @@ class World:
     def run_until(self, holds: Callable[[], object], within_s: float = 60.0) -> None:
         """Let things happen, one after another, until this holds."""
         until_s = self.now_s + within_s
+        assert not holds(), "it holds already: nothing is waited for"
         while not holds():
             assert self._due, "nothing is due any more"
             assert self._due[0].at_s <= until_s, f"not within {within_s:g} s"
@@ -296,6 +297,19 @@ class World:
             return members == set(nodes) and job.formed_generation == job.generation
 
         self.run_until(trains)
+
+    def until_size(self, job_id: str, size: int) -> None:
+        """Let things happen until the job trains on this many nodes."""
+
+        def trains() -> bool:
+            job = self.state.jobs[job_id]
+            return job.size == size and job.formed_generation == job.generation
+
+        self.run_until(trains)
+
+    def until_worker(self, node: str, phase: str) -> None:
+        """Let things happen until the worker on the node is in this phase."""
+        self.run_until(lambda: node in self.state.nodes and self.state.nodes[node].worker == phase)
 
     def next(self) -> None:
         """Let the next thing happen."""
