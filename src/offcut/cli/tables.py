@@ -60,6 +60,8 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
         lines.append(
             text(f"Slurm does not answer: {cluster['trouble']} It is asked less often until it does.", "yellow")
         )
+    if unreadable := cluster.get("unreadable_jobs"):
+        lines.append(text(f"{unreadable} jobs of Slurm's JSON cannot be read: try reading = 'text'.", "yellow"))
     if cluster["paused"]:
         lines.append(text(f"Claiming pauses: {cluster['paused']}", "yellow"))
     if cluster["quiet"]:

@@ -106,6 +106,28 @@ def test_the_hole_before_a_reservation_is_the_pilots_limit(
     run(scenario)
 
 
+@pytest.mark.parametrize("reading", ["text", "json"])
+def test_backfill_makes_way_for_a_job_array_whatever_the_names_of_jobs(
+    private_slurm: Callable, state_dir: Path, reading: str
+) -> None:
+    slurm = private_slurm(nodes=2, preempt_mode="OFF")
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir, mode="backfill", reading=reading) as watched:
+            await watched.claim("n01", "n02")
+            slurm.submit("true", "--partition=main", "--begin=now+1hour", "--job-name=a\nb|c\n1|PENDING|main")
+            array = slurm.submit("exec sleep 0.1", "--partition=main", "--nodes=1", "--array=1-6")
+
+            def started() -> int:
+                shown = slurm.run("squeue", "--noheader", "--array", "--states=all", f"--jobs={array}", "--format=%T")
+                return sum(state in ("RUNNING", "COMPLETING", "COMPLETED") for state in shown.split())
+
+            await watched.until("all tasks", lambda: started() == 6)
+            assert watched.cluster.describe()["trouble"] == ""
+
+    run(scenario)
+
+
 def test_backfill_makes_way_without_anybody_preempting(private_slurm: Callable, state_dir: Path) -> None:
     slurm = private_slurm(nodes=2, preempt_mode="OFF")
 

@@ -5,6 +5,7 @@ The files of 22.05 were printed by a Slurm 22.05.8; those of 23.11 are of the sh
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,14 +45,13 @@ def test_node_states_of_sinfo(shown: str, state: str, flags: set[str]) -> None:
     assert text.read_nodes(f"n01|{shown}\n") == {"n01": NodeRow(name="n01", state=state, flags=frozenset(flags))}
 
 
-def test_jobs_of_squeue_whatever_their_names_hold() -> None:
-    line = "3|PENDING|main,debug|4|||n[01-04]|1795227828|1795228008|root|Resources|a'b|c;$(d)"
+def test_jobs_of_squeue() -> None:
+    line = "3|PENDING|main,debug|4|||n[01-04]|1795227828|1795228008|root|Resources|N/A|0"
     assert text.read_jobs(line + "\n") == [
         JobRow(
             id="3",
             state="PENDING",
             user="root",
-            name="a'b|c;$(d)",
             partitions=("main", "debug"),
             node_count=4,
             scheduled="n[01-04]",
@@ -60,11 +60,30 @@ def test_jobs_of_squeue_whatever_their_names_hold() -> None:
             reason="Resources",
         )
     ]
-    unknown = text.read_jobs("4|PENDING|main|4|||(null)|N/A|N/A|root|BeginTime|x\n")[0]
-    assert (unknown.scheduled, unknown.start_s, unknown.end_s) == ("", None, None)
+    unknown = text.read_jobs("4|PENDING|main|4|||(null)|N/A|N/A|root|BeginTime|N/A|-10\n")[0]
+    assert (unknown.scheduled, unknown.start_s, unknown.end_s, unknown.nice) == ("", None, None, -10)
 
 
-@pytest.mark.parametrize("broken", ["3|PENDING", "|||||||||||", "3|PENDING|main|four|||||||a|b"])
+def test_nothing_that_a_user_writes_freely_is_asked_of_squeue() -> None:
+    assert {"%j", "%k", "%o", "%Z", "%w", "%f"}.isdisjoint(text.JOB_FORMAT.split("|"))
+
+
+def test_a_job_array_counts_its_tasks() -> None:
+    # The first line was printed by a Slurm 22.05.8 for `sbatch --array=1-30` of which four tasks run.
+    waits = text.read_jobs("1_[5-30]|PENDING|main|1|||n04|1795314360|1795314960|root|Resources|5-30|0\n")[0]
+    assert (waits.tasks, waits.node_count) == (26, 1)
+    assert text.read_jobs("1_3|RUNNING|main|1|n03||(null)|1795311360|1795311960|root|None|3|0\n")[0].tasks == 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "tasks"),
+    [("N/A", 1), ("", 1), ("7", 1), ("5-30", 26), ("1,3,7-10", 6), ("1-90:3", 30), ("1-90:3%7", 7), ("3,...", 1)],
+)
+def test_tasks_of_an_array(shown: str, tasks: int) -> None:
+    assert text.count_tasks(shown) == tasks
+
+
+@pytest.mark.parametrize("broken", ["3|PENDING", "||||||||||||", "3|PENDING|main|four|||||||a|b|c"])
 def test_a_line_that_is_cut_off_is_no_look(broken: str) -> None:
     with pytest.raises(ClusterError, match="cannot be read"):
         text.read_jobs(broken)
@@ -72,7 +91,7 @@ def test_a_line_that_is_cut_off_is_no_look(broken: str) -> None:
 
 def test_times_that_are_no_seconds_are_refused() -> None:
     with pytest.raises(ClusterError, match="SLURM_TIME_FORMAT"):
-        text.read_jobs("4|PENDING|main|4|||(null)|2026-11-21T02:23:48|N/A|root|BeginTime|x\n")
+        text.read_jobs("4|PENDING|main|4|||(null)|2026-11-21T02:23:48|N/A|root|BeginTime|N/A|0\n")
 
 
 def test_reservations_and_partitions_of_scontrol() -> None:
@@ -104,8 +123,8 @@ def test_versions() -> None:
 
 
 def test_json_of_both_generations_says_the_same() -> None:
-    old = {job.id: job for job in schema.read_jobs((DATA / "squeue-22.05.json").read_text())}
-    new = {job.id: job for job in schema.read_jobs((DATA / "squeue-23.11.json").read_text())}
+    old = {job.id: job for job in schema.read_jobs((DATA / "squeue-22.05.json").read_text())[0]}
+    new = {job.id: job for job in schema.read_jobs((DATA / "squeue-23.11.json").read_text())[0]}
     waits, again = old["1"], new["1"]
     assert waits.name == again.name == "offcut-x'y|z"
     assert (waits.state, waits.required, waits.start_s) == (again.state, again.required, again.start_s)
@@ -137,3 +156,13 @@ def test_json_that_is_truncated_or_of_an_unknown_schema(broken: str, says: str) 
     with pytest.raises(ClusterError, match=says) as refused:
         schema.read_jobs(broken)
     assert "\n" not in refused.value.what
+
+
+def test_a_job_that_cannot_be_read_hides_no_other() -> None:
+    document = json.loads((DATA / "squeue-22.05.json").read_text())
+    document["jobs"][0]["name"] = "x\ny|z"
+    rows, unreadable = schema.read_jobs(json.dumps(document))
+    assert (len(rows), unreadable) == (len(document["jobs"]), 0), "a name may hold anything"
+    document["jobs"][0]["node_count"] = "many"
+    rows, unreadable = schema.read_jobs(json.dumps(document))
+    assert (len(rows), unreadable) == (len(document["jobs"]) - 1, 1)

@@ -6,6 +6,7 @@
 - `setup`: how this Slurm is set up: configuration, partitions, nodes, QOS, our associations
 - `modes`: which mode fits, and how long a pilot may run (pure)
 - `idle_nodes`: which idle nodes are safe to take, for how long, and why (pure)
+- `waiting_jobs`: which of our nodes to leave for jobs that wait (pure)
 - `limits`: caps, quiet hours, the pause after repeated failures (pure)
 - `claim_choice`: which of the safe ones to claim now; the adapter and the dry run both ask it (pure)
 - `pilots`: the pilot's script and options, and what becomes of pilots (pure)

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import ClusterEvent
-from offcut.cluster.slurm import idle_nodes, limits, modes, pilots
+from offcut.cluster.slurm import idle_nodes, limits, modes, pilots, waiting_jobs
 from offcut.cluster.slurm.claim_choice import choose_claims, is_quiet
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
 from offcut.cluster.slurm.pilots import Pilot, PilotPlan
@@ -67,6 +67,7 @@ class SlurmCluster:
         self._offered: dict[str, idle_nodes.Candidate] = {}
         self._benched: dict[str, float] = {}
         self._rate = limits.SubmissionRate(site.max_submissions_per_minute)
+        self._made_way = waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s))
         self._pause = limits.Pause(site.pause_after, site.pause_s)
         self._events: asyncio.Queue[ClusterEvent | None] = asyncio.Queue()
         self._few = asyncio.Semaphore(_AT_ONCE)
@@ -174,6 +175,7 @@ class SlurmCluster:
             "looked_s": None if self._view is None else self._view.time_s,
             "paused": self._pause.reason if self._pause.holds(now_s) else "",
             "quiet": is_quiet(self._site, datetime.now()),
+            "unreadable_jobs": 0 if self._view is None else self._view.unreadable,
             "trouble": self._trouble,
         }
 
@@ -240,6 +242,10 @@ class SlurmCluster:
 
     def _take(self, view: View) -> None:
         before, self._view = self._view, view
+        if view.unreadable and (before is None or not before.unreadable):
+            _log.warning(
+                "jobs_not_readable", jobs=view.unreadable, next_step="Try reading = 'text' in the site's file."
+            )
         self._figures["looks"] += 1
         wanted, lost = self._take_pilots(view.own, view.time_s)
         held = {
@@ -260,7 +266,7 @@ class SlurmCluster:
             avoided={c.node for c in found if self._rests(c.node, view.time_s)},
             submissions=0 if self._pause.holds(view.time_s) else self._rate.left(view.time_s),
         )
-        leave = idle_nodes.wanted(view, held, self._site)
+        leave = idle_nodes.wanted(view, held, self._site, self._made_way)
         surplus = max(0, len(held) - len(leave) - choice.most)
         # The newest first: they have the least to lose.
         newest = sorted((node for node in held if node not in leave), key=lambda n: -self._pilots[n].submitted_s)
@@ -325,7 +331,7 @@ class SlurmCluster:
             reason = getattr(own.get(pilot.job or ""), "reason", "")
             said = f"its pilot {pilot.job} stayed pending: {reason}"
             self._refuse(pilot.node, said)
-            if not idle_nodes.waits_for_nodes(reason):
+            if not reason.startswith("ReqNodeNotAvail") and not waiting_jobs.waits_for_nodes(reason):
                 self._failed(said)
         known = {pilot.job for pilot in self._pilots.values()}
         submitting = any(pilot.job is None for pilot in self._pilots.values())

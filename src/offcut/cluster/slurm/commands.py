@@ -41,7 +41,8 @@ class Commands:
         self._limit_s = limit_s
         # Options that a user keeps in SBATCH_… would change what a pilot is.
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_"))}
-        self._env = {**ours, "SLURM_TIME_FORMAT": "%s", **(env or {})}
+        # Times in seconds, and the task numbers of job arrays in full.
+        self._env = {**ours, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0", **(env or {})}
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def _lowered(self) -> tuple[str, ...]:

@@ -10,17 +10,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from offcut.cluster.slurm import waiting_jobs
 from offcut.cluster.slurm.records import JobRow, View, expand
 from offcut.cluster.slurm.site import SlurmSite
 
 #: Flags of an idle node that say nothing against taking it. PLANNED is weighed by when.
-_HARMLESS = frozenset({"PLANNED", "CLOUD", "DYNAMIC_NORM"})
-#: Reasons of jobs that wait for nodes, and for nothing else.
-_WAITS_FOR_NODES = ("None", "Resources", "Priority", "ReqNodeNotAvail", "Nodes required")
+_HARMLESS = frozenset({"PLANNED", "DYNAMIC_NORM"})
 #: Flags of a node of ours that its operator wants back.
 _LEAVE = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "REBOOT_REQUESTED", "REBOOT_ISSUED", "POWER_DOWN"})
-#: Plans of the scheduler are rounded to minutes.
-_ROUNDING_S = 60.0
 #: Slurm's own times of one thing differ by this.
 _CLOCK_S = 5.0
 
@@ -117,11 +114,14 @@ def _claims(view: View) -> dict[str, _Claim]:
     return claims
 
 
-def wanted(view: View, held: Mapping[str, Held], site: SlurmSite) -> dict[str, str]:
-    """Those of our nodes (`held`) that we should leave now, and why.
+def wanted(
+    view: View, held: Mapping[str, Held], site: SlurmSite, made_way: waiting_jobs.MadeWay | None = None
+) -> dict[str, str]:
+    """Return those of our nodes (`held`) that we should leave now, and why.
 
     An operator's drain, and the signs of a preemption that has been decided, count in every mode. In `backfill` mode
-    nobody preempts us: there we also leave for jobs that wait for our nodes.
+    nothing preempts us: there we also leave for all jobs that wait for our nodes. In `preemptible` mode we leave for
+    those that cannot preempt us, because their partitions have no higher tier than ours.
     """
     leave: dict[str, str] = {}
     for node, ours in held.items():
@@ -130,38 +130,16 @@ def wanted(view: View, held: Mapping[str, Held], site: SlurmSite) -> dict[str, s
             leave[node] = f"the node is set to {'+'.join(flags)}"
         elif ours.pilot.preempt_s is not None or ours.moved_forward:
             leave[node] = "its pilot is being preempted"
-    if site.mode == "backfill":
-        _make_way(view, held, leave)
-    return leave
+    jobs = [job for job in view.waiting if site.mode != "preemptible" or _cannot_preempt(job, view)]
+    idle = [row.name for row in view.nodes.values() if row.state == "idle" and not row.flags - _HARMLESS]
+    # A node that an operator wants back is no room for a job.
+    ends_s = {node: ours.pilot.end_s for node, ours in held.items() if node not in leave}
+    return leave | waiting_jobs.nodes_to_leave(view, ends_s, idle, jobs, made_way or waiting_jobs.MadeWay())
 
 
-def waits_for_nodes(reason: str) -> bool:
-    """Whether a pending job's reason says that it waits for nodes, and not for a limit, a date, or another job."""
-    return reason.startswith(_WAITS_FOR_NODES)
-
-
-def _make_way(view: View, held: Mapping[str, Held], leave: dict[str, str]) -> None:
-    idle = sum(row.state == "idle" and not row.flags - _HARMLESS for row in view.nodes.values())
-    for job in view.waiting:
-        if not waits_for_nodes(job.reason):
-            continue
-        planned = [node for node in expand(job.scheduled) if node in held and node not in leave]
-        if job.start_s is not None:
-            # Planned onto a node of ours for when our pilot ends: we are what it waits for.
-            for node in planned:
-                end_s = held[node].pilot.end_s
-                if end_s is None or job.start_s <= end_s + _ROUNDING_S:
-                    leave[node] = f"job {job.id} waits for it"
-            continue
-        # New, and not planned yet: if it fits into what is idle and what we hold, leave it room.
-        required = [node for node in expand(job.required) if node in held]
-        rest = [node for node in held if node not in leave and node not in required]
-        short = max(0, job.node_count - idle - len(required))
-        if job.node_count > idle + len(held) - len(leave):
-            continue
-        for node in [*required, *rest[:short]]:
-            leave[node] = f"job {job.id} waits"
-        idle = max(0, idle - job.node_count)
+def _cannot_preempt(job: JobRow, view: View) -> bool:
+    rows = [view.partitions.get(name) for name in job.partitions]
+    return all(row is not None and row.priority_tier <= view.partition.priority_tier for row in rows)
 
 
 def choose(found: Iterable[Candidate], offered: Iterable[str], room: int) -> list[Candidate]:

@@ -13,10 +13,9 @@ from typing import Literal
 
 from offcut.cluster.slurm.records import ENDED, JobRow, PartitionRow, expand
 from offcut.cluster.slurm.site import NAME, SlurmSite
+from offcut.cluster.slurm.waiting_jobs import PILOT_NICE
 from offcut.wire.worker_env import ENV_WORKER_ENV
 
-#: In backfill mode a pilot gives way to every other job of its partition.
-_NICE = 10000
 #: Of these a repetition means that something is wrong with the pilot, not with its node's fortune.
 _FAILURES = frozenset({"FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"})
 
@@ -77,7 +76,8 @@ class PilotPlan:
             "qos": site.qos,
             "constraint": site.constraint,
             "gres": site.gres,
-            "nice": str(_NICE) if site.mode == "backfill" else "",
+            # Every other job of its partition goes first.
+            "nice": str(PILOT_NICE),
         }
         given = [f"--{name}={value}" for name, value in options.items() if value]
         return ["sbatch", "--parsable", "--exclusive", "--mem=0", "--no-requeue", *given]

@@ -16,6 +16,9 @@ from offcut.errors import InputError
 
 _JOBS = ("squeue", "--noheader", f"--format={text.JOB_FORMAT}")
 
+#: Jobs that wait, our pilots by job id, and how many jobs could not be read.
+_Jobs = tuple[tuple[JobRow, ...], dict[str, JobRow], int]
+
 
 class QueueQuery:
     """Reads the queue as the site file says; `name` is the job name of our pilots."""
@@ -32,11 +35,11 @@ class QueueQuery:
         began_s = time.time()
         read_nodes = self._json_nodes if self._site.reading == "json" else self._text_nodes
         read_jobs = self._json_jobs if self._site.reading == "json" else self._text_jobs
-        nodes, (waiting, own), reservations, partition = await asyncio.gather(
+        nodes, (waiting, own, unreadable), reservations, partitions = await asyncio.gather(
             read_nodes(),
             read_jobs(),
             self._commands.run(("scontrol", "show", "reservation", "--oneliner")),
-            self.partition(),
+            self.partitions(),
         )
         return View(
             time_s=began_s,
@@ -44,7 +47,9 @@ class QueueQuery:
             waiting=waiting,
             own=own,
             reservations=tuple(text.read_reservations(reservations)),
-            partition=partition,
+            partition=partitions[self._site.partition],
+            partitions=partitions,
+            unreadable=unreadable,
             took_s=time.time() - began_s,
         )
 
@@ -63,42 +68,46 @@ class QueueQuery:
         """How this Slurm is set up; ClusterError where it does not answer."""
         return await read_setup(self._commands)
 
-    async def partition(self) -> PartitionRow:
-        """The site's partition. InputError if there is none of this name."""
+    async def partitions(self) -> dict[str, PartitionRow]:
+        """All partitions. InputError if the site's is not among them."""
         name = self._site.partition
         shown = text.read_partitions(await self._commands.run(("scontrol", "show", "partition", "--all", "--oneliner")))
         if name not in shown:
             raise InputError(
                 f"Slurm has no partition '{name}'.", next_step=f"It has: {', '.join(sorted(shown)) or 'none'}."
             )
-        return shown[name]
+        return shown
 
     async def _text_nodes(self) -> dict[str, NodeRow]:
         command = ("sinfo", "--noheader", "--Node", f"--partition={self._site.partition}")
         shown = await self._commands.run((*command, f"--format={text.NODE_FORMAT}"))
         return await asyncio.to_thread(text.read_nodes, shown)
 
-    async def _text_jobs(self) -> tuple[tuple[JobRow, ...], dict[str, JobRow]]:
-        shown, own = await asyncio.gather(self._commands.run((*_JOBS, "--states=PENDING")), self.pilots())
+    async def _text_jobs(self) -> _Jobs:
+        shown, own = await asyncio.gather(self._commands.run((*_JOBS, "--states=PENDING", "--sort=-p")), self.pilots())
         waiting = await asyncio.to_thread(text.read_jobs, shown)
-        return tuple(row for row in waiting if row.id not in own), own
+        return tuple(row for row in waiting if row.id not in own), own, 0
 
     async def _json_nodes(self) -> dict[str, NodeRow]:
         # From 23.02 on sinfo groups nodes that are alike; before, scontrol knew no JSON.
         new = await self.version() >= (23, 2)
         command = ("scontrol", "show", "nodes", "--json") if new else ("sinfo", "--json")
-        shown, partition = await asyncio.gather(self._commands.run(command), self.partition())
+        shown, partitions = await asyncio.gather(self._commands.run(command), self.partitions())
         rows = await asyncio.to_thread(schema.read_nodes, shown)
-        return {name: rows[name] for name in expand(partition.nodes) if name in rows}
+        return {name: rows[name] for name in expand(partitions[self._site.partition].nodes) if name in rows}
 
-    async def _json_jobs(self) -> tuple[tuple[JobRow, ...], dict[str, JobRow]]:
+    async def _json_jobs(self) -> _Jobs:
         shown, planned = await asyncio.gather(
             self._commands.run(("squeue", "--json")),
-            self._commands.run(("squeue", "--noheader", "--states=PENDING", "--format=%i|%Y")),
+            self._commands.run(("squeue", "--noheader", "--states=PENDING", "--sort=-p", "--format=%A|%Y")),
         )
-        rows = await asyncio.to_thread(schema.read_jobs, shown)
+        rows, unreadable = await asyncio.to_thread(schema.read_jobs, shown)
         own = {row.id: row for row in rows if row.name == self._name and row.user == self._user}
-        # 22.05's JSON does not say where a waiting job is planned to run.
-        where = dict(line.split("|", 1) for line in planned.splitlines() if "(null)" not in line)
+        # 22.05's JSON does not say where a waiting job is planned to run. This text does, by priority.
+        where = dict(line.split("|", 1) for line in planned.splitlines() if "|" in line)
+        order = {job: i for i, job in enumerate(where)}
         waiting = [row for row in rows if row.state == "PENDING" and row.id not in own]
-        return tuple(replace(row, scheduled=row.scheduled or where.get(row.id, "")) for row in waiting), own
+        waiting.sort(key=lambda row: order.get(row.id, len(order)))
+        hosts = ((row, where.get(row.id, "")) for row in waiting)
+        found = (replace(row, scheduled=row.scheduled or ("" if plan == "(null)" else plan)) for row, plan in hosts)
+        return tuple(found), own, unreadable

@@ -55,9 +55,15 @@ class JobRow:
     id: str
     state: str
     user: str
-    name: str
+    #: Empty where squeue's text was read: a name may hold line feeds, so it is not asked for.
+    name: str = ""
     partitions: tuple[str, ...]
+    #: Of each of its tasks.
     node_count: int
+    #: Tasks of a job array that may start now; 1 for any other job.
+    tasks: int = 1
+    #: How far its user lowered its priority.
+    nice: int = 0
     #: Where it runs, where it has to run, where the scheduler plans to run it.
     nodes: str = ""
     required: str = ""
@@ -137,10 +143,14 @@ class View:
 
     time_s: float
     nodes: Mapping[str, NodeRow]
-    #: Jobs of others that wait.
+    #: Jobs of others that wait, the ones of the highest priority first.
     waiting: tuple[JobRow, ...]
     #: Our pilots, ended ones too while Slurm remembers them, by job id.
     own: Mapping[str, JobRow]
     reservations: tuple[ReservationRow, ...] = ()
     partition: PartitionRow
+    #: All partitions that Slurm shows us, by name.
+    partitions: Mapping[str, PartitionRow] = field(default_factory=dict)
+    #: Jobs that Slurm showed in a form that could not be read.
+    unreadable: int = 0
     took_s: float = field(default=0.0, compare=False)

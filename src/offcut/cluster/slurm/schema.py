@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from offcut.cluster.slurm.records import JobRow, NodeRow
+from offcut.cluster.slurm.text import count_tasks
 from offcut.errors import ClusterError
 
 T = TypeVar("T")
@@ -27,15 +28,17 @@ _NO_TIME = (None, 0.0)
 
 def read_nodes(text: str) -> dict[str, NodeRow]:
     """The output of `sinfo --json` (22.05) or `scontrol show nodes --json` (23.02 and later)."""
-    return {row.name: row for row in _rows(text, "nodes", _node)}
+    rows, _ = _rows(text, "nodes", _node)
+    return {row.name: row for row in rows}
 
 
-def read_jobs(text: str) -> list[JobRow]:
-    """The output of `squeue --json`."""
+def read_jobs(text: str) -> tuple[list[JobRow], int]:
+    """The output of `squeue --json`, and how many jobs of it could not be read."""
     return _rows(text, "jobs", _job)
 
 
-def _rows(text: str, key: str, make: Callable[[dict[str, Any]], T]) -> list[T]:
+def _rows(text: str, key: str, make: Callable[[dict[str, Any]], T]) -> tuple[list[T], int]:
+    """Make every row that can be read; ClusterError if there are rows and none can be read: the schema is unknown."""
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -48,13 +51,19 @@ def _rows(text: str, key: str, make: Callable[[dict[str, Any]], T]) -> list[T]:
             f"Slurm's JSON is of an unknown schema: no list '{key}' (found: {found}).",
             next_step="Set reading = 'text' in the site's file.",
         )
-    try:
-        return [make(row) for row in document[key]]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    rows: list[T] = []
+    wrong = ""
+    for row in document[key]:
+        try:
+            rows.append(make(row))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            wrong = f"{type(error).__name__}: {error}"
+    if wrong and not rows:
         raise ClusterError(
-            f"Slurm's JSON is of an unknown schema: {key}: {type(error).__name__}: {error}.",
+            f"Slurm's JSON is of an unknown schema: {key}: {wrong}.",
             next_step="Set reading = 'text' in the site's file.",
-        ) from None
+        )
+    return rows, len(document[key]) - len(rows)
 
 
 def _node(row: dict[str, Any]) -> NodeRow:
@@ -76,6 +85,8 @@ def _job(row: dict[str, Any]) -> JobRow:
         name=row["name"],
         partitions=tuple(row["partition"].split(",")),
         node_count=int(_number(row["node_count"]) or 0),
+        tasks=count_tasks(row.get("array_task_string") or "") if "PENDING" in words else 1,
+        nice=int(_number(row.get("nice")) or 0),
         nodes=row["nodes"] or "",
         required=row.get("required_nodes") or "",
         scheduled=planned or "",

@@ -22,8 +22,8 @@ from offcut.errors import ClusterError
 
 #: Partition, node, state: sinfo --Node.
 NODE_FORMAT = "%N|%T"
-#: A job's name comes last, for it may hold any character but a line's end.
-JOB_FORMAT = "%i|%T|%P|%D|%N|%n|%Y|%S|%e|%u|%r|%j"
+#: Nothing that a user can write freely: a job's name or comment may hold a line feed.
+JOB_FORMAT = "%i|%T|%P|%D|%N|%n|%Y|%S|%e|%u|%r|%K|%y"
 #: Fields of a QOS and of an association: sacctmgr --parsable2.
 QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime,MaxWall"
 ASSOCIATION_FORMAT = "Account,Partition,DefaultQOS,MaxJobs,MaxSubmitJobs,GrpTRES,MaxWall"
@@ -80,18 +80,19 @@ def read_jobs(text: str) -> list[JobRow]:
     """The output of `squeue --noheader --format=JOB_FORMAT`."""
     jobs = []
     for line in text.splitlines():
-        fields = line.split("|", 11)
-        if len(fields) != 12 or not fields[0] or not fields[3].isdigit():
+        fields = line.split("|")
+        if len(fields) != 13 or not fields[0] or not fields[3].isdigit():
             raise ClusterError(f"squeue printed a line that cannot be read: '{line[:80]}'.")
-        job, state, partitions, count, nodes, required, scheduled, start, end, user, reason, name = fields
+        job, state, partitions, count, nodes, required, scheduled, start, end, user, reason, array, nice = fields
         jobs.append(
             JobRow(
                 id=job,
                 state=state,
                 user=user,
-                name=name,
                 partitions=tuple(partitions.split(",")),
                 node_count=int(count),
+                tasks=count_tasks(array) if state == "PENDING" else 1,
+                nice=int(nice) if re.fullmatch(r"-?\d+", nice) else 0,
                 nodes=_or_empty(nodes),
                 required=_or_empty(required),
                 scheduled=_or_empty(scheduled),
@@ -101,6 +102,15 @@ def read_jobs(text: str) -> list[JobRow]:
             )
         )
     return jobs
+
+
+def count_tasks(text: str) -> int:
+    """Tasks of an array that may start at once: `5-30`, `1,3,7-21:2%4` (of which 4 at a time); 1 for `N/A`."""
+    numbers, _, at_once = text.partition("%")
+    count = 0
+    for first, last, step in re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?", numbers):
+        count += 1 + max(0, int(last or first) - int(first)) // max(1, int(step or 1))
+    return max(1, min(count, int(at_once)) if at_once.isdigit() else count)
 
 
 def read_reservations(text: str) -> list[ReservationRow]:

@@ -1,0 +1,129 @@
+"""Which of our nodes to leave for jobs that wait and that Slurm does not preempt us for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from offcut.cluster.slurm.records import JobRow, View, expand
+
+#: Pilots have this nice value. Jobs with the same or a higher one (pilots of other controllers) are not made way for.
+PILOT_NICE = 10000
+#: Reasons of jobs that wait for nodes, and for nothing else.
+_WAITS_FOR_NODES = ("None", "Resources", "Priority", "Nodes required")
+#: Plans of the scheduler are rounded to minutes.
+_ROUNDING_S = 60.0
+
+
+def waits_for_nodes(reason: str) -> bool:
+    """Whether a pending job's reason says that it waits for nodes, and not for a limit, a date, or another job.
+
+    `ReqNodeNotAvail` does not: such a job waits for nodes that are down, drained or reserved.
+    """
+    return reason.startswith(_WAITS_FOR_NODES)
+
+
+@dataclass(slots=True)
+class MadeWay:
+    """For which jobs nodes were left, and when. One that has not started within `patience_s` cannot use those nodes.
+
+    Such a job is ignored for `ignore_s`; otherwise pilots would leave and return for as long as it waits.
+    """
+
+    patience_s: float = 60.0
+    ignore_s: float = 600.0
+    _since_s: dict[str, float] = field(default_factory=dict)
+
+    def note(self, job: str, now_s: float) -> None:
+        """Note that nodes are left for this job."""
+        self._since_s.setdefault(job, now_s)
+
+    def in_vain(self, job: str, now_s: float) -> bool:
+        """Whether nodes were left for this job and it did not start."""
+        return now_s - self._since_s.get(job, now_s) > self.patience_s
+
+    def forget(self, waiting: Collection[str], now_s: float) -> None:
+        """Forget jobs that do not wait any more, and those that have been ignored for long enough."""
+        limit_s = self.patience_s + self.ignore_s
+        self._since_s = {job: s for job, s in self._since_s.items() if job in waiting and now_s - s <= limit_s}
+
+
+def nodes_to_leave(
+    view: View, ends_s: Mapping[str, float | None], idle: Iterable[str], jobs: Iterable[JobRow], made_way: MadeWay
+) -> dict[str, str]:
+    """Return which of our nodes `jobs` would start on, and for each the reason to leave it.
+
+    Args:
+        view: The queue.
+        ends_s: Our nodes, and when the pilot of each ends.
+        idle: Nodes that are idle or about to be; jobs use these first.
+        jobs: Jobs that wait, those of the highest priority first.
+        made_way: For which jobs nodes were left before; updated.
+    """
+    made_way.forget({job.id for job in view.waiting}, view.time_s)
+    room = _Room(idle=dict.fromkeys(idle), ours=dict(ends_s))
+    leave: dict[str, str] = {}
+    for job in jobs:
+        patient = job.nice >= PILOT_NICE or made_way.in_vain(job.id, view.time_s)
+        if patient or not waits_for_nodes(job.reason):
+            continue
+        # A row of an array shows the plan of one of its tasks only.
+        if job.start_s is not None and job.tasks == 1:
+            found = room.planned(job)
+        else:
+            found = room.fitting(job, _usable(job, view))
+        for node in found:
+            leave[node] = f"job {job.id} waits for it"
+        if found:
+            made_way.note(job.id, view.time_s)
+    return leave
+
+
+def _usable(job: JobRow, view: View) -> frozenset[str]:
+    """The nodes of the partition that the job may run on. A partition that we cannot see may have any node."""
+    rows = [view.partitions.get(name) for name in job.partitions]
+    if any(row is None for row in rows):
+        return frozenset(view.nodes)
+    return frozenset(node for row in rows if row is not None for node in expand(row.nodes) if node in view.nodes)
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is idle and what we hold, less what jobs of a higher priority will use."""
+
+    idle: dict[str, None]
+    ours: dict[str, float | None]
+
+    def planned(self, job: JobRow) -> list[str]:
+        """Nodes of ours on which the job is planned for the end of our pilots: it waits for us."""
+        nodes = expand(job.scheduled)
+        due = [node for node in nodes if node in self.ours and _ends_by(self.ours[node], job.start_s or 0.0)]
+        if due:
+            self._use([node for node in nodes if node in self.idle], due)
+        return due
+
+    def fitting(self, job: JobRow, usable: Collection[str]) -> list[str]:
+        """Nodes of ours that, with what is idle, are enough for the job's tasks, or for as many as fit."""
+        planned, required = expand(job.scheduled), expand(job.required)
+        left: list[str] = []
+        for _ in range(job.tasks):
+            idle = [node for node in self.idle if node in usable]
+            ours = [node for node in self.ours if node in usable]
+            ours.sort(key=lambda node: (node not in required, node not in planned))
+            must = sum(node in required for node in ours)
+            short = max(must, job.node_count - len(idle))
+            if not usable or short > len(ours):
+                break
+            self._use(idle[: max(0, job.node_count - short)], ours[:short])
+            left += ours[:short]
+        return left
+
+    def _use(self, idle: Iterable[str], ours: Iterable[str]) -> None:
+        for node in idle:
+            del self.idle[node]
+        for node in ours:
+            del self.ours[node]
+
+
+def _ends_by(end_s: float | None, start_s: float) -> bool:
+    return end_s is None or start_s <= end_s + _ROUNDING_S
