@@ -60,6 +60,7 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
         lines.append(
             text(f"Slurm does not answer: {cluster['trouble']} It is asked less often until it does.", "yellow")
         )
+    lines += [f"Note: {warning}" for warning in cluster.get("warnings", ())]
     if unreadable := cluster.get("unreadable_jobs"):
         lines.append(text(f"{unreadable} jobs of Slurm's JSON cannot be read: try reading = 'text'.", "yellow"))
     if cluster["paused"]:

@@ -5,6 +5,7 @@
 - `text`, `schema`: reading them, from the commands' text and from their JSON (pure)
 - `setup`: how this Slurm is set up: configuration, partitions, nodes, QOS, our associations
 - `modes`: which mode fits, and how long a pilot may run (pure)
+- `hazards`: what in a Slurm's setup costs its queue or its users something (pure)
 - `idle_nodes`: which idle nodes are safe to take, for how long, and why (pure)
 - `waiting_jobs`: which of our nodes to leave for jobs that wait (pure)
 - `limits`: caps, quiet hours, the pause after repeated failures (pure)

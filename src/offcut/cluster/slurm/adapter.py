@@ -17,6 +17,7 @@ from offcut.cluster.base import ClusterEvent
 from offcut.cluster.slurm import idle_nodes, limits, modes, pilots, waiting_jobs
 from offcut.cluster.slurm.claim_choice import choose_claims, is_quiet
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
+from offcut.cluster.slurm.hazards import hazards
 from offcut.cluster.slurm.pilots import Pilot, PilotPlan
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.records import ENDED, JobRow, View, expand
@@ -75,6 +76,8 @@ class SlurmCluster:
         self._following: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._trouble = ""
+        #: What the setup of this Slurm costs, in sentences.
+        self._warnings: list[str] = []
         self._view: View | None = None
         self._figures = {"idle_node_s": 0.0, "looks": 0, "submissions": 0, "refusals": 0}
 
@@ -89,6 +92,9 @@ class SlurmCluster:
         check_installed()
         setup = await self._query.setup()
         self._site = modes.fit(self._site, setup)
+        self._warnings = [f"{fact.found}. {fact.next_step}".strip() for fact in hazards(setup, self._site)]
+        for warning in self._warnings:
+            _log.warning("slurm_setup", found=warning)
         partition = setup.partitions[self._site.partition]
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._plan = PilotPlan(
@@ -175,6 +181,7 @@ class SlurmCluster:
             "looked_s": None if self._view is None else self._view.time_s,
             "paused": self._pause.reason if self._pause.holds(now_s) else "",
             "quiet": is_quiet(self._site, datetime.now()),
+            "warnings": self._warnings,
             "unreadable_jobs": 0 if self._view is None else self._view.unreadable,
             "trouble": self._trouble,
         }

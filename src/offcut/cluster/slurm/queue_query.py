@@ -28,6 +28,8 @@ class QueueQuery:
         self._site = site
         self._name = name
         self._user = getpass.getuser()
+        #: sinfo's text does not show which nodes are of the cloud.
+        self._cloud: frozenset[str] = frozenset()
         self._version: tuple[int, int] | None = None
 
     async def snapshot(self) -> View:
@@ -66,7 +68,9 @@ class QueueQuery:
 
     async def setup(self) -> SlurmSetup:
         """How this Slurm is set up; ClusterError where it does not answer."""
-        return await read_setup(self._commands)
+        setup = await read_setup(self._commands)
+        self._cloud = frozenset(name for name, node in setup.nodes.items() if node.cloud)
+        return setup
 
     async def partitions(self) -> dict[str, PartitionRow]:
         """All partitions. InputError if the site's is not among them."""
@@ -81,7 +85,9 @@ class QueueQuery:
     async def _text_nodes(self) -> dict[str, NodeRow]:
         command = ("sinfo", "--noheader", "--Node", f"--partition={self._site.partition}")
         shown = await self._commands.run((*command, f"--format={text.NODE_FORMAT}"))
-        return await asyncio.to_thread(text.read_nodes, shown)
+        rows = await asyncio.to_thread(text.read_nodes, shown)
+        cloud = {name: replace(row, flags=row.flags | {"CLOUD"}) for name, row in rows.items() if name in self._cloud}
+        return rows | cloud
 
     async def _text_jobs(self) -> _Jobs:
         shown, own = await asyncio.gather(self._commands.run((*_JOBS, "--states=PENDING", "--sort=-p")), self.pilots())

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from offcut.cluster.slurm import modes, text
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
+from offcut.cluster.slurm.hazards import Fact, hazards
 from offcut.cluster.slurm.records import PartitionRow
 from offcut.cluster.slurm.setup import SlurmSetup, read_setup
+from offcut.cluster.slurm.site import make_site
 from offcut.errors import ClusterError
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One line of the table: `note` for what costs something, `bad` for what keeps offcut from working."""
-
-    what: str
-    verdict: Literal["good", "note", "bad"]
-    found: str
-    next_step: str = ""
 
 
 async def survey(commands: Commands) -> list[Fact]:
@@ -37,7 +28,8 @@ async def survey(commands: Commands) -> list[Fact]:
         *(_partition(row, _nodes_by_state(shown, row.name), setup) for row in setup.partitions.values()),
         _advice(setup),
     ]
-    return facts
+    partition = _advised(setup)
+    return facts if partition is None else [*facts, *hazards(setup, make_site({"partition": partition.name}, "doctor"))]
 
 
 def _version(version: tuple[int, int]) -> Fact:
@@ -106,12 +98,20 @@ def _partition(row: PartitionRow, nodes: str, setup: SlurmSetup) -> Fact:
     return Fact(f"partition {row.name}", verdict, "; ".join(words), f"mode {mode}" if row.up else "It is not up.")
 
 
-def _advice(setup: SlurmSetup) -> Fact:
+def _advised(setup: SlurmSetup) -> PartitionRow | None:
     up = [row for row in setup.partitions.values() if row.up]
-    if not up:
-        return Fact("advice", "bad", "no partition is up", "Ask your operators.")
     fit = [row for row in up if _mode(setup, row.name) == "preemptible"]
-    row, mode = (min(fit, key=lambda p: p.priority_tier), "preemptible") if fit else (up[0], "backfill")
+    return min(fit, key=lambda row: row.priority_tier) if fit else next(iter(up), None)
+
+
+def _advice(setup: SlurmSetup) -> Fact:
+    row = _advised(setup)
+    if row is None:
+        return Fact("advice", "bad", "no partition is up", "Ask your operators.")
+    mode = _mode(setup, row.name)
+    if mode == "backfill" and not setup.sees_all_jobs:
+        said = "no mode fits: nothing preempts pilots, and PrivateData=jobs hides the jobs that wait"
+        return Fact("advice", "bad", said, "Ask your operators for a preemptible partition.")
     command = f"offcut up --cluster slurm --partition {row.name} --mode {mode}"
     return Fact("advice", "good", f"mode '{mode}' in partition '{row.name}'", f"Try: {command} --dry-run")
 

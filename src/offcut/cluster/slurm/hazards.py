@@ -1,0 +1,123 @@
+"""What in a Slurm's setup costs its main queue, its users or its operators something while pilots run there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from offcut.cluster.slurm import modes, text
+from offcut.cluster.slurm.records import expand
+from offcut.cluster.slurm.setup import SlurmSetup
+from offcut.cluster.slurm.site import SlurmSite
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the table: `note` for what costs something, `bad` for what keeps offcut from working."""
+
+    what: str
+    verdict: Literal["good", "note", "bad"]
+    found: str
+    next_step: str = ""
+
+
+def hazards(setup: SlurmSetup, site: SlurmSite) -> list[Fact]:
+    """Return what its operators and users should know before pilots run as `site` says, each with what to do."""
+    shown = modes.preemption(setup, site.partition, site.qos, site.account).shown
+    preemptible = site.mode == "preemptible" or (site.mode is None and shown)
+    return [
+        *(_preemption(setup, site) if preemptible else ()),
+        *_after_a_pilot(setup),
+        *_power(setup, site),
+        *_accelerators(setup, site),
+        *_limits(setup, site),
+    ]
+
+
+def _preemption(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
+    qos = setup.qos_of(site.qos, site.account, site.partition)
+    exempt_s = text.duration_s(setup.config.get("PreemptExemptTime", "NONE"))
+    where = "slurm.conf"
+    if qos is not None and qos.exempt_s is not None:
+        exempt_s, where = qos.exempt_s, f"the QOS '{qos.name}'"
+    if exempt_s:
+        found = f"a main job waits until a pilot has run for {exempt_s:g} s (PreemptExemptTime of {where})"
+        yield Fact("exempt time", "note", found, "Ask for PreemptExemptTime=00:00:00, or a QOS of pilots that has it.")
+    ours = setup.partitions[site.partition]
+    equal = [row.name for row in setup.sharing(site.partition) if row.priority_tier == ours.priority_tier]
+    if equal or (ours.allow_accounts, ours.allow_qos) == ("ALL", "ALL"):
+        names = ", ".join(f"'{name}'" for name in (ours.name, *equal))
+        found = f"jobs of others in {names} do not preempt pilots; these leave at the next look ({site.interval_s:g} s)"
+        yield Fact("same tier", "note", found, "Restrict the partition (AllowAccounts), or shorten interval_s.")
+    if not setup.sees_all_jobs:
+        found = "PrivateData=jobs hides which nodes waiting jobs are planned on"
+        yield Fact("private jobs", "note", found, "Windows have no known end; more pilots are preempted than need be.")
+
+
+def _after_a_pilot(setup: SlurmSetup) -> Iterator[Fact]:
+    epilog = setup.config.get("Epilog", "(null)")
+    if epilog not in ("(null)", ""):
+        found = f"an Epilog runs after each pilot before its node is free ({epilog})"
+        yield Fact("epilog", "note", found, "Main jobs that want a claimed node wait for it, too: time it.")
+    wait = setup.config.get("CompleteWait", "0 sec").split(" ")[0]
+    if wait.isdigit() and int(wait) > 0:
+        found = f"while a pilot is ending, Slurm starts nothing for up to {wait} s (CompleteWait)"
+        yield Fact("complete wait", "note", found, "Ask for CompleteWait=0.")
+
+
+def _power(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
+    after = setup.config.get("SuspendTime", "INFINITE").split(" ")[0]
+    if after.isdigit() and setup.config.get("SuspendProgram", "(null)") != "(null)":
+        found = f"nodes that are idle for {after} s are powered down; those that pilots hold are not"
+        yield Fact("power saving", "note", found, "Training costs that power: limit it by max_nodes, nodes or exclude.")
+    cloud = [node for node in expand(setup.partitions[site.partition].nodes) if _is_cloud(setup, node)]
+    if cloud:
+        yield Fact("cloud", "note", f"{_folded(cloud)}: of the cloud, so never claimed", "They cost while used.")
+
+
+def _accelerators(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
+    kinds: dict[str, list[str]] = {}
+    given, never = frozenset(expand(site.nodes)), frozenset(expand(site.exclude))
+    for node in expand(setup.partitions[site.partition].nodes):
+        row = setup.nodes.get(node)
+        if row is not None and not row.cloud and node not in never and (not given or node in given):
+            kinds.setdefault(row.gres.partition("(")[0], []).append(node)
+    with_any = {gres: nodes for gres, nodes in kinds.items() if gres}
+    found = "; ".join(f"{_folded(nodes)} with {gres or 'none'}" for gres, nodes in kinds.items())
+    if with_any and not site.gres:
+        largest = max(with_any, key=lambda gres: len(with_any[gres]))
+        ask = f"Set gres = '{largest}' and nodes = '{_folded(with_any[largest])}'"
+        said = f"pilots take these nodes without their accelerators: {found}"
+        yield Fact("accelerators", "note", said, f"{ask}, or exclude these nodes.")
+    elif site.gres and len(kinds) > 1:
+        said = f"nodes differ in their accelerators, and all pilots ask for {site.gres}: {found}"
+        yield Fact("accelerators", "note", said, "Name those that have them in nodes.")
+    elif site.gres and not with_any and kinds:
+        said = f"pilots ask for {site.gres}, and no node has any"
+        yield Fact("accelerators", "note", said, "Remove gres from the site's file.")
+
+
+def _limits(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
+    row = setup.association(site.account, site.partition)
+    if row is not None:
+        given = {"MaxJobs": row.max_jobs, "MaxSubmitJobs": row.max_submit_jobs, "GrpTRES": row.group_tres or None}
+        limits = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        if limits:
+            found = f"pilots use up limits of the account '{row.account}': {limits}"
+            step = "Jobs of its users then wait, main ones too: set max_nodes, or use an account of its own."
+            yield Fact("limits", "note", found, step)
+    wall = modes.wall_limit(setup, site)
+    if wall is not None and wall.max_s < site.longest:
+        yield Fact("wall time", "note", f"{wall.of} limits pilots to {wall.max_s / 60:g} min (MaxWall)")
+
+
+def _is_cloud(setup: SlurmSetup, node: str) -> bool:
+    row = setup.nodes.get(node)
+    return row is not None and row.cloud
+
+
+def _folded(nodes: list[str]) -> str:
+    return str(NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP))
