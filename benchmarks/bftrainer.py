@@ -3,7 +3,7 @@
     python benchmarks/bftrainer.py [--quick] [--json] [--width 1024|full] [--data DIR] [--report PAGE.html]
 
 DIR (default: $OFFCUT_SHARED/data/summit) holds `windows.csv.gz` and the two job lists of the published replayer's
-artifact. The queue is always full: the list starts anew when it is used up. `--quick` replays fewer combinations, and
+artifact. The queue is always full: the list starts again when it is used up. `--quick` replays fewer combinations, and
 the full width for three days only. Uf is work over the zero-cost optimum of the running jobs, Us work over what the
 same jobs do on a static machine of equal node-time, `work` the work over all idle node-time (docs/metrics.md).
 """

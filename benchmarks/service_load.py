@@ -231,7 +231,7 @@ async def look(batch: BatchSystem) -> dict[str, Any]:
         **sums,
         **sets,
         "received": received,
-        "hand_backs_s": [s for one in each for s in one["hand_backs_s"]],
+        "releases_s": [s for one in each for s in one["releases_s"]],
         "latest_s": max(one["latest_s"] for one in each),
     }
 
@@ -245,7 +245,7 @@ class Window:
         self._controller = controller
         self.bytes = 0
         self.received: dict[str, int] = {}
-        self.hand_backs_s: list[float] = []
+        self.releases_s: list[float] = []
 
     async def begin(self) -> Window:
         await look(self._batch)
@@ -257,7 +257,7 @@ class Window:
         while True:
             seen = await look(self._batch)
             self.bytes += seen["bytes"]
-            self.hand_backs_s += seen["hand_backs_s"]
+            self.releases_s += seen["releases_s"]
             for kind, count in seen["received"].items():
                 self.received[kind] = self.received.get(kind, 0) + count
             if holds(seen):
@@ -380,8 +380,8 @@ class Run:
         window = await self._window()
         wanted_s = time.monotonic()
         self._batch.want(self._batch.names)
-        await window.until(lambda seen: seen["alive"] == 0, "all nodes handed back")
-        waits = sorted(s - wanted_s for s in window.hand_backs_s)
+        await window.until(lambda seen: seen["alive"] == 0, "all nodes released")
+        waits = sorted(s - wanted_s for s in window.releases_s)
         if len(waits) != self._nodes:
             raise SystemExit(f"{self._nodes - len(waits)} agents were never told to hand their node back.")
         worst = {

@@ -71,7 +71,7 @@ class Agent(asyncio.Protocol):
         #: Since the last look: bytes that came, messages by kind; when it was told to go.
         self.received_bytes = 0
         self.received: dict[str, int] = {}
-        self.hand_back_s = 0.0
+        self.released_s = 0.0
         #: Connections that were accepted, and when the newest generation of the newest of them came.
         self.connections = 0
         self.resumed_s = 0.0
@@ -177,7 +177,7 @@ class Agent(asyncio.Protocol):
             case messages.Stop():
                 asyncio.get_running_loop().call_later(STEP_S, self.exit, "left")
             case messages.ReleaseNode():
-                self.hand_back_s = self.hand_back_s or time.monotonic()
+                self.released_s = self.released_s or time.monotonic()
                 asyncio.get_running_loop().call_later(STEP_S, self.leave)
             case messages.Refused() if message.fatal:
                 self.end()
@@ -289,14 +289,14 @@ class Agents:
         """What has come to the agents since the last look (bytes, messages by kind), and how they are now."""
         received: dict[str, int] = {}
         received_bytes, latest_s = 0, 0.0
-        hand_backs, alive, generations = [], [], []
+        released, alive, generations = [], [], []
         for agent in self._agents.values():
             received_bytes += agent.received_bytes
             for kind, count in agent.received.items():
                 received[kind] = received.get(kind, 0) + count
-            if agent.hand_back_s:
-                hand_backs.append(agent.hand_back_s)
-            agent.received_bytes, agent.received, agent.hand_back_s = 0, {}, 0.0
+            if agent.released_s:
+                released.append(agent.released_s)
+            agent.received_bytes, agent.received, agent.released_s = 0, {}, 0.0
             if not agent.ended:
                 alive.append(agent.node)
                 generations.append((agent.generation, agent.members, agent.connections, bool(agent.resumed_s)))
@@ -304,7 +304,7 @@ class Agents:
         return {
             "bytes": received_bytes,
             "received": received,
-            "hand_backs_s": hand_backs,
+            "releases_s": released,
             "alive": len(alive),
             "generations": sorted({generation for generation, *_ in generations}),
             "members": sorted({members for _, members, *_ in generations}),

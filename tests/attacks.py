@@ -26,7 +26,7 @@ def outcome(attack: Any, *given: Any) -> Any:
 
 
 def submission(marker: Path) -> bytes:
-    """A request that runs a command as whoever carries it out."""
+    """A request that runs a command as the user who carries it out."""
     job = {"name": "evil", "command": ["/bin/sh", "-c", f"id > {marker}"], "mode": "restart", "sizes": "1"}
     body = json.dumps(job).encode()
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -172,7 +172,7 @@ def state_dir(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.fixture
 def up(state_dir: Path) -> Iterator[Callable[..., Running]]:
-    """`up(nodes, *options)` starts a controller; it is stopped, and looked for leftovers, at the end."""
+    """`up(nodes, *options)` starts a controller; at the end it is stopped, and checked to have left nothing."""
     started: list[Running] = []
 
     def start(nodes: int, *options: str) -> Running:

@@ -1,4 +1,4 @@
-"""A rendezvous store for tests of members, in a process of its own: whoever forks members must not have its threads.
+"""A rendezvous store for tests of members, in a process of its own: what forks members must not have threads.
 
 It is forked from a server that has torch imported and no threads either, and ends with it; the server ends with the
 test process, however that ends.

@@ -67,7 +67,7 @@ def obeys(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_sigterm_is_obeyed_while_the_shared_file_system_hangs(place: Path, agent: Callable) -> None:
-    # Whoever opens it waits for a writer, as for a file server that does not answer.
+    # A process that opens it waits for a writer, as for a file server that does not answer.
     os.mkfifo(place / "address.json")
     process = agent()
     time.sleep(0.5)

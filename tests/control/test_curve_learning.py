@@ -69,7 +69,7 @@ def test_a_new_job_tries_sizes_and_gets_what_it_can_use():
     assert any("tries 2 nodes" in line for line in world.story("a"))
     assert world.state.histories.find_or_add("a").probes == 2
     assert world.state.histories.find_or_add("a").spent_node_s > 0
-    assert "learnt from what was measured at 1, 2" in curve_report.words(world.state, world.state.jobs["a"])[0]
+    assert "learned from what was measured at 1, 2" in curve_report.words(world.state, world.state.jobs["a"])[0]
 
 
 def test_the_second_job_of_a_family_tries_nothing():
@@ -238,7 +238,7 @@ def test_a_change_is_told_and_a_slow_node_is_not_the_jobs_fault():
     assert told == [f"150 samples/s on {size} nodes, held up by n3: left aside"]
     assert curve_report.describe(world.state, world.state.jobs["a"])["own"] == before
     told = measure(world, "a", 150.0, changed=True)
-    assert told[0] == f"its speed has changed by -50% at {size} nodes: measured anew"
+    assert told[0] == f"its speed has changed by -50% at {size} nodes: measured again"
 
 
 def test_resizes_are_charged_as_they_were_measured():
@@ -263,5 +263,5 @@ def test_a_users_own_profiler_that_fails_leaves_the_jobs_running(tmp_path):
     path.write_text("def curve(known):\n    return {}[known.sizes]\n")
     world = started(Settings(profiler=f"{path}:curve"))
     assert world.state.jobs["a"].size == 8
-    assert any("could not be learnt" in line for line in world.story("a"))
+    assert any("could not be learned" in line for line in world.story("a"))
     assert not world.effects(ef.Release)

@@ -109,7 +109,7 @@ def test_a_killed_member_is_replaced_while_the_others_train(world):
     assert world.members("a") == ["n1", "n3", "n2"]
 
 
-def test_a_generation_that_breaks_with_nobody_dead_is_set_anew(world):
+def test_a_generation_that_breaks_with_nobody_dead_is_set_again(world):
     running(world, "n1", "n2")
     members = world.state.jobs["a"].members
     broken = ev.GenerationBroken(time_s=world.now_s, job="a", generation=1, member=members[1], detail="a peer is gone")

@@ -60,7 +60,7 @@ def test_a_node_that_was_set_aside_is_not_claimed_before_its_time(world):
     assert not world.state.set_aside
 
 
-def test_the_starts_on_a_suspect_wait_longer_and_longer(world):
+def test_the_starts_on_a_failing_node_wait_longer_and_longer(world):
     joining(world, "n3")
     starts = []
     for _ in range(2):
@@ -142,7 +142,7 @@ def break_generation(world: World) -> list[ef.Effect]:
 
 
 def broken_for_ever(world: World, **fields) -> list[float]:
-    """Every generation of job `a` breaks at once until its workers are started anew; the waits between the
+    """Every generation of job `a` breaks at once until its workers are started again; the waits between the
     generations.
     """
     world.submit("a", **fields)
@@ -183,7 +183,7 @@ def test_in_the_end_it_fails_with_what_was_heard_last(world):
     )
 
 
-def test_a_generation_that_forms_begins_to_count_anew():
+def test_a_generation_that_forms_begins_to_count_again():
     world = World(Settings(most_renewals=2))
     world.submit("a")
     world.offer("n1", "n2")

@@ -268,7 +268,7 @@ def test_a_claim_knows_the_earliest_end_of_its_nodes(world):
     assert [claim.until_s for claim in world.effects(ef.Claim)] == [300.0]
 
 
-def test_release_all_hands_back_and_claims_nothing_until_resumed(world):
+def test_release_all_releases_and_claims_nothing_until_resumed(world):
     running(world, "n1", "n2")
     world.solver_waits = True
     world.offer("n3")

@@ -74,7 +74,7 @@ def test_an_answer_that_cannot_be_carried_out_is_refused_with_a_reason(world, co
     assert world.state.decision is None or world.state.decision.version < world.state.version
 
 
-def test_a_late_answer_is_carried_out_while_it_is_still_allowed_and_the_newer_problem_is_asked_anew(world):
+def test_a_late_answer_is_carried_out_while_it_is_still_allowed_and_the_newer_problem_is_asked_again(world):
     world.solver_waits = True
     world.submit("a")
     world.offer("n1")

@@ -147,7 +147,7 @@ def test_numbers_beyond_belief_are_not_believed(world):
     assert (world.state.jobs["a"].generation, world.state.incarnations) == (generation, incarnations)
 
 
-def test_a_job_of_mode_restart_is_launched_anew_above_what_was_launched():
+def test_a_job_of_mode_restart_is_launched_again_above_what_was_launched():
     world = World()
     world.submit("a", "1:4", mode="restart")
     world.offer("n1", "n2")

@@ -89,7 +89,7 @@ def test_workers_train_on_while_there_is_no_controller(up: Callable) -> None:
 
 
 @pytest.mark.ci
-def test_a_full_disk_stops_it_with_a_sentence_and_everything_is_handed_back(up: Callable) -> None:
+def test_a_full_disk_stops_it_with_a_sentence_and_everything_is_released(up: Callable) -> None:
     running = up(2)
     job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.005", sizes="1:2")
     running.until(job, "training", lambda shown: shown["steps"] > 20)

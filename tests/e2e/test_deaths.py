@@ -99,7 +99,7 @@ def test_a_bad_node_is_set_aside_and_the_job_trains_on_the_others(up: Callable, 
     assert (shown["nodes"], shown["failures"]) == (["n01"], 0)
 
 
-def test_a_node_that_never_boots_is_handed_back(up: Callable, settings: Path) -> None:
+def test_a_node_that_never_boots_is_released(up: Callable, settings: Path) -> None:
     running = up(1, "--config", str(settings))
     template(running, "offcut.agent.template").send_signal(signal.SIGSTOP)
     job = running.submit(SCRIPT, sizes="1")

@@ -20,7 +20,7 @@ UNEVEN = Path(__file__).with_name("uneven_train.py")
 LIMITED = ("--rate", "240", "--knee", "2", "--width", "8")
 
 
-def test_a_job_is_learnt_its_like_begins_with_that_and_a_crash_forgets_nothing(up: Callable, tmp_path: Path) -> None:
+def test_a_job_is_learned_its_like_begins_with_that_and_a_crash_forgets_nothing(up: Callable, tmp_path: Path) -> None:
     running = up(4, "--profiler", "gp")
     first = running.submit(SCRIPT, *LIMITED, "--seconds", "600", name="first", sizes="1:4", step_records=False)
 
@@ -55,7 +55,7 @@ def test_a_job_is_learnt_its_like_begins_with_that_and_a_crash_forgets_nothing(u
 
 
 @pytest.mark.slow  # it measures speeds, which say nothing where other trainings share the cores
-def test_a_slow_job_is_measured_anew_and_a_slow_node_is_named(up: Callable, tmp_path: Path) -> None:
+def test_a_slow_job_is_measured_again_and_a_slow_node_is_named(up: Callable, tmp_path: Path) -> None:
     running = up(3, "--profiler", "gp")
     slow = tmp_path / "slow"
     slow.write_text("")

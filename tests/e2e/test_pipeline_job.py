@@ -144,7 +144,7 @@ def test_a_frozen_stage_is_given_up_and_its_replica_goes_on(up: Callable, tmp_pa
 
 @pytest.mark.ci
 def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Callable, tmp_path: Path) -> None:
-    """The joiner has let go of the script's first values: the job begins anew with them, not without."""
+    """The joiner has let go of the script's first values: the job begins again with them, not without."""
     epochs = 20
     faults = [{**fault("giving", "kill", 0, 1), "generation": 2}]
     running = up(2)
@@ -159,7 +159,7 @@ def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Call
     running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
     running.until(job, "some steps", lambda shown: shown["steps"] > 20)
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
-    running.until(job, "beginning anew", lambda _: any("The job starts anew" in text for text in running.story(job)))
+    running.until(job, "beginning again", lambda _: any("The job starts again" in text for text in running.story(job)))
     nowhere.unlink()
     steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
     assert all(len(steps[step].applied_in) == 2 for step in range(1, 21)), running.story(job)

@@ -1,4 +1,4 @@
-"""Scripts that know nothing of offcut: ended and launched anew at every resize, and nothing of them left behind."""
+"""Scripts that know nothing of offcut: ended and launched again at every resize, and nothing of them left behind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
     directory = running.paths.job(job)
     running.until(job, "both nodes", lambda _: launches(directory)[-2:] in (["0/2", "1/2"], ["1/2", "0/2"]))
     words = running.client.get(f"/v1/jobs/{job}/why")["words"]
-    assert any("launches its script anew" in line and "0 s of progress" in line for line in words), words
+    assert any("launches its script again" in line and "0 s of progress" in line for line in words), words
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
     running.until(job, "a launch on the other", lambda _: launches(directory)[-1] == "0/1")
     backs = running.client.get("/v1/statistics")["cluster"]["hand_backs"]
@@ -144,4 +144,4 @@ def test_a_controller_that_dies_finds_the_launch_as_it_left_it(up: Callable) -> 
     running.until(job, "its members again", lambda shown: shown["size"] == 2)
     (directory / "end").touch()
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
-    assert launches(directory) == before, "nobody was launched anew because of it"
+    assert launches(directory) == before, "nobody was launched again because of it"

@@ -65,7 +65,7 @@ def test_training_over_a_share_goes_on_after_a_kill_and_ends_when_another_host_t
     other = {**lease, "id": "another", "host": "login2", "machine": "another"}
 
     def taken_over() -> bool:
-        # A renewal may be under way: whoever takes over looks again, too.
+        # A renewal may be under way: the one that takes over looks again, too.
         (share / "lease.new").write_text(json.dumps(other))
         (share / "lease.new").chmod(0o600)
         (share / "lease.new").replace(share / "lease.json")

@@ -37,7 +37,7 @@ class End:
 
 
 class Account:
-    """Every property looks anew: a job that runs has more to tell each time."""
+    """Every property looks again: a job that runs has more to tell each time."""
 
     def __init__(self, paths: StatePaths, job: str) -> None:
         self.job = job

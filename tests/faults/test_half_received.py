@@ -19,7 +19,7 @@ EPOCHS = 4
 FAULT = {"point": "giving", "how": "kill", "rank": 0, "generation": 2, "pass": 1}
 
 
-def test_the_job_begins_anew_from_the_script_s_first_values(cluster: Running, tmp_path: Path) -> None:
+def test_the_job_begins_again_from_the_script_s_first_values(cluster: Running, tmp_path: Path) -> None:
     ballast_mib = str(3 * CHUNK_BYTES >> 21)
     cluster.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
     cluster.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})

@@ -83,7 +83,7 @@ def test_the_connection_before_is_closed_and_no_longer_the_node_s(monkeypatch: p
     assert play(monkeypatch, scenario) == []
 
 
-class HeldAnew:
+class HeldAgain:
     """A cluster that has claimed n1 again since."""
 
     def pilot(self, node: str) -> str:
@@ -97,7 +97,7 @@ def test_the_end_of_an_old_hold_does_not_end_the_next_one(tmp_path: Path) -> Non
     async def run() -> None:
         journal = Journal(tmp_path / "journal.sqlite")
         state = journal.load(Settings())
-        controller = Controller(state, journal, HeldAnew(), StatePaths(tmp_path))  # type: ignore[arg-type]
+        controller = Controller(state, journal, HeldAgain(), StatePaths(tmp_path))  # type: ignore[arg-type]
         controller.handle(events.NodesChanged(time_s=1.0, offered=(events.Offer("n1"),)))
         state.nodes["n1"].phase = "claimed"
         controller._agent_gone("n1", "old")

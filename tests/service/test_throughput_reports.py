@@ -59,7 +59,7 @@ def test_where_nobody_learns_nothing_is_measured():
 def test_a_script_that_trains_no_samples_is_told_of_once():
     found = report(ThroughputReports(training()), 80, samples=0)
     assert [event.text for event in found if isinstance(event, ev.JobNoted)] == [
-        "its steps train no samples: its curve cannot be learnt from that"
+        "its steps train no samples: its curve cannot be learned from that"
     ]
     assert len(found) == 1
 
@@ -70,7 +70,7 @@ def test_a_job_that_says_nothing_is_told_of_once():
     assert list(meters.silent(10.0)) == []
     assert list(meters.silent(60.0)) == []
     found = [*meters.silent(80.0), *meters.silent(90.0)]
-    assert [event.text for event in found] == ["it has reported no step for 60 s: how it scales cannot be learnt"]
+    assert [event.text for event in found] == ["it has reported no step for 60 s: how it scales cannot be learned"]
 
 
 def test_a_slow_node_is_named_and_what_is_measured_meanwhile_says_so():

@@ -12,7 +12,7 @@ from offcut.simulate.noisy_meter import MeasurementNoise, NoisyMeter
 from offcut.simulate.options import ReplayOptions, parse_cost
 from offcut.simulate.replay import replay
 
-#: They differ in what they can use: whoever takes them for alike gives half of the nodes away for little.
+#: They differ in what they can use: a policy that takes them for alike gives half of the nodes away for little.
 CURVES = {
     "linear": ScalingCurve((1, 32), (50.0, 1600.0)),
     "flat": ScalingCurve((1, 3, 32), (900.0, 2500.0, 2600.0)),
@@ -29,7 +29,7 @@ def run(windows, make_job, profiler: str, **fields):
     return replay(windows, jobs, replace(options, **fields), start_s=0.0, end_s=3600.0 * HOURS, compare=False)
 
 
-def test_learnt_curves_train_nearly_as_much_as_known_curves(busy_windows, make_job):
+def test_learned_curves_train_nearly_as_much_as_known_curves(busy_windows, make_job):
     oracle, ours, linear = (run(busy_windows, make_job, name) for name in ("oracle", "gp", "linear"))
     assert ours.work_node_h > 0.95 * oracle.work_node_h
     assert ours.work_node_h > 1.05 * linear.work_node_h

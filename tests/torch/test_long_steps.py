@@ -1,4 +1,4 @@
-"""Steps that take longer than a node's grace: whoever must go goes at once, and the others do the step again."""
+"""Steps that take longer than a node's grace: a member that must go goes at once, and the others do the step again."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Passive(_Tries):
 
 
 class Inverse(Passive):
-    """The published order: from the largest size downwards, three sizes, for every job anew (arXiv 2404.15668)."""
+    """The published order: from the largest size downwards, three sizes, for every job again (arXiv 2404.15668)."""
 
     def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
         top = min(64, max(circumstances.size, circumstances.fair_size))

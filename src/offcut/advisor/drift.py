@@ -31,7 +31,7 @@ class DriftDetector:
         self._alarmed = False
 
     def add_rate(self, rate: float) -> float | None:
-        """The new level, samples/s, once the rate has moved away from the old one; else None. Then begin anew."""
+        """The new level, samples/s, once the rate has moved away from the old one; else None. Then begin again."""
         self._block.append(rate)
         if len(self._block) < BLOCK:
             return None

@@ -80,7 +80,7 @@ def points_of(smallest: int, largest: int) -> tuple[int, ...]:
     """The sizes at which a curve from `smallest` to `largest` nodes has its points.
 
     Two for each doubling: points everywhere would follow the posterior's small waves, and the allocator would follow
-    them with resizes that cost more than they gain. And both neighbours of each power of two, or what is learnt of
+    them with resizes that cost more than they gain. And both neighbours of each power of two, or what is learned of
     sizes that are none would count in the middle between two powers only: in simulation, where a resize takes 18 s,
     curves that prefer powers of two came from 0.947 of the oracle to 0.972 by these, the others stayed where they were.
     """

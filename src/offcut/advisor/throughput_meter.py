@@ -75,7 +75,7 @@ class ThroughputMeter:
         self._drift = DriftDetector()
         self._unusable = 0
         self.settled = False
-        #: Why nothing can be learnt from these reports; empty while something can.
+        #: Why nothing can be learned from these reports; empty while something can.
         self.problem = ""
 
     def add_report(self, clock_s: float, step: int, samples: int) -> Segment | None:

@@ -85,7 +85,7 @@ class Agent:
         # A watch that fails ends the agent too: a node must not be held by one that does not look after it.
         await asyncio.wait((line, leaving, *watches), return_when=asyncio.FIRST_COMPLETED)
         self._forced_exit.begin()
-        await self._give_back()
+        await self._release_node()
         for task in (line, leaving, *watches):
             task.cancel()
         server.close()
@@ -106,7 +106,7 @@ class Agent:
             if (running := rank.running) is not None
         ]
 
-    async def _give_back(self) -> None:
+    async def _release_node(self) -> None:
         limit_s = self._config.leave_limit_s
         _log.info("leaving", node=self._config.node, jobs=len(self._jobs))
         for workers in self._jobs.values():

@@ -37,7 +37,7 @@ _LASTS_S = 1.0
 class ControllerLink:
     """Sends reports in order, keeps them while the line is cut, and hands every message of the controller to `take`.
 
-    `address_file` is read anew at each attempt: a restarted controller listens elsewhere. `hello` says what the agent
+    `address_file` is read again at each attempt: a restarted controller listens elsewhere. `hello` says what the agent
     runs at that moment.
     """
 

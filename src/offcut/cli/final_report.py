@@ -12,7 +12,7 @@ from offcut.cli.output import remark
 from offcut.errors import OffcutError
 from offcut.service.paths import StatePaths
 
-#: Long runs have much to tell; whoever ends a controller wants it ended.
+#: A report of a long run takes time, and a user who ends a controller wants it ended.
 LIMIT_S = 60.0
 
 

@@ -55,7 +55,7 @@ def check(state: StateOption = None, json: JsonOption = False) -> None:
 
 @journal.command("repair")
 def repair(state: StateOption = None, json: JsonOption = False) -> None:
-    """Write a damaged journal anew from all that can be read of it. The damaged files are kept beside it.
+    """Write a damaged journal again from all that can be read of it. The damaged files are kept beside it.
 
     Exits 0 if a controller can start from it now, 1 if nothing could be saved, 2 if a controller runs.
 

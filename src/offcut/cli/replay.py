@@ -55,7 +55,7 @@ WorkerStart = Annotated[float | None, typer.Option(help="Seconds until a started
 Concurrency = Annotated[
     list[int] | None, typer.Option(help="At most so many jobs at once; default: the controller decides.")
 ]
-Repeat = Annotated[bool, typer.Option("--repeat", help="Start the job list anew when it is used up.")]
+Repeat = Annotated[bool, typer.Option("--repeat", help="Start the job list again when it is used up.")]
 How = Annotated[
     Accounting, typer.Option(help="stall: a resizing job stands still. published: BFTrainer's own accounting.")
 ]

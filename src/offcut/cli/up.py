@@ -41,7 +41,7 @@ def up(
     ] = None,
     profiler: Annotated[
         str | None,
-        typer.Option(help="How scaling is learnt (default: gp); amdahl, oracle, ... or file.py:f."),
+        typer.Option(help="How scaling is learned (default: gp); amdahl, oracle, ... or file.py:f."),
     ] = None,
     horizon: Annotated[
         float | None, typer.Option(help="How long an allocation is expected to last, seconds (default: 120).")

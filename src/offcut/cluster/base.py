@@ -16,7 +16,7 @@ class Cluster(Protocol):
     Promises, checked by the conformance suite for every implementation:
 
     - `observe` begins with what is idle now, and misses nothing from then on: a node is offered before it can be
-      claimed, and every claimed node is in the end reported lost, however it went (handed back, taken, broken).
+      claimed, and every claimed node is in the end reported lost, however it went (released, taken, broken).
     - A node is never claimed twice at once: a claim that cannot be had is answered by ClaimRefused.
     - `release` is idempotent and safe for nodes that are not ours.
     - A wanted node is reported once, and is not offered again before it has been reported lost (if it was claimed).

@@ -9,7 +9,7 @@
 - `failures`, `node_health`: which failures count against a job, and which against a node
 - `membership`: from assigned nodes to generations; `relaunch`: the same for jobs of mode `restart`
 - `job_curves`: which curve and which costs count for a job
-- `curve_learning`: what is learnt of them from measurements; `probes`: jobs that try a size
+- `curve_learning`: what is learned of them from measurements; `probes`: jobs that try a size
 - `admission`: which jobs take part in the allocation
 - `check_state`: checks that a state agrees with itself; `phases`: which phase may follow which
 - `allocation`: from the state to an allocation problem, and from its answer to nodes

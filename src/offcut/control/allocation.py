@@ -36,7 +36,7 @@ def problem(state: State) -> AllocationProblem:
     # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
     most_s = _MOST_OF_HORIZON * settings.horizon_s
     if job_curves.learns(state):
-        requests = tuple([_learnt_request(state, job, most_s) for job in admission.admitted(state)])
+        requests = tuple([_learned_request(state, job, most_s) for job in admission.admitted(state)])
     else:
         requests = tuple(
             [
@@ -54,9 +54,9 @@ def problem(state: State) -> AllocationProblem:
     )
 
 
-def _learnt_request(state: State, job: JobState, most_s: float) -> JobRequest:
-    learnt = job_curves.learnt_curve(state, job)
-    request = _request(job.job, len(job.nodes), *job_curves.costs_s(state, job), most_s, learnt)
+def _learned_request(state: State, job: JobState, most_s: float) -> JobRequest:
+    learned = job_curves.learned_curve(state, job)
+    request = _request(job.job, len(job.nodes), *job_curves.costs_s(state, job), most_s, learned)
     if job.probe is None:
         return request
     n = job.probe.size
@@ -70,10 +70,10 @@ def _request(
     grow_cost_s: float,
     shrink_cost_s: float,
     most_s: float,
-    learnt: ScalingCurve | None = None,
+    learned: ScalingCurve | None = None,
 ) -> JobRequest:
     """Kept, for most jobs are as they were when the next problem comes."""
-    sizes, curve = job.sizes, job_curves.curve_that_counts(job, learnt)
+    sizes, curve = job.sizes, job_curves.curve_that_counts(job, learned)
     unit = job_curves.unit_rate(curve, sizes) or 1.0
     return JobRequest(
         id=job.id,

@@ -1,4 +1,4 @@
-"""What is learnt of the scaling of jobs, and of what their resizes cost, from measurements."""
+"""What is learned of the scaling of jobs, and of what their resizes cost, from measurements."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _refresh_curve(context: EventContext, job: JobState) -> None:
         )
     except InputError as error:
         history.posterior = None
-        context.log(job_id, f"its curve could not be learnt: {error}")
+        context.log(job_id, f"its curve could not be learned: {error}")
 
 
 def on_job_measured(context: EventContext, event: ev.JobMeasured) -> None:
@@ -68,7 +68,7 @@ def on_job_measured(context: EventContext, event: ev.JobMeasured) -> None:
         return
     if event.changed:
         factor = histories.shift(event.job, size=event.size, rate=event.rate)
-        context.log(event.job, f"its speed has changed by {factor - 1:+.0%} at {event.size} nodes: measured anew")
+        context.log(event.job, f"its speed has changed by {factor - 1:+.0%} at {event.size} nodes: measured again")
     relative = histories.observe(
         event.job,
         generation=event.generation,
@@ -81,7 +81,7 @@ def on_job_measured(context: EventContext, event: ev.JobMeasured) -> None:
     nodes = "node" if event.size == 1 else "nodes"
     context.log(event.job, f"{event.rate:.4g} samples/s on {event.size} {nodes}")
     if not relative:
-        context.log(event.job, "it is another than its family by what was measured: its curve is learnt by itself")
+        context.log(event.job, "it is another than its family by what was measured: its curve is learned by itself")
     history = histories.find_or_add(event.job)
     if event.span_s > 0:
         history.settle_s = event.span_s

@@ -19,10 +19,10 @@ def measures(state: State) -> bool:
 
 def curve_of(state: State, job: JobState) -> ScalingCurve:
     """Return the curve that the allocation uses for the job."""
-    return curve_that_counts(job.job, learnt_curve(state, job))
+    return curve_that_counts(job.job, learned_curve(state, job))
 
 
-def learnt_curve(state: State, job: JobState) -> ScalingCurve | None:
+def learned_curve(state: State, job: JobState) -> ScalingCurve | None:
     """Return the curve that the curve model estimates for the job; None if there is none."""
     history = state.histories.jobs.get(job.job.id)
     if history is None or history.posterior is None or not learns(state):
@@ -30,9 +30,9 @@ def learnt_curve(state: State, job: JobState) -> ScalingCurve | None:
     return history.posterior.curve
 
 
-def curve_that_counts(job: Job, learnt: ScalingCurve | None) -> ScalingCurve:
-    """Return the learnt curve; else the one that the job came with; else Amdahl's law with 2 % serial work."""
-    return learnt or job.curve or amdahl(job.sizes.largest)
+def curve_that_counts(job: Job, learned: ScalingCurve | None) -> ScalingCurve:
+    """Return the learned curve; else the one that the job came with; else Amdahl's law with 2 % serial work."""
+    return learned or job.curve or amdahl(job.sizes.largest)
 
 
 def unit_rate(curve: ScalingCurve, sizes: Sizes) -> float:

@@ -81,7 +81,7 @@ def await_ready(context: EventContext, node: NodeState) -> None:
 
 
 def restart(context: EventContext, job: JobState, node: NodeState) -> None:
-    """Start the job's worker on this node anew, at once."""
+    """Start the job's worker on this node again, at once."""
     prepare(context, node)
     context.emit(StartWorkers, job=job.job.id, members=(node.member,))
 
@@ -170,7 +170,7 @@ def _heirless(job: JobState, members: list[Member]) -> bool:
 
 
 def note_gone(context: EventContext, job: JobState, gone: Callable[[Member], bool]) -> None:
-    """These members are no more: whoever waits for them to save the state waits no longer."""
+    """These members are no more: nothing waits any more for them to save the state."""
     before = job.state_holders
     job.state_holders = tuple(member for member in before if not gone(member))
     if before and not job.state_holders:
@@ -231,7 +231,7 @@ def set_generation(context: EventContext, job: JobState, members: list[Member], 
     context.cancel_timer(Timer("renew", job.job.id))
     for member in members:
         state.nodes[member.node].worker = "member"
-    # Whoever was in and is not any more, though its node still is the job's, cannot serve the size: free the node.
+    # A worker that is no longer a member cannot serve the size, even if its node is still the job's: free the node.
     kept = {member.incarnation for member in members}
     out = [member for member in previous if member.incarnation not in kept]
     unserving = [member for member in out if is_member(state, job, member)]

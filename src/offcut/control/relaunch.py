@@ -1,4 +1,4 @@
-"""Jobs of mode `restart`, whose scripts know nothing of offcut: a resize ends every rank and launches the script anew.
+"""Jobs of mode `restart`, whose scripts know nothing of offcut: a resize ends every rank and launches the script again.
 
 An incarnation lives for one generation. When the membership has to change, all members are told to go, and wherever the
 job keeps the node a successor takes the place and waits. Only when nobody of the old generation is left is the next one
@@ -121,7 +121,7 @@ def _launch_script(context: EventContext, job: JobState, nodes: list[NodeState])
     if size == 0 or _more_are_coming(context, job, nodes, size):
         return
     membership.set_generation(context, job, ready[:size], abort=False)
-    # Whoever is launched may write to the script's checkpoint: nobody else is launched before it has gone.
+    # Ranks may write to the script's checkpoint until they end: none is launched before the last ones have gone.
     membership.note_formed(context, job, job.generation)
     launch = _launch_of(job)
     launch.launched_s = context.now_s

@@ -3,7 +3,7 @@
 Workers ignore a generation that is not newer than theirs, so one of a number that was given before would hang the job.
 The journal knows the last numbers, unless it is older than what runs: restored from a copy, say. Then others know
 better: what the controller noted beside the journal, and the agents, who report the numbers that they have heard. The
-controller goes on above them, and sets the membership of jobs that are behind anew.
+controller goes on above them, and sets the membership of jobs that are behind again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def lift_incarnations(context: EventContext, to: int) -> None:
 
 
 def lift_generation(context: EventContext, job: JobState, to: int) -> None:
-    """Generations of the job up to `to` may have been set already: its membership is set anew, above them."""
+    """Generations of the job up to `to` may have been set already: its membership is set again, above them."""
     if to <= job.generation or job.phase in ENDED:
         return
     before, job.generation = job.generation, to

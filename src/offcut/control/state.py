@@ -14,7 +14,7 @@ from offcut.model.events import Member, Timer, WorkerExited
 NodePhase = Literal["idle", "claimed", "up", "leaving"]
 #: `none`: no worker of the node's job. `starting`, `ready`: booting, waiting for a generation. `member`: in the
 #: generation. `stopped`: ended after a failure, to be started again when its timer fires. `leaving`: told to go, so
-#: that the script can be launched anew (mode `restart`).
+#: that the script can be launched again (mode `restart`).
 WorkerPhase = Literal["none", "starting", "ready", "member", "stopped", "leaving"]
 #: `finishing`: the script is past its training and runs to its end.
 JobPhase = Literal["waiting", "running", "paused", "finishing", "finished", "failed", "cancelled"]
@@ -225,7 +225,7 @@ class JobState:
 
     @property
     def restarts(self) -> bool:
-        """Whether a resize ends its ranks and launches its script anew."""
+        """Whether a resize ends its ranks and launches its script again."""
         return self.job.mode == "restart"
 
     @property
@@ -291,7 +291,7 @@ class State:
     decision: Decision | None = None
     #: How many answers in a row were quick ones, because the solver did not come back.
     standin_answers: int = 0
-    #: What has been learnt of the jobs' scaling and resizes.
+    #: What has been learned of the jobs' scaling and resizes.
     histories: JobHistories = field(default_factory=JobHistories)
     incarnations: int = 0
     #: Incarnations that were started and that the journal has forgotten: (before the first, the last).

@@ -11,7 +11,7 @@ from offcut.model.events import Timer
 def on_timer_fired(context: EventContext, event: ev.TimerFired) -> None:
     at_s = context.state.timers.get(event.timer)
     if at_s is None or context.now_s < at_s:
-        return  # cancelled in the meantime, or set anew for later
+        return  # cancelled in the meantime, or set again for later
     del context.state.timers[event.timer]
     match event.timer:
         case Timer("boot", node):

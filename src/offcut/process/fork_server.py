@@ -1,8 +1,8 @@
 """Processes forked from one that has done its imports: milliseconds instead of seconds of processor time each.
 
 A server listens on a UNIX socket. One connection is one process: a request comes in, `started` and later `exited` go
-out, and when the other end closes, the process and all that it started are killed: it cannot outlive whoever asked for
-it. When the server dies, the kernel kills its processes.
+out, and when the other end closes, the process and all that it started are killed: it cannot outlive the process
+that asked for it. When the server dies, the kernel kills its processes.
 
 The server stays single-threaded, so that a fork is a whole copy, and runs nothing of a request itself.
 """
@@ -108,7 +108,7 @@ class ForkServer:
         try:
             parent, pid = os.getpid(), os.fork()
         except OSError:
-            connection.close()  # no more processes: whoever asked is told by that, and may ask again
+            connection.close()  # no more processes: the closed connection says so, and the client may ask again
             return
         if pid == 0:
             self._become(request, parent, connection)
@@ -119,7 +119,7 @@ class ForkServer:
             connection.sendall(encode_line({"kind": "started", "pid": pid}))
 
     def _dropped(self, child: _Child) -> None:
-        """Whoever asked closed the connection, or is gone."""
+        """The process that asked closed the connection, or is gone."""
         with suppress(OSError):
             if child.connection.recv(4096):
                 return

@@ -34,7 +34,7 @@ def _lead(e: Estimate, price: float | None) -> str:
         f"On average {s.idle_nodes_mean:,.1f} of {e.nodes:,} nodes ({s.idle_share:.1%}) had no batch job in these "
         f"{e.days:,.1f} days: {s.idle_node_hours:,.0f} node-hours. Training jobs on them would have done the work of "
         f"{base.work_node_h:,.0f} dedicated node-hours, {e.node_hours_a_day:,.0f} a day, "
-        f"{base.work_share:.0%} of what was idle, while every node was given back the moment the queue wanted it."
+        f"{base.work_share:.0%} of what was idle, while every node was released when the queue wanted it."
     )
     if price is not None:
         text += paragraph(
@@ -109,7 +109,7 @@ def assumptions(e: Estimate) -> list[str]:
         "Work is in node-hours of each network's own rate on one node: a job on 32 nodes does less than 32 times that.",
         "A claimed node takes 1 s to answer and its worker 5 s to start; the job trains on meanwhile. A resize in "
         "process stops it for 0.3 s (growing) or 0.2 s (shrinking).",
-        "A node that the queue wants is handed back at once; the last node of a job saves its state while it leaves.",
+        "A node that the queue wants is released at once; the last node of a job saves its state while it leaves.",
         "The batch queue itself behaves as it did: it is never made to wait, and no node was kept from it.",
         *e.notes,
     ]

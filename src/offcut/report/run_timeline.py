@@ -1,4 +1,4 @@
-"""Who had which node when, told by folding the journal anew."""
+"""Who had which node when, told by folding the journal again."""
 
 from __future__ import annotations
 

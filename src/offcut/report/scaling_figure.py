@@ -1,4 +1,4 @@
-"""The figure of a learnt scaling curve: what was measured, what is believed, and what is true where that is known."""
+"""The figure of a learned scaling curve: what was measured, what is believed, and what is true where that is known."""
 
 from __future__ import annotations
 

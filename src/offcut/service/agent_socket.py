@@ -87,7 +87,7 @@ class AgentSocket(asyncio.Protocol):
     """The server's end of one connection.
 
     Nothing is read of a request but its headers, and the headers decide: `admit` is given the Authorization header and
-    returns what takes the messages, or None. Whoever is not admitted gets one answer, whatever was asked for.
+    returns what takes the messages, or None. A peer that is not admitted gets one answer, whatever it asked for.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from offcut.store.journal import Journal
 
 
 def build(controller: Controller, journal: Journal, cluster: Cluster, paths: StatePaths) -> FastAPI:
-    """The API of one controller. Whoever can connect to it is its owner."""
+    """The API of one controller. Only its owner can connect to it."""
     app = FastAPI(title="offcut", version=__version__)
     app.add_middleware(BodyLimit, most_bytes=BODY_BYTES)
     error_responses.install_handlers(app)

@@ -298,7 +298,7 @@ class Controller:
     def _agent_gone(self, node: str, pilot: str) -> None:
         """Report the node as lost if it is still held."""
         if self.cluster.pilot(node) not in (pilot, None):
-            return  # that hold is over, and the node is held anew
+            return  # that hold is over, and the node is held again
         if node in self.state.nodes and self.state.nodes[node].phase != "idle":
             _log.info("agent_gone", node=node)
             self.handle(events.NodesChanged(time_s=self.clock.now(), lost=(node,)))

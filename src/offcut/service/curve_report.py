@@ -71,7 +71,7 @@ def words(state: State, job: JobState) -> list[str]:
         found.append(f"It has been measured at {sizes[0]} {nodes} only: at other sizes its curve is a guess.")
     else:
         others = f", and from {_jobs(told)} of its family" if told["relatives"] else ""
-        found.append(f"Its scaling is learnt from what was measured at {_list(sizes)} nodes{others}: offcut curve.")
+        found.append(f"Its scaling is learned from what was measured at {_list(sizes)} nodes{others}: offcut curve.")
     if told["contradicted"]:
         found.append("The curve that it came with is not what was measured; what was measured counts.")
     return found

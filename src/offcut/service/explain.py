@@ -91,7 +91,7 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
     if item.restarts:
         costs_s = item.resize_costs_s(controller.state.settings)
         words.append(
-            f"A resize ends its ranks and launches its script anew: that is counted as {costs_s[0]:g} s of progress "
+            f"A resize ends its ranks and launches its script again: that is counted as {costs_s[0]:g} s of progress "
             f"lost to grow, {costs_s[1]:g} s to shrink. Nothing of it is measured, for its script reports nothing."
         )
     return words

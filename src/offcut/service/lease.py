@@ -1,7 +1,7 @@
 """The lease on a shared directory: one controller at a time uses it, whichever hosts they are on.
 
 A lock does not do between hosts: on many network file systems each host has its own. So the holder writes a file again
-and again, and whoever else wants the directory takes it only if the holder is a process of this host that is gone, or
+and again, and another controller takes the directory only if the holder is a process of this host that is gone, or
 if nothing has been written for a while. Clocks are not compared: how long that is, the one who waits measures.
 """
 

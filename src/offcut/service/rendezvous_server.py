@@ -6,7 +6,7 @@ Members of a generation find each other through it. It keeps nothing that matter
 replaced; and it outlives the controller, so that training goes on while the controller is restarted. It ends by itself
 when no controller has been connected for a while, or once ADDRESS_FILE does not name it any more.
 
-Whoever has not proved that he knows a secret (see `offcut.wire.rendezvous`) can do nothing but use up one of a few
+A peer that has not proved that it knows a secret (see `offcut.wire.rendezvous`) can do nothing but use up one of a few
 connections for a few seconds, and the oldest of those gives way to the next.
 """
 

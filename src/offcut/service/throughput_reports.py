@@ -1,7 +1,7 @@
 """From what agents report of running generations to events: throughput measured, slow nodes, reports that cannot be
 used.
 
-Nothing here survives a restart of the controller: the generations that run then are measured anew.
+Nothing here survives a restart of the controller: the generations that run then are measured again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ThroughputReports:
             )
         if generation.meter.problem:
             yield from self._note(
-                now_s, message.job, f"{generation.meter.problem}: its curve cannot be learnt from that"
+                now_s, message.job, f"{generation.meter.problem}: its curve cannot be learned from that"
             )
 
     def pace(self, now_s: float, node: str, message: messages.Pace) -> Iterator[events.Event]:
@@ -91,7 +91,7 @@ class ThroughputReports:
                 continue
             found = self._find(now_s, job.job.id, job.generation)
             if found is not None and not found[1].reported and now_s - found[1].since_s > _SILENT_S:
-                text = f"it has reported no step for {_SILENT_S:g} s: how it scales cannot be learnt"
+                text = f"it has reported no step for {_SILENT_S:g} s: how it scales cannot be learned"
                 yield from self._note(now_s, job.job.id, text)
 
     def _find(self, now_s: float, job_id: str, number: int) -> tuple[JobState, _Generation] | None:

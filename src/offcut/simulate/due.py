@@ -63,7 +63,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class TimerDue:
-    """A timer of the controller is due, if it has not been cancelled or set anew."""
+    """A timer of the controller is due, if it has not been cancelled or set again."""
 
     timer: Timer
 

@@ -44,7 +44,7 @@ class Training:
     assigned: int = 0
     stalled_until_s: float = -math.inf
     cause: Cause = "grow"
-    #: Changes whenever the time of the end has to be computed anew.
+    #: Changes whenever the time of the end has to be computed again.
     changes: int = 0
     work: float = 0.0
     redone: float = 0.0

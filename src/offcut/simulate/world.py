@@ -64,7 +64,7 @@ class World:
         self._reoffered: list[str] = []
         #: Who has the state of each job's training.
         self._holders: dict[str, frozenset[Member]] = {}
-        #: The number of each node's claim: a node may be taken back and claimed anew while it boots.
+        #: The number of each node's claim: a node may be taken back and claimed again while it boots.
         self._claims: dict[str, int] = {}
         self._resized: dict[str, None] = {}
         #: Nodes may have changed hands at this instant.

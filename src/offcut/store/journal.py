@@ -108,7 +108,7 @@ class Journal:
                 except Exception as error:
                     self.mark_skipped(number, error)
                     self.remarks.append(f"event {number} ({event.kind}) could not be answered: {reason_of(error)}")
-                    break  # the state is half changed: fold anew, without it
+                    break  # the state is half changed: fold again, without it
             else:
                 state.settings = changes.get(state.event_id, state.settings)
                 return state
@@ -257,7 +257,7 @@ class Journal:
 
 _WHAT_TO_DO = (
     "See what is wrong with: offcut journal check; save what can be saved with: offcut journal repair. Or restore it "
-    "from a copy, or choose another --state to begin anew."
+    "from a copy, or choose another --state to begin again."
 )
 
 

@@ -85,7 +85,7 @@ def _checked(journal: Path, copy: Path, found: salvage.Findings) -> Report:
         if found.end:
             words.append(f"The first {found.end} of {max(found.last, found.end)} events can be saved.")
     elif faults:
-        words.append("A controller can start from it; offcut journal repair writes it anew without what is damaged.")
+        words.append("A controller can start from it; offcut journal repair writes it again without what is damaged.")
     return _report(journal, found, state, loads=state is not None, faults=faults, words=words)
 
 
@@ -127,7 +127,7 @@ def repair(journal: Path, now: datetime) -> Report:
         if not found.end:
             raise OffcutError(
                 f"Nothing of the journal {journal} can be saved: {' '.join(found.faults)}",
-                next_step="Restore it from a copy, or remove it to begin anew: new jobs take no directory of old ones.",
+                next_step="Restore it from a copy, or remove it to start over: new jobs take no directory of old ones.",
             )
         new = copy.with_name("new.sqlite")
         state = salvage.rebuild(copy, found, new)

@@ -36,7 +36,7 @@ class Session(TrainingLoop):
     loss curve does not depend on who came and went. `dataset` is map-style (`len` and indexing); `collate` joins
     samples as in a DataLoader, `loader_workers` processes fetch them ahead of time. `clip_norm` limits the norm of the
     reduced gradient. `scaler` is a `torch.amp.GradScaler`; the session scales, unscales and updates with it. Random
-    numbers (torch, numpy, random) are seeded anew for every part of every step from `seed`, the step and the stream.
+    numbers (torch, numpy, random) are seeded again for every part of every step from `seed`, the step and the stream.
 
     A member's share of a global batch may come in several *parts*, each one turn of the loop over batches: where it is
     larger than `max_local_batch`, and with `virtual_shards`, which make dropout and BatchNorm independent of the size.

@@ -71,7 +71,7 @@ class JobSpec(BaseModel):
     setup: PlainText = Field("", description="Shell lines run first: modules, a container, an activation script.")
     weight: Weight = Field(1.0, description="How much its throughput counts against other jobs'.")
     priority: int = Field(0, ge=-1_000_000, le=1_000_000, description="Jobs of a higher priority are served first.")
-    curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known; else it is learnt.")
+    curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known; else it is learned.")
     plans: PlainText | None = Field(
         None,
         description="Of a pipeline job: its plans (offcut plan --save). Sizes and curve are theirs unless given.",
@@ -80,7 +80,7 @@ class JobSpec(BaseModel):
         None,
         min_length=1,
         max_length=200,
-        description="Jobs of one family (the trials of a sweep) share what is learnt of their scaling.",
+        description="Jobs of one family (the trials of a sweep) share what is learned of their scaling.",
     )
     mode: Literal["session", "restart"] = Field(
         "session", description="'session': the script uses offcut.torch. 'restart': a resize ends and relaunches it."
@@ -110,7 +110,7 @@ class JobSpec(BaseModel):
         "`hang_limit_s`.",
     )
     restart_grace_s: float = Field(
-        10.0, ge=0, le=1e9, description="Mode restart: seconds from SIGTERM to SIGKILL when it is to be launched anew."
+        10.0, ge=0, le=1e9, description="Mode restart: seconds from SIGTERM to SIGKILL when it is to be launched again."
     )
     step_records: bool = Field(False, description="Write down which samples every step used.")
 

@@ -204,7 +204,7 @@ class Stop(Message):
 
 
 class ReleaseNode(Message):
-    """The agent's node is to be handed back, as if the queue wanted it: let workers leave, and exit."""
+    """The agent's node is to be released, as if the queue wanted it: let workers leave, and exit."""
 
     kind: Literal["release_node"] = "release_node"
 

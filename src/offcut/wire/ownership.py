@@ -26,7 +26,7 @@ def own_directory(path: Path, kind: str, option: str, *, used: bool = False) -> 
 
     try:
         with suppress(FileNotFoundError):
-            # Whoever made a link can make another.
+            # A user who made one link can make another.
             link = os.lstat(path)
             if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
                 raise refuse(f"is a link that belongs to {_name(link.st_uid)}")

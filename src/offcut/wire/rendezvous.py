@@ -85,7 +85,7 @@ def _derive(master: str, *fields: bytes) -> str:
 def proof(secret: str, side: bytes, address: str, server_nonce: bytes, client_nonce: bytes) -> bytes:
     """Shows that `side` (`client` or `server`) knows the secret, in this one handshake with the store at `address`.
 
-    Whoever answers at another address can do nothing with it.
+    A process that answers at another address can do nothing with it.
     """
     said = pack(side, address.encode(), server_nonce, client_nonce)
     return hmac.new(secret.encode(), said, hashlib.sha256).digest()

@@ -1,4 +1,4 @@
-"""The adapter against a real Slurm: both modes, its manners, and what it does when Slurm refuses or is away."""
+"""The adapter against a real Slurm: both modes, the site's limits, and what it does when Slurm refuses or is away."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("reading", ["text", "json"])
-def test_the_hole_before_a_reservation_is_the_pilots_limit(
+def test_the_window_before_a_reservation_is_the_pilots_limit(
     private_slurm: Callable, state_dir: Path, reading: str
 ) -> None:
     slurm = private_slurm(nodes=2)

@@ -91,7 +91,7 @@ def test_nodes_that_are_not_idle_are_no_candidates() -> None:
     assert idle_nodes.candidates(view(node("n1", "allocated"), node("n2", "mixed"), node("n3", "down")), site()) == []
 
 
-def test_the_hole_before_a_planned_job_becomes_the_pilots_limit() -> None:
+def test_the_window_before_a_planned_job_becomes_the_pilots_limit() -> None:
     planned = view(node("n1", "idle", "PLANNED"), jobs=(waiting("7", 4, on="n[1-4]", at_s=NOW_S + 600),))
     candidate = only(planned, site())
     assert candidate.safe
@@ -100,7 +100,7 @@ def test_the_hole_before_a_planned_job_becomes_the_pilots_limit() -> None:
     assert "job 7" in candidate.why
 
 
-def test_too_short_a_hole_is_left_alone() -> None:
+def test_too_short_a_window_is_left_alone() -> None:
     soon = view(node("n1", "idle", "PLANNED"), jobs=(waiting("7", 4, on="n[1-4]", at_s=NOW_S + 150),))
     candidate = only(soon, site())
     assert not candidate.safe
@@ -111,7 +111,7 @@ def test_planned_and_not_known_for_when_is_left_alone() -> None:
     assert not only(view(node("n1", "idle", "PLANNED")), site()).safe
 
 
-def test_a_reservation_ends_the_hole_and_a_past_one_does_not() -> None:
+def test_a_reservation_ends_the_window_and_a_past_one_does_not() -> None:
     future = ReservationRow(name="maint", nodes="n[1-2]", start_s=NOW_S + 900, end_s=NOW_S + 9000)
     past = ReservationRow(name="old", nodes="n1", start_s=NOW_S - 900, end_s=NOW_S - 10)
     candidate = only(view(node("n1"), reserved=(future, past)), site())
@@ -135,7 +135,7 @@ def test_the_partitions_limit_and_the_sites_lists() -> None:
     margin=st.floats(0, 300),
     least=st.floats(60, 600),
 )
-def test_no_pilot_outlives_what_is_known_of_its_hole(starts: list[float], margin: float, least: float) -> None:
+def test_no_pilot_outlives_what_is_known_of_its_window(starts: list[float], margin: float, least: float) -> None:
     jobs = tuple(waiting(str(i), 1, on="n1", at_s=NOW_S + start) for i, start in enumerate(starts))
     rules = site(margin_s=margin, least_hole_s=least)
     candidate = only(view(node("n1", "idle", "PLANNED"), jobs=jobs), rules)

@@ -1,4 +1,4 @@
-"""A plain script for torchrun on what a real Slurm leaves idle: launched anew when the main queue takes a node."""
+"""A plain script for torchrun on what a real Slurm leaves idle: launched again when the main queue takes a node."""
 
 from __future__ import annotations
 

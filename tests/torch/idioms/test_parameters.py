@@ -65,7 +65,7 @@ def test_a_fused_optimizer_of_channels_last_parameters_trains_as_in_plain_torch(
     same(results, plain)
 
 
-def test_buffers_that_a_forward_assigns_anew_are_the_same_on_all_members() -> None:
+def test_buffers_that_a_forward_assigns_again_are_the_same_on_all_members() -> None:
     fault = {"point": "before-reduce", "how": "break", "rank": 1, "step": 4}
     with Cluster(scripts.new_buffers, faults=[fault]) as cluster:
         first = cluster.start(2)

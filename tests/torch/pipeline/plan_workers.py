@@ -107,7 +107,7 @@ def compare(rank: int, world: int, argument: dict[str, Any]) -> dict[str, Any]:
         reference = {n: p.grad for n, p in alone.named_parameters()}
         runner = PlanRunner(build(), plan, mse, engine=engine, timeout_s=20.0)
         errors = []
-        for _ in range(2):  # twice: the second step uses what the first one learnt of shapes
+        for _ in range(2):  # twice: the second step uses what the first one learned of shapes
             for p in runner.parameters():
                 p.grad = None
             said = runner.step(x, y)

@@ -37,7 +37,7 @@ def checkpoints(tmp_path: Path, notes: list[str]) -> Checkpoints:
 
 
 @pytest.fixture
-def crew(tmp_path: Path, notes: list[str]) -> list[Checkpoints]:
+def members(tmp_path: Path, notes: list[str]) -> list[Checkpoints]:
     """Three members, the first of which publishes."""
     return [Checkpoints(tmp_path / "checkpoints", 0.0, notes.append) for _ in WORKERS]
 
@@ -94,23 +94,23 @@ def test_only_the_newest_stay(checkpoints: Checkpoints) -> None:
     assert_same(checkpoints.read_newest(), tree(100))
 
 
-def test_each_member_writes_its_share_and_others_read_the_whole(crew: list[Checkpoints]) -> None:
-    begin(crew, 7)
-    wait_for_writers(*crew)
-    crew[0].publish(7)
-    assert names(crew[0]) == ["step-0000000007"]
-    directory = crew[0]._directory / "step-0000000007"
+def test_each_member_writes_its_share_and_others_read_the_whole(members: list[Checkpoints]) -> None:
+    begin(members, 7)
+    wait_for_writers(*members)
+    members[0].publish(7)
+    assert names(members[0]) == ["step-0000000007"]
+    directory = members[0]._directory / "step-0000000007"
     sizes = {path.name: path.stat().st_size for path in directory.glob("*.distcp")}
     assert sorted(sizes) == ["__0_0.distcp", "__1_0.distcp", "__2_0.distcp"]
     assert min(sizes.values()) > LARGE, "each has about a third"
-    assert_same(Checkpoints(crew[0]._directory, 0.0, print).read_newest(), tree(7))
+    assert_same(Checkpoints(members[0]._directory, 0.0, print).read_newest(), tree(7))
 
 
-def test_torch_reads_it_without_us(crew: list[Checkpoints]) -> None:
-    begin(crew, 3)
-    wait_for_writers(*crew)
-    crew[0].publish(3)
-    directory = crew[0]._directory / "step-0000000003"
+def test_torch_reads_it_without_us(members: list[Checkpoints]) -> None:
+    begin(members, 3)
+    wait_for_writers(*members)
+    members[0].publish(3)
+    directory = members[0]._directory / "step-0000000003"
     found = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
     (name,) = (name for name in found if name.endswith("model/weight"))
     wanted = {name: torch.empty(LARGE)}
@@ -119,48 +119,48 @@ def test_torch_reads_it_without_us(crew: list[Checkpoints]) -> None:
     assert torch.equal(wanted[name], torch.full((LARGE,), 3.0))
 
 
-def test_it_is_a_copy_and_published_only_once_its_step_is_stable(crew: list[Checkpoints]) -> None:
-    living = begin(crew, 7)
+def test_it_is_a_copy_and_published_only_once_its_step_is_stable(members: list[Checkpoints]) -> None:
+    living = begin(members, 7)
     map_tensors(living, lambda tensor: tensor.zero_())
-    wait_for_writers(*crew)
-    crew[0].publish(6)
-    assert crew[0].read_newest() is None
-    crew[0].publish(7)
-    assert_same(crew[0].read_newest(), tree(7))
+    wait_for_writers(*members)
+    members[0].publish(6)
+    assert members[0].read_newest() is None
+    members[0].publish(7)
+    assert_same(members[0].read_newest(), tree(7))
 
 
-def test_without_one_member_s_share_nothing_is_published(crew: list[Checkpoints], notes: list[str]) -> None:
-    begin(crew, 5)
-    wait_for_writers(*crew)
-    crew[0].publish(5)
-    begin(crew, 9, generation=2, only=(0, 1))
-    wait_for_writers(*crew)
-    crew[0].publish(9)
-    crew[0].members_changed(WORKERS)
-    assert not crew[0].due, "the third may still be writing"
-    crew[0].members_changed(WORKERS[:2])
-    assert crew[0].due, "it is gone, and its share will not come"
-    crew[0].publish(9)
-    assert_same(crew[0].read_newest(), tree(5))
-    begin(crew, 12, generation=3)
-    wait_for_writers(*crew)
-    crew[0].publish(12)
-    assert names(crew[0]) == ["step-0000000005", "step-0000000012"], "what was left half is cleared away"
+def test_without_one_member_s_share_nothing_is_published(members: list[Checkpoints], notes: list[str]) -> None:
+    begin(members, 5)
+    wait_for_writers(*members)
+    members[0].publish(5)
+    begin(members, 9, generation=2, only=(0, 1))
+    wait_for_writers(*members)
+    members[0].publish(9)
+    members[0].members_changed(WORKERS)
+    assert not members[0].due, "the third may still be writing"
+    members[0].members_changed(WORKERS[:2])
+    assert members[0].due, "it is gone, and its share will not come"
+    members[0].publish(9)
+    assert_same(members[0].read_newest(), tree(5))
+    begin(members, 12, generation=3)
+    wait_for_writers(*members)
+    members[0].publish(12)
+    assert names(members[0]) == ["step-0000000005", "step-0000000012"], "what was left half is cleared away"
 
 
-def test_a_share_that_cannot_be_written_gives_the_checkpoint_up(crew: list[Checkpoints], notes: list[str]) -> None:
-    begin(crew, 5, only=(0, 1))
-    wait_for_writers(*crew)
-    with_limit(lambda: (begin(crew, 5, only=(2,)), wait_for_writers(crew[2])), 1 << 10)
+def test_a_share_that_cannot_be_written_gives_the_checkpoint_up(members: list[Checkpoints], notes: list[str]) -> None:
+    begin(members, 5, only=(0, 1))
+    wait_for_writers(*members)
+    with_limit(lambda: (begin(members, 5, only=(2,)), wait_for_writers(members[2])), 1 << 10)
     assert len(notes) == 1
     assert "step 5 could not be written" in notes[0]
-    crew[0].publish(5)
-    assert crew[0].due
-    assert crew[0].read_newest() is None
+    members[0].publish(5)
+    assert members[0].due
+    assert members[0].read_newest() is None
 
 
 def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_once(
-    crew: list[Checkpoints], monkeypatch: pytest.MonkeyPatch
+    members: list[Checkpoints], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one is begun when it is due, not when the wait for what never comes is over."""
     healed, write = threading.Event(), dcp_shards.write
@@ -171,34 +171,36 @@ def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_onc
         write(directory, part, visit)
 
     monkeypatch.setattr(dcp_shards, "write", slow)
-    begin(crew, 5)
-    wait_for_writers(*crew[:2])
-    crew[0].publish(5)
-    assert not crew[0].due, "the third is writing"
-    crew[0].members_changed(WORKERS[:2])  # it has to go on without the third's, which comes back and still writes
-    begin(crew, 7, generation=3)
-    wait_for_writers(*crew[:2])
+    begin(members, 5)
+    wait_for_writers(*members[:2])
+    members[0].publish(5)
+    assert not members[0].due, "the third is writing"
+    members[0].members_changed(WORKERS[:2])  # it has to go on without the third's, which comes back and still writes
+    begin(members, 7, generation=3)
+    wait_for_writers(*members[:2])
 
     def given_up() -> bool:
-        crew[0].publish(7)
-        return crew[0].due
+        members[0].publish(7)
+        return members[0].due
 
     wait_for("the third to say that it writes no share of this one", given_up, 30.0)
     healed.set()
-    wait_for_writers(*crew)
-    begin(crew, 9, generation=3)
-    wait_for_writers(*crew)
-    crew[0].publish(9)
-    assert_same(crew[0].read_newest(), tree(9))
+    wait_for_writers(*members)
+    begin(members, 9, generation=3)
+    wait_for_writers(*members)
+    members[0].publish(9)
+    assert_same(members[0].read_newest(), tree(9))
 
 
-def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_generation(crew: list[Checkpoints]) -> None:
+def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_generation(
+    members: list[Checkpoints],
+) -> None:
     """The third did not see the end of the step at which the others began it; the same members re-form."""
-    begin(crew, 5, only=(0, 1))
-    wait_for_writers(*crew)
-    crew[0].publish(4)
-    crew[0].members_changed(WORKERS)
-    assert crew[0].due
+    begin(members, 5, only=(0, 1))
+    wait_for_writers(*members)
+    members[0].publish(4)
+    members[0].members_changed(WORKERS)
+    assert members[0].due
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "gone"])

@@ -91,7 +91,7 @@ def test_an_epoch_holds_every_sample_once_whatever_the_batch_sizes(samples: int,
     assert len(sampler.batch(cursor, 5)) == 0
 
 
-def test_epochs_are_shuffled_anew_and_repeatably() -> None:
+def test_epochs_are_shuffled_again_and_repeatably() -> None:
     first, again = Sampler(100, 1), Sampler(100, 1)
     one, two = first.batch(Cursor(0, 0), 100), first.batch(Cursor(1, 0), 100)
     assert not torch.equal(one, two)

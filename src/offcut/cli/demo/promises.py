@@ -1,4 +1,4 @@
-"""Whether every promise was kept: hand-backs in time, no step lost, the loss of an undisturbed run."""
+"""Whether every promise was kept: releases in time, no step lost, the loss of an undisturbed run."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class LocalCluster:
         return {"kind": "local"}
 
     async def statistics(self) -> dict[str, Any]:
-        """`idle_node_s` offered so far, and every hand-back: node, wanted_s, took_s, killed."""
+        """`idle_node_s` offered so far, and every release: node, wanted_s, took_s, killed."""
         return await self._ask(kind="statistics")
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 It knows when its nodes are idle, starts an agent on a claimed node, asks for the node back by SIGTERM when the queue
 wants it, and takes it `grace_s` later whether or not anyone is ready, as a batch system does. It outlives the
-controller, and measures how fast each node was handed back.
+controller, and measures how fast each node was released.
 
 `DIRECTORY/cluster.json` configures it; commands and events are JSON lines over `DIRECTORY/cluster.sock`:
 `watch` (begin the event stream with what is idle and held), `begin` (start the clock), `claim`, `release`, `want`,
@@ -53,7 +53,7 @@ class _Node:
         self.number = 0
         #: What the controller calls the hold.
         self.pilot = ""
-        #: Handed back before its agent was there.
+        #: Released before its agent was there.
         self.released = False
         self.wanted_s: float | None = None
         #: Idle node-seconds so far, and since when it is idle now.
@@ -159,7 +159,7 @@ class Daemon:
 
     def _offer(self, node: _Node) -> bool:
         if node.phase == "taking":
-            # The queue's next job is already over: the node is offered once it has been handed back.
+            # The queue's next job is already over: the node is offered once it has been released.
             node.wanted_s = None
         if node.phase != "busy":
             return False
@@ -235,9 +235,9 @@ class Daemon:
         except OSError:
             pass
         node.agent = None
-        self._handed_back(node, held_s, code)
+        self._released(node, held_s, code)
 
-    def _handed_back(self, node: _Node, held_s: float, code: int) -> None:
+    def _released(self, node: _Node, held_s: float, code: int) -> None:
         now_s = _now_s()
         if node.wanted_s is not None:
             self._hand_backs.append(

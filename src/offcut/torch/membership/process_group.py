@@ -164,7 +164,7 @@ class Group:
         #: Whether all members compute alike, to the last bit.
         self.exact = True
         self._changed = changed
-        #: Whether to stop waiting; whoever forms the group may change it afterwards.
+        #: Whether to stop waiting; the thread that forms the group may change it afterwards.
         self.stale = stale
         self._pending: list[Pending] = []
         self._within: list[Group] = []

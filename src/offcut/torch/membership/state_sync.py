@@ -99,7 +99,7 @@ def no_first_values() -> OffcutError:
     """Return the error for a training that has to begin when the values that the script made are overwritten."""
     return OffcutError(
         "A state was received in part, its givers are gone, and there is no checkpoint.",
-        next_step="The job begins anew with another worker.",
+        next_step="The job begins again with another worker.",
     )
 
 

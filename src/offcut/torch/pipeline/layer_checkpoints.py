@@ -2,7 +2,7 @@
 
 A checkpoint is a directory `step-N` with `common.pt` and `layer-I.pt` for every layer, so a job can go on from it at
 any size, each member reading its own layers. Until it is whole it is `.step-N`. Nobody waits for anybody: each member
-writes what is its to write, and whoever finds the directory whole gives it its name.
+writes what is its to write, and the member that finds the directory whole gives it its name.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class LayeredSync:
         if saved < 0:
             raise OffcutError(
                 f"Layers {', '.join(map(str, sorted(missing)))} were lost, and no checkpoint can be read.",
-                next_step="The job starts anew.",
+                next_step="The job starts again.",
             )
         self._context.note(f"a stage was lost: all members go back to the checkpoint of step {saved}")
 

@@ -159,7 +159,7 @@ class Checkpoints:
         return [path for path, match in found if match and int(match[1]) < step]
 
     def _leave_out(self, directory: Path, rank: int) -> None:
-        """Whoever waits for this member's share sees that it does not come."""
+        """Tell members that wait for this member's share that it does not come."""
         with suppress(OSError):
             dcp_shards.leave_out(directory, rank)
 
@@ -170,7 +170,7 @@ class Checkpoints:
         except Exception as error:  # DCP wraps what the disk says in errors of many kinds
             if directory.exists() or not self._directory.is_dir():
                 self._problem(f"a checkpoint at step {step} could not be written: {_cause(error)}")
-            # Whoever waits for this share sees by this that it does not come.
+            # Members that wait for this share see by this that it does not come.
             shutil.rmtree(directory, ignore_errors=True)
             return False
         return True

@@ -2,8 +2,9 @@
 
 DCP's own `save` and `async_save` meet in collectives: on the training's process group they get between its own, and on
 any group a member that dies leaves the others' writers waiting. So only DCP's planner, writer and reader are used, and
-what members have to tell each other lies in the directory: a member's record of its share is written last, and whoever
-publishes makes the metadata out of all records. `torch.distributed.checkpoint.load` and its tools read the result.
+what members have to tell each other lies in the directory: a member's record of its share is written last, and the
+one that publishes makes the metadata out of all records. `torch.distributed.checkpoint.load` and its tools read the
+result.
 """
 
 from __future__ import annotations

@@ -160,8 +160,8 @@ class TrainingState:
     def leave_loop(self, end: Cursor) -> None:
         """The script leaves the loop over the batches of a data epoch, which ends at `end`.
 
-        What it does until it comes back changes registered objects and settings. So they are copied: whoever is still
-        in the loop, or begins from a checkpoint, does that itself, once.
+        What it does until it comes back changes registered objects and settings. So they are copied: a member that is
+        still in the loop, or begins from a checkpoint, does that itself, once.
         """
         if self._left is None:
             self._left = _LoopExit(end, self._copy_outside())

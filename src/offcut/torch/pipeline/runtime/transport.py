@@ -21,7 +21,7 @@ class Transport(Protocol):
 
 
 class GenerationTransport:
-    """One generation's group: whoever waits can walk away (`Abandoned`) when the generation cannot go on."""
+    """One generation's group: a member that waits can walk away (`Abandoned`) when the generation cannot go on."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
