@@ -94,7 +94,7 @@ def test_estimate_writes_a_page(place):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("--nodes", "50"), "50 nodes asked for, but the trace has 9"),
+        (("--nodes", "50"), "50 nodes were asked for, but the trace has 9"),
         (("--start", "5", "--end", "4"), "s is empty"),
         (("--start", "1e9"), "s is empty"),
         (("--resize-cost", "quick"), "--resize-cost"),

@@ -73,7 +73,7 @@ def test_bad_input_gives_one_sentence_and_exit_code_2(tmp_path: Path):
         done = offcut(*words)
         assert done.returncode == 2
         assert done.stdout == ""
-        assert done.stderr == f"offcut: {log}, line 6: 2 fields where SWF has 18. Write -1 for what is unknown.\n"
+        assert done.stderr == f"offcut: {log}, line 6: 2 fields, but SWF has 18. Write -1 for unknown values.\n"
     log.write_text(SWF)
     assert offcut("queue", log, "--nodes", "3").returncode == 2
     assert json.loads(offcut("queue", log, "--nodes", "3", "--json").stdout)["next_step"] == "Give --nodes 4 or more."

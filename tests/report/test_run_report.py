@@ -31,10 +31,7 @@ def test_the_batch_systems_figures_count_where_they_are_there(short_run: StatePa
     short_run.statistics.write_text(json.dumps({"idle_node_s": 40.0, "hand_backs": [taken, late]}))
     document = write_report(short_run).read_text()
     assert ["offered (idle for the queue)", "40", "100 %"] in rows(document)
-    assert (
-        "2 nodes were wanted back while held; 1 had to be taken by force; the slowest was back after 1.50 s."
-        in document
-    )
+    assert "2 nodes were wanted while held; 1 were released by a kill; the slowest was back after 1.50 s." in document
 
 
 @pytest.mark.parametrize(("held", "said"), [(True, "Held: no step lost"), (False, "BROKEN: no step lost")])

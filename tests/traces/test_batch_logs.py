@@ -46,7 +46,7 @@ def test_swf_in_nodes_of_several_processors(tmp_path: Path):
     assert [job.nodes for job in log.jobs] == [2, 1]
     assert log.machine == 6
     assert log.unit == "nodes"
-    with pytest.raises(InputError, match="0 nodes make no node"):
+    with pytest.raises(InputError, match="0 nodes do not make a node"):
         log.in_nodes(0)
 
 
@@ -70,7 +70,7 @@ def test_swf_survives_writing(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("1 0 5 100 4\n", "line 1: 5 fields where SWF has 18"),
+        ("1 0 5 100 4\n", "line 1: 5 fields, but SWF has 18"),
         (SWF + "4 x 0 1 4 -1 -1 4 200 -1 1 1 1 -1 -1 -1 -1 -1\n", "line 8, field submit: 'x' is not a number"),
         (SWF + "4 9 0 1 4 -1 -1 4 200 -1 1 1 1 -1 -1 -1 -1 -1\n", "line 8, field submit: the clock goes back from 10"),
         ("4 -1 0 1 4 -1 -1 4 200 -1 1 1 1 -1 -1 -1 -1 -1\n", "line 1, field submit: -1"),
@@ -93,7 +93,7 @@ def test_truncated_swf(tmp_path: Path):
 
 
 def test_a_file_that_is_not_a_log_is_refused(tmp_path: Path):
-    with pytest.raises(InputError, match="line 1: 'hello' begins no format that is known"):
+    with pytest.raises(InputError, match="line 1: 'hello' is not the first line of a known format"):
         read_log(put(tmp_path, "\nhello\n"))
     assert is_windows_file(put(tmp_path, "node,start_s,end_s\n"))
     with pytest.raises(InputError, match="holds idle windows, not jobs"):

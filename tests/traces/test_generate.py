@@ -43,7 +43,7 @@ def test_lengths_idle_share_and_joint_endings_follow_summit():
 
 
 def test_invalid_arguments_are_reported():
-    with pytest.raises(InputError, match="nodes: 0"):
+    with pytest.raises(InputError, match="nodes must be at least 1, but is 0"):
         generate(0, 10, 1)
-    with pytest.raises(InputError, match="duration: nan"):
+    with pytest.raises(InputError, match="duration must be greater than 0, but is nan"):
         generate(1, float("nan"), 1)

@@ -78,9 +78,9 @@ def test_a_log_that_cannot_give_windows_is_refused():
         "s.txt",
         [BatchJob(id=str(i), submit_s=i, start_s=i, nodes=1, run_s=5, node_list=("n1",)) for i in range(2)],
     )
-    with pytest.raises(InputError, match=r"s\.txt: 9 nodes asked for, but the log names 1"):
+    with pytest.raises(InputError, match=r"s\.txt: 9 nodes were asked for, but the log names 1"):
         idle_windows(listed, nodes=9)
-    with pytest.raises(InputError, match="from 5 to 1 s is no time"):
+    with pytest.raises(InputError, match="the interval from 5 to 1 s is empty"):
         idle_windows(listed, start_s=5, end_s=1)
     crowded = make_log(
         "c.swf", [BatchJob(id=str(i), submit_s=i, start_s=i, nodes=2, run_s=5) for i in range(3)], machine=3

@@ -50,7 +50,7 @@ def test_a_list_is_read_and_survives_writing(tmp_path: Path):
         (("jobs", 0, "colour"), "red", "field jobs.0.colour"),
         (("jobs", 0), {"id": "a"}, "field jobs.0.curve: Field required"),
         (("curves", "net", "rate"), [0, 10], "field curves.net: curve: 3 node counts but 2 rates"),
-        (("jobs",), GOOD["jobs"] * 2, "field jobs.1.id: there is another job a"),
+        (("jobs",), GOOD["jobs"] * 2, "field jobs.1.id: the id a is used twice"),
     ],
 )
 def test_bad_lists_name_job_and_field(tmp_path: Path, place: tuple[Any, ...], value: Any, sentence: str):

@@ -83,7 +83,7 @@ def test_a_fitted_generator_reproduces_another_machine():
 
 
 def test_fitting_needs_enough_windows():
-    with pytest.raises(InputError, match="4 are too few to imitate"):
+    with pytest.raises(InputError, match="4 are too few to fit a process"):
         fit_process(FOUR)
 
 

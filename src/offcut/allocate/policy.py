@@ -20,10 +20,19 @@ from offcut.userfile import load_function
 class Policy(Protocol):
     """Decides how many nodes each job gets: for each job 0 or an allowed size, together at most the problem's nodes.
 
-    Equal problems must give equal answers, and nothing but the problem may matter: replays depend on both.
+    Equal problems must give equal answers, and an answer may depend on the problem alone: replays rely on both.
     """
 
-    def __call__(self, problem: AllocationProblem, /) -> Mapping[str, int]: ...
+    def __call__(self, problem: AllocationProblem, /) -> Mapping[str, int]:
+        """Decide a problem.
+
+        Args:
+            problem: the jobs, the number of nodes and the horizon.
+
+        Returns:
+            The node count of each job, by its id; a job that is left out gets no nodes.
+        """
+        ...
 
 
 #: The policies that come with offcut: name to module and function.

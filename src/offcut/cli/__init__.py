@@ -16,15 +16,15 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line: exit 0 on success, 2 on bad usage or input, 1 on failure; never a traceback of ours."""
+    """Run the command line: exit 0 on success, 2 on bad usage or input, 1 on failure; no traceback is shown."""
     from offcut.cli import commands
     from offcut.cli.error_report import report
 
-    if not app.registered_commands:  # once in a process, however often it is called
+    if not app.registered_commands:  # register once per process
         commands.register(app)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # do not fail on characters that the terminal cannot show
     try:
         code = app(standalone_mode=False)
     except Exception as error:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class SolverChoice(StrEnum):
-    """Which solver decides."""
+    """The choices of --solver."""
 
     EXACT = "exact"
     MILP = "milp"
 
 
 class ObjectiveChoice(StrEnum):
-    """What is maximised; the names are those of `offcut.model.Objective`."""
+    """The choices of --objective, which are those of `offcut.model.Objective`."""
 
     WEIGHTED = "weighted"
     SAMPLES = "samples"
@@ -48,7 +48,7 @@ def allocate(
         ObjectiveChoice | None, typer.Option(help="Maximise this instead of what the problem says.")
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(min=0.0, metavar="S", help="Stop after so many seconds with the best answer so far.")
+        float | None, typer.Option(min=0.0, metavar="S", help="Stop after S seconds with the best answer so far.")
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why each job has its size.")] = False,
     as_json: Annotated[
@@ -105,12 +105,12 @@ def _solve(problem: AllocationProblem, solver: SolverChoice | None, time_limit_s
     try:
         return solve(problem, solver=None if solver is None else solver.value, time_limit_s=time_limit_s)
     except AllocationError as error:
-        # The problem came from a file: that no allocation meets it is a fault of what was given.
+        # The problem came from a file, so a problem without a solution is a fault of the input.
         raise InputError(error.what, next_step=error.next_step) from None
 
 
 def _compared(answer: Allocation, problem: AllocationProblem, time_limit_s: float | None) -> Allocation:
-    """A policy's answer with the bound that the solver proves: how far from the optimum it may be."""
+    """Add the bound that the solver proves to a policy's answer, to show how far it is from the optimum."""
     from dataclasses import replace
 
     bound = max(answer.objective, _solve(problem, None, time_limit_s).bound)

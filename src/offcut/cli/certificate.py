@@ -1,4 +1,4 @@
-"""`offcut certificate`: what a controller needs before agents may come over a network."""
+"""`offcut certificate`: makes the certificate that a controller needs for agents on a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which command lives where."""
+"""Registers every command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`offcut curve`: what is known of a job's scaling."""
+"""`offcut curve`: a job's scaling curve, as measured and as estimated."""
 
 from __future__ import annotations
 
@@ -22,36 +22,38 @@ def curve(
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a job's scaling curve: what was measured, what is believed, what its resizes cost.
+    """Show a job's scaling curve: measurements, estimates, and the costs of its resizes.
 
     Example: `offcut curve digits --figure digits.png`
     """
     with connect(state) as controller:
-        told = controller.get(job_path(job, "curve"))
+        description = controller.get(job_path(job, "curve"))
     if figure is not None:
-        _draw(told, figure)
+        _draw(description, figure)
     if json:
-        print_json(told | {"figure": None if figure is None else str(figure)})
+        print_json(description | {"figure": None if figure is None else str(figure)})
         return
-    _print(told)
+    _print(description)
     if figure is not None:
         line(f"Figure: {figure}")
 
 
-def _draw(told: dict[str, Any], path: Path) -> None:
+def _draw(description: dict[str, Any], path: Path) -> None:
     from offcut.report.scaling_figure import scaling_curve
 
     try:
-        scaling_curve(told, told["id"]).savefig(path, dpi=150)
+        scaling_curve(description, description["id"]).savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise InputError(f"--figure {path}: {error}.", next_step="Name a file that ends in .png.") from None
 
 
-def _print(told: dict[str, Any]) -> None:
-    own = {point["size"]: point for point in told["own"]}
-    family = {point["size"]: point for point in told["family_points"]}
-    curve = {n: rate for n, rate in zip(told["curve"]["nodes"], told["curve"]["rate"], strict=True) if n > 0}
-    deviation = {int(n): value for n, value in (told["deviation"] or {}).items()}
+def _print(description: dict[str, Any]) -> None:
+    own = {point["size"]: point for point in description["own"]}
+    family = {point["size"]: point for point in description["family_points"]}
+    curve = {
+        n: rate for n, rate in zip(description["curve"]["nodes"], description["curve"]["rate"], strict=True) if n > 0
+    }
+    deviation = {int(n): value for n, value in (description["deviation"] or {}).items()}
     measured = bool(own or family)
     figures = ("nodes", "samples/s" if measured else "relative", "±", "measured", "its family", "per node")
     table = Sheet(*figures, "", right=figures)
@@ -68,9 +70,10 @@ def _print(told: dict[str, Any]) -> None:
             "" if rate is None else "█" * max(1, round(_BAR * rate / most)),
         )
     print_table(table)
-    for sentence in told["words"]:
+    for sentence in description["words"]:
         line(sentence)
     line(
-        f"To grow costs it {told['grow_cost_s']:.2g} s of progress, to shrink {told['shrink_cost_s']:.2g} s; "
-        f"{told['probes']} sizes were tried, for {told['probe_node_s']:,.0f} node-seconds."
+        f"Growing costs {description['grow_cost_s']:.2g} s of progress, "
+        f"shrinking {description['shrink_cost_s']:.2g} s; "
+        f"{description['probes']} sizes were tried, for {description['probe_node_s']:,.0f} node-seconds."
     )

@@ -17,7 +17,7 @@ from offcut.service.paths import StatePaths
 def start_detached(paths: StatePaths, *, json: bool) -> None:
     """Run this command again without `--detach`; return when the controller is ready.
 
-    Raises ServiceError, with what the controller said and its own exit code, where it does not come up.
+    Raises ServiceError with the controller's message and exit code if it does not become ready.
     """
     paths.prepare()
     root = paths.root
@@ -51,7 +51,7 @@ def start_detached(paths: StatePaths, *, json: bool) -> None:
 
 
 def say_ready(descriptor: int | None) -> Callable[[], None]:
-    """What a detached controller calls once it is ready."""
+    """Return the function that a detached controller calls when it is ready."""
 
     def say() -> None:
         if descriptor is not None:

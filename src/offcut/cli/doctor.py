@@ -1,4 +1,4 @@
-"""`offcut doctor`: what this machine and this state directory allow."""
+"""`offcut doctor`: checks what offcut needs on this machine, or what a site's Slurm allows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Finding:
     what: str
     verdict: Verdict
     found: str
-    #: What to do about it; empty where nothing is.
+    #: What to do about it; empty if nothing.
     next_step: str = ""
 
 

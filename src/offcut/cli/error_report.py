@@ -1,4 +1,4 @@
-"""How a command that could not do what it was asked says so: one sentence, the next step, an exit code."""
+"""Reports the error of a command: one sentence, the next step, and an exit code."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from offcut.cli.output import print_json
 from offcut.errors import InputError, OffcutError
 from offcut.plaintext import visible
 
-#: What typer raises for a command line that it cannot read; some versions bring their own copy of click.
+#: The exception of typer for an invalid command line; some versions of typer contain their own copy of click.
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 
 def report(error: Exception, arguments: list[str]) -> int:
-    """Say what went wrong, and return the exit code.
+    """Print an error and return the exit code.
 
-    With --json the one document on standard output is `{"error": ..., "next_step": ...}`; else the sentence goes to
-    standard error.
+    With --json, the one document on standard output is `{"error": ..., "next_step": ...}`; otherwise the sentence goes
+    to standard error.
     """
     if type(error).__name__ == "NoArgsIsHelpError":
         cast(Any, error).show()
         return 2
-    said = _as_ours(error)
+    shown = _as_offcut_error(error)
     if wants_json(arguments):
-        print_json({"error": said.what, "next_step": said.next_step})
+        print_json({"error": shown.what, "next_step": shown.next_step})
     else:
-        sys.stderr.write(visible(f"offcut: {said}") + "\n")
-    return said.exit_code
+        sys.stderr.write(visible(f"offcut: {shown}") + "\n")
+    return shown.exit_code
 
 
 def wants_json(arguments: list[str]) -> bool:
-    """Whether --json is among the command's own options: what follows `--` is a script's."""
+    """Return True if --json is one of the command's own options; arguments after `--` belong to a script."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in own
 
 
-def _as_ours(error: Exception) -> OffcutError:
+def _as_offcut_error(error: Exception) -> OffcutError:
     if isinstance(error, OffcutError):
         return error
     if isinstance(error, UsageError):
@@ -54,12 +54,12 @@ def _as_ours(error: Exception) -> OffcutError:
         return OffcutError("Interrupted.")
     return OffcutError(
         f"This is a defect of offcut: {type(error).__name__}: {error}.",
-        next_step=f"Please report it with {_written_down(error)}, which says where it happened.",
+        next_step=f"Please report it with {_write_traceback(error)}, which says where it happened.",
     )
 
 
-def _written_down(error: Exception) -> str:
-    """The file that has the traceback."""
+def _write_traceback(error: Exception) -> str:
+    """Write the traceback to a temporary file and return its path."""
     handle, path = tempfile.mkstemp(prefix="offcut-defect-", suffix=".txt")
     with os.fdopen(handle, "w", errors="backslashreplace") as file:
         traceback.print_exception(error, file=file)
@@ -67,7 +67,7 @@ def _written_down(error: Exception) -> str:
 
 
 def _usage(error: Any) -> InputError:
-    """A command line that cannot be read, with what to write instead."""
+    """Turn a usage error of typer into a sentence with the right form."""
     context = error.ctx
     if context is None:
         return InputError(f"{error.format_message().rstrip('.')}.", next_step="See: offcut --help")

@@ -1,4 +1,4 @@
-"""`offcut estimate`: what would this machine's idle nodes be worth?"""
+"""`offcut estimate`: what training on a machine's idle nodes would gain."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PerNode = Annotated[int, typer.Option(help="Processors, cores or GPUs of the log
 Jobs = Annotated[
     Path | None, typer.Option(help="A job list with curves of your own; default: seven ImageNet networks.")
 ]
-Days = Annotated[float, typer.Option(help="Replay at most so many days, from the middle of the log.")]
-Price = Annotated[float | None, typer.Option(help="What a node-hour is worth, in whatever money.")]
+Days = Annotated[float, typer.Option(help="Replay at most this many days, from the middle of the log.")]
+Price = Annotated[float | None, typer.Option(help="The price of a node-hour, in any currency.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="The report, one HTML file.")]
 
 
@@ -37,7 +37,7 @@ def estimate(
     out: Out = Path("estimate.html"),
     as_json: JsonOption = False,
 ) -> None:
-    """What training the idle nodes of a machine would give: a report in one HTML file.
+    """Estimate what training on the idle nodes of a machine would gain: a report in one HTML file.
 
     Example: `offcut estimate theta.swf.gz --nodes 4360 --price 1.50`
     """
@@ -59,7 +59,7 @@ def estimate(
     )
     line(
         f"Training would have done the work of {made.node_hours_a_day:,.0f} node-hours a day, "
-        f"{base.work_share:.0%} of what is idle."
+        f"{base.work_share:.0%} of the idle node-time."
     )
     line(f"Report: {out}")
 

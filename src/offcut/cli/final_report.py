@@ -1,4 +1,4 @@
-"""The report at the end of `offcut up`: written within a limit, and skipped at a word."""
+"""The report at the end of `offcut up`, written within a time limit; a signal skips it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from offcut.cli.output import remark
 from offcut.errors import OffcutError
 from offcut.service.paths import StatePaths
 
-#: A report of a long run takes time, and a user who ends a controller wants it ended.
+#: Seconds for the report: a user who ends a controller of a long run does not want to wait longer.
 LIMIT_S = 60.0
 
 
@@ -21,9 +21,9 @@ class _SkippedError(Exception):
 
 
 def write_at_the_end(paths: StatePaths, limit_s: float = LIMIT_S) -> Path | None:
-    """Write the report, and return where it is; another signal skips it, and so does the limit.
+    """Write the report and return its path; a signal or the time limit skips it.
 
-    What has been trained is not touched by it.
+    The jobs' results do not depend on it.
     """
     from offcut.report.run_report import write_report
 

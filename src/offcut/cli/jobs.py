@@ -21,19 +21,21 @@ _ENDED_SHOWN = 10
 def submit(
     what: Annotated[Path, typer.Argument(help="A training script, or a job file that ends in .toml.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="After --: the script's own arguments.")] = None,
-    name: Annotated[str | None, typer.Option(help="What to call it; default: the script's name.")] = None,
+    name: Annotated[str | None, typer.Option(help="The job's name; default: the script's name.")] = None,
     sizes: Annotated[str | None, typer.Option(help="Node counts it may have: 4, 1:8, 2:8:2 or 1,2,4.")] = None,
-    weight: Annotated[float | None, typer.Option(help="How much its throughput counts.")] = None,
+    weight: Annotated[float | None, typer.Option(help="The weight of its throughput in the allocation.")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher is served first.")] = None,
     ranks_per_node: Annotated[int | None, typer.Option(help="Training processes on each node.")] = None,
-    mode: Annotated[str | None, typer.Option(help="session, or restart for a script that knows nothing of it.")] = None,
-    goal_samples: Annotated[int | None, typer.Option(help="Stop after so many samples.")] = None,
-    max_failures: Annotated[int | None, typer.Option(help="Failures in a row that are forgiven.")] = None,
+    mode: Annotated[str | None, typer.Option(help="session, or restart for a script without a session.")] = None,
+    goal_samples: Annotated[int | None, typer.Option(help="Stop after this many samples.")] = None,
+    max_failures: Annotated[int | None, typer.Option(help="Failures in a row before the job fails.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE for its processes; repeatable.")] = None,
     env_file: Annotated[Path | None, typer.Option(help="NAME=VALUE lines: for secrets, which --env shows.")] = None,
-    workdir: Annotated[Path | None, typer.Option(help="Where it runs; default: here.")] = None,
-    plans: Annotated[Path | None, typer.Option(help="Of a pipeline job: what `offcut plan --save` wrote.")] = None,
-    checkpoint_age: Annotated[float | None, typer.Option(help="At most so many seconds are redone.")] = None,
+    workdir: Annotated[Path | None, typer.Option(help="The working directory; default: the current one.")] = None,
+    plans: Annotated[
+        Path | None, typer.Option(help="The plans of a pipeline job, as `offcut plan --save` wrote them.")
+    ] = None,
+    checkpoint_age: Annotated[float | None, typer.Option(help="At most this many seconds are redone.")] = None,
     step_records: Annotated[bool, typer.Option(help="Write down which samples every step used.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
@@ -93,7 +95,7 @@ def status(
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show jobs and nodes. `--json` tells of every job that there ever was.
+    """Show jobs and nodes. `--json` shows every job since the beginning.
 
     Examples: `offcut status`, `offcut status --all`, `offcut status digits --json`
     """
@@ -130,16 +132,16 @@ def why(job: JobArgument, state: StateOption = None, json: JsonOption = False) -
     Example: `offcut why digits`
     """
     with connect(state) as controller:
-        told = controller.get(job_path(job, "why"))
+        answer = controller.get(job_path(job, "why"))
     if json:
-        print_json(told)
+        print_json(answer)
         return
-    shown = told["job"]
+    shown = answer["job"]
     nodes = f"{shown['size']} nodes of {shown['sizes']}"
-    line(text(shown["id"], "bold"), f" is {shown['state']} on {nodes}, for {format_duration(told['since_s'])}.")
-    for sentence in told.get("words", []):
+    line(text(shown["id"], "bold"), f" is {shown['state']} on {nodes}, for {format_duration(answer['since_s'])}.")
+    for sentence in answer.get("words", []):
         line(sentence, indent="  ")
-    for entry in told["story"]:
+    for entry in answer["story"]:
         line(text(_clock(entry["time_s"]), "dim"), f" {entry['text']}", indent="  ")
 
 

@@ -1,4 +1,4 @@
-"""`offcut journal`: is the controller's journal whole, and what can be saved of one that is not?"""
+"""`offcut journal`: check a controller's journal, and save what can be read of a damaged one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _must_exist(paths: StatePaths) -> None:
 
 @journal.command("check")
 def check(state: StateOption = None, json: JsonOption = False) -> None:
-    """Read all of the journal and say what is wrong with it. It is not changed.
+    """Read the whole journal and report its faults. It is not changed.
 
     Exits 0 if it is whole, 1 if it is damaged, 2 if there is none or a newer offcut wrote it.
 
@@ -55,7 +55,7 @@ def check(state: StateOption = None, json: JsonOption = False) -> None:
 
 @journal.command("repair")
 def repair(state: StateOption = None, json: JsonOption = False) -> None:
-    """Write a damaged journal again from all that can be read of it. The damaged files are kept beside it.
+    """Write a new journal from all that can be read of a damaged one. The damaged files are kept beside it.
 
     Exits 0 if a controller can start from it now, 1 if nothing could be saved, 2 if a controller runs.
 

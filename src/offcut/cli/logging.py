@@ -1,4 +1,4 @@
-"""How a running controller logs: text for people, JSON lines for programs; always on standard error."""
+"""Logging of a running controller to standard error: text for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from offcut.wire.printer import Printer
 
 
 def configure(*, json_lines: bool) -> Printer:
-    """Log to standard error from now on. What is still to be written at the end: see `Printer.flush`."""
+    """Log to standard error from now on. At the end, call `Printer.flush` to write what is left."""
     printer = Printer(2)
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

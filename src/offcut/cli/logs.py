@@ -1,4 +1,4 @@
-"""`offcut logs`: what a job's workers printed, byte for byte."""
+"""`offcut logs`: the output of a job's workers, byte for byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def logs(
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what a job's workers printed, newest worker last: the very bytes, escape sequences too.
+    """Show the output of a job's workers, the newest worker last: the same bytes, escape sequences included.
 
     Examples: `offcut logs digits -n 20`, `offcut logs digits -f`
     """
@@ -58,7 +58,7 @@ def _split(data: bytes) -> list[str]:
 
 
 class _Out:
-    """Standard output in bytes, with a heading wherever another log begins."""
+    """Standard output in bytes, with a heading where another log begins."""
 
     def __init__(self) -> None:
         sys.stdout.flush()
@@ -79,7 +79,7 @@ class _Out:
 
 
 def _logs(directory: Path, worker: str | None) -> list[Path]:
-    """The workers' logs, the one that was written to last at the end."""
+    """Return the workers' logs, the one that was written to last at the end."""
     found = []
     for path in directory.glob("*.log"):
         if worker is None or path.name.startswith(worker):
@@ -91,7 +91,7 @@ def _logs(directory: Path, worker: str | None) -> list[Path]:
 
 
 def tail(path: Path, lines: int) -> bytes:
-    """The last lines of a file, read from its end."""
+    """Return the last lines of a file, read from its end."""
     with path.open("rb") as file:
         end = file.seek(0, 2)
         return _tail(file, end, lines)
@@ -116,7 +116,7 @@ def _tail(file: BinaryIO, end: int, lines: int) -> bytes:
 
 
 def _show_ends(directory: Path, worker: str | None, lines: int, out: _Out) -> dict[Path, int]:
-    """Print the end of each log; how far each has been read."""
+    """Print the end of each log; returns the position up to which each has been read."""
     read: dict[Path, int] = {}
     for path in _logs(directory, worker):
         with path.open("rb") as file:
@@ -144,7 +144,7 @@ def _follow(
 
 
 def _new(path: Path, read: dict[Path, int]) -> Iterator[bytes]:
-    """What was written since, a block at a time; from the start where the file is shorter than it was."""
+    """Yield what was written since the last read, a block at a time; from the start if the file became shorter."""
     with path.open("rb") as file:
         at = read.get(path, 0)
         file.seek(at if at <= file.seek(0, 2) else 0)

@@ -1,4 +1,4 @@
-"""Commands about nodes: release them, or play the local cluster's queue."""
+"""Commands about nodes: release them, or act as the local cluster's queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offcut.errors import InputError
 
 NamesArgument = Annotated[list[str], typer.Argument(help="Names of nodes.")]
 
-node = typer.Typer(help="Play the local cluster's queue by hand.", no_args_is_help=True)
+node = typer.Typer(help="Act as the local cluster's queue.", no_args_is_help=True)
 
 
 @node.command("want")
@@ -44,7 +44,7 @@ def release(
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Hand nodes back to the queue now.
+    """Release nodes to the queue now.
 
     Examples: `offcut release n03`, `offcut release --all`, `offcut release --undo`
     """

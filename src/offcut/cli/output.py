@@ -1,8 +1,8 @@
-"""How every command prints: what it was told is text, and nothing in it is obeyed.
+"""The output of every command. Data is printed as plain text: markup and control characters in it have no effect.
 
-Jobs, nodes, files and the queue choose the strings that are shown here. A bracket is a bracket, `:smile:` is no
-picture, and control characters are written out (`plaintext.visible`). Style comes from the command alone. `offcut logs`
-is the one exception: it copies the bytes that a job wrote.
+The strings come from jobs, nodes, files and the queue, so brackets and `:smile:` are printed as they are, and control
+characters are written out (`plaintext.visible`). Only the command sets styles. `offcut logs` is the one exception: it
+copies the bytes that a job wrote.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from offcut.plaintext import visible
 
 console = Console(markup=False, emoji=False, highlight=False)
 
-#: No table is wider than this, wherever it goes.
+#: The largest width of a table, in columns.
 _WIDEST = 1000
 
 
 def text(data: object, style: str = "") -> Text:
-    """Data as rich shows it: in a style of ours, with no markup in it."""
+    """Return data as rich text in a style of the command, without reading markup in it."""
     return Text(visible(str(data)), style=style)
 
 
 def line(*parts: object, indent: str = "", style: str = "") -> None:
-    """Print the parts side by side; what has a style of its own is made by `text`. Further lines of a part are indented
-    more than the first, so that no data can look like a line of ours."""
+    """Print the parts side by side; parts with a style are made by `text`.
+
+    Further lines of a part are indented more than the first, so that data cannot imitate a line of the command.
+    """
     whole = Text(indent, style=style)
     for part in parts:
         whole.append_text(part if isinstance(part, Text) else text(part))
@@ -44,7 +46,7 @@ def line(*parts: object, indent: str = "", style: str = "") -> None:
 
 
 class Sheet(Table):
-    """A table whose strings are data, and whose long words are folded instead of cut."""
+    """A table whose strings are data; long words are folded instead of cut."""
 
     def __init__(
         self, *headings: str, right: tuple[str, ...] = (), title: str | None = None, show_header: bool = True
@@ -59,7 +61,7 @@ class Sheet(Table):
 
 
 def print_table(sheet: Sheet) -> None:
-    """Print a table: as wide as it needs to be, unless a screen is its limit."""
+    """Print a table as wide as it needs, or as wide as the terminal."""
     if console.is_terminal:
         console.print(sheet)
         return
@@ -69,13 +71,13 @@ def print_table(sheet: Sheet) -> None:
 
 
 def remark(sentence: str) -> None:
-    """Say something on standard error, which is no part of what was asked for."""
+    """Print a sentence on standard error that is not part of the result."""
     with suppress(OSError):  # the terminal may have been closed
         sys.stderr.write(visible(sentence) + "\n")
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     try:
         written = json.dumps(document, indent=2, allow_nan=False, default=str)
     except ValueError:
@@ -84,7 +86,7 @@ def print_json(document: Any) -> None:
 
 
 def _finite(item: Any) -> Any:
-    """JSON has no infinity: null where there is no figure."""
+    """Replace infinite and undefined numbers by null, because JSON has neither."""
     if isinstance(item, float):
         return item if math.isfinite(item) else None
     if isinstance(item, dict):

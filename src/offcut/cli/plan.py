@@ -1,4 +1,4 @@
-"""`offcut plan`: from a layer profile and a cluster to the fastest plan that fits, for every size."""
+"""`offcut plan`: finds the fastest pipeline plan that fits, for every size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    profile: Annotated[Path, typer.Argument(help="What `offcut profile` wrote, or a PipeDream graph file.")],
+    profile: Annotated[Path, typer.Argument(help="The file that `offcut profile` wrote, or a PipeDream graph file.")],
     hardware: Annotated[Path, typer.Option(help="The cluster: devices and links (TOML).")],
     devices: Annotated[str, typer.Option(help="Sizes to plan for: 4, 1:16, 2:8:2 or 1,2,4.")] = "1:8",
     batch: Annotated[
@@ -28,7 +28,7 @@ def plan(
         str | None, typer.Option(help="Micro-batch sizes to try, such as 8,16; default: the measured ones.")
     ] = None,
     measured_at: Annotated[
-        int | None, typer.Option(help="Batch size of a PipeDream graph file, where it is not a published one.")
+        int | None, typer.Option(help="Batch size of a PipeDream graph file, if it is not a published one.")
     ] = None,
     schedule: Annotated[list[str] | None, typer.Option(help="Only these schedules (may be repeated).")] = None,
     stages: Annotated[int | None, typer.Option(help="Only plans with this many stages.")] = None,

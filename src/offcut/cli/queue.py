@@ -31,7 +31,7 @@ Which = Annotated[Scheduler, typer.Option(help="First come first served, EASY or
 Starts = Annotated[Path | None, typer.Option(help="Write each job's start here: job,start_s; .csv or .csv.gz.")]
 WindowsOut = Annotated[
     Path | None,
-    typer.Option("--windows", help="Write the idle windows here, with what the queue knew of their ends."),
+    typer.Option("--windows", help="Write the idle windows here, with the ends that the queue expected."),
 ]
 
 
@@ -79,7 +79,7 @@ def _simulate(jobs: BatchLog, nodes: int | None, scheduler: Scheduler, *, quiet:
 
     from offcut.simulate.batch_queue import simulate_queue
 
-    jobs.size(nodes)  # says what is wrong with --nodes before a progress bar stands on the screen
+    jobs.size(nodes)  # reports an invalid --nodes before a progress bar is shown
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as progress:
         task = progress.add_task("jobs ended", total=len(jobs.jobs))

@@ -1,4 +1,4 @@
-"""`offcut replay`: what would these jobs have got out of these windows?"""
+"""`offcut replay`: simulate a job list on recorded idle windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from offcut.simulate.metrics import ReplayMetrics
-    from offcut.simulate.options import ReplayOptions
+    from offcut.simulate.options import ReplayOptions, ResizeCost
     from offcut.traces.job_list import ListedJob
     from offcut.traces.windows import Windows
 
@@ -35,8 +35,8 @@ class PlacementRule(StrEnum):
     random = "random"
 
 
-WindowsFile = Annotated[Path, typer.Option("--windows", help="Idle windows: node,start_s,end_s; gzip is fine.")]
-Jobs = Annotated[Path, typer.Option(help="The job list, JSON; gzip is fine.")]
+WindowsFile = Annotated[Path, typer.Option("--windows", help="Idle windows: node,start_s,end_s; may be gzip.")]
+Jobs = Annotated[Path, typer.Option(help="The job list, JSON; may be gzip.")]
 Policy = Annotated[
     list[str] | None,
     typer.Option(help="exact (default), a policy's name (greedy, equal-share, first-come, ...), or FILE.py:FUNCTION."),
@@ -50,31 +50,33 @@ Cost = Annotated[
         help="Seconds that a resize costs: listed (each job's own; default), published (18:12), measured, or G:S."
     ),
 ]
-Boot = Annotated[float | None, typer.Option(help="Seconds from a node's claim to its agent's answer, off the path.")]
-WorkerStart = Annotated[float | None, typer.Option(help="Seconds until a started worker is ready, off the path.")]
+Boot = Annotated[
+    float | None, typer.Option(help="Seconds from a node's claim to its agent's answer; the job trains on.")
+]
+WorkerStart = Annotated[float | None, typer.Option(help="Seconds until a started worker is ready; the job trains on.")]
 Concurrency = Annotated[
-    list[int] | None, typer.Option(help="At most so many jobs at once; default: the controller decides.")
+    list[int] | None, typer.Option(help="The largest number of concurrent jobs; default: the controller decides.")
 ]
 Repeat = Annotated[bool, typer.Option("--repeat", help="Start the job list again when it is used up.")]
 How = Annotated[
-    Accounting, typer.Option(help="stall: a resizing job stands still. published: BFTrainer's own accounting.")
+    Accounting, typer.Option(help="stall: a resizing job makes no progress. published: BFTrainer's accounting.")
 ]
 Where = Annotated[PlacementRule, typer.Option(help="Nodes idle since the same instant go to one job, or random ones.")]
 CurveModel = Annotated[
     list[str] | None,
     typer.Option(
-        help="Who learns the curves, which are hidden then: oracle (they are known; default), gp, inverse, passive, "
+        help="The model that estimates the scaling curves: oracle (they are known; default), gp, inverse, passive, "
         "linear, amdahl, or FILE.py:FUNCTION."
     ),
 ]
-Families = Annotated[bool, typer.Option(help="With --profiler: jobs of one curve are said to be of one family.")]
+Families = Annotated[bool, typer.Option(help="With --profiler: jobs of one curve form a family.")]
 Commit = Annotated[
-    float, typer.Option(help="Jobs save their state every so many seconds and lose the rest with their last node.")
+    float, typer.Option(help="Seconds between saves of a job's state; later work is lost with its last node.")
 ]
 Start = Annotated[float | None, typer.Option("--start", help="From this time on, seconds on the windows' clock.")]
 End = Annotated[float | None, typer.Option("--end", help="Until this time, seconds on the windows' clock.")]
-Nodes = Annotated[int | None, typer.Option(help="Replay so many of the trace's nodes, drawn at random.")]
-Seed = Annotated[int, typer.Option(help="With --nodes or --profiler: another seed draws others.")]
+Nodes = Annotated[int | None, typer.Option(help="Replay this many of the trace's nodes, drawn at random.")]
+Seed = Annotated[int, typer.Option(help="With --nodes or --profiler: the seed of the random numbers.")]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and figures into this directory.")]
 
 
@@ -108,17 +110,29 @@ def replay(
     """
     from offcut.advisor import load
     from offcut.allocate import policy as policies
+    from offcut.simulate.options import ReplayOptions
     from offcut.traces.job_list import read_job_list
     from offcut.traces.windows import read_windows
 
     table, listed = read_windows(windows), read_job_list(jobs)
     if nodes is not None:
         table = table.sample(nodes, seed)
-    options = _options(
-        policy or ["exact"], horizon or [120.0], resize_cost or ["listed"], concurrency or [None], boot=boot,
-        worker_start=worker_start, repeat=repeat, accounting=accounting, placement=placement, commit=commit,
-        profiler=profiler or ["oracle"], families=families, seed=seed,
-    )  # fmt: skip
+    base = ReplayOptions(
+        accounting=accounting.value,
+        repeat=repeat,
+        placement=placement.value,
+        commit_s=commit,
+        families=families,
+        seed=seed,
+    )
+    options = _combinations(
+        base,
+        policies=policy or ["exact"],
+        horizons_s=horizon or [120.0],
+        costs=[_cost(text, boot, worker_start) for text in resize_cost or ["listed"]],
+        concurrencies=concurrency or [None],
+        curve_models=profiler or ["oracle"],
+    )
     for one in options:
         if one.policy != "exact":
             policies.load(one.policy)
@@ -127,7 +141,7 @@ def replay(
     runs = list(zip(options, results, strict=True))
     page = _write(report, runs, table, windows.name) if report is not None else None
     if as_json:
-        documents = [result.as_dict() | {"options": _said(one)} for one, result in runs]
+        documents = [result.as_dict() | {"options": _options_json(one)} for one, result in runs]
         document: dict[str, Any] = documents[0] if len(documents) == 1 else {"runs": documents}
         print_json(document | {"report": None if page is None else str(page)})
         return
@@ -136,50 +150,36 @@ def replay(
         line(f"Report: {page}")
 
 
-def _options(
-    policy: list[str],
-    horizon: list[float],
-    resize_cost: list[str],
-    concurrency: Sequence[int | None],
-    *,
-    boot: float | None,
-    worker_start: float | None,
-    repeat: bool,
-    accounting: Accounting,
-    placement: PlacementRule,
-    commit: float,
-    profiler: list[str],
-    families: bool,
-    seed: int,
-) -> list[ReplayOptions]:
-    """Every combination of what was given several times."""
+def _cost(text: str, boot_s: float | None, worker_start_s: float | None) -> ResizeCost:
+    """Read the costs of a resize; the times of booting and starting may be given separately."""
     from dataclasses import replace
 
-    from offcut.simulate.options import ReplayOptions, parse_cost
+    from offcut.simulate.options import parse_cost
 
-    options = []
-    for name, horizon_s, cost_text, jobs, learner in product(policy, horizon, resize_cost, concurrency, profiler):
-        cost = parse_cost(cost_text)
-        if boot is not None:
-            cost = replace(cost, boot_s=boot)
-        if worker_start is not None:
-            cost = replace(cost, start_s=worker_start)
-        options.append(
-            ReplayOptions(
-                policy=name,
-                horizon_s=horizon_s,
-                cost=cost,
-                accounting=accounting.value,
-                concurrency=jobs,
-                repeat=repeat,
-                placement=placement.value,
-                commit_s=commit,
-                profiler=learner,
-                families=families,
-                seed=seed,
-            )
+    cost = parse_cost(text)
+    if boot_s is not None:
+        cost = replace(cost, boot_s=boot_s)
+    return cost if worker_start_s is None else replace(cost, start_s=worker_start_s)
+
+
+def _combinations(
+    base: ReplayOptions,
+    *,
+    policies: Sequence[str],
+    horizons_s: Sequence[float],
+    costs: Sequence[ResizeCost],
+    concurrencies: Sequence[int | None],
+    curve_models: Sequence[str],
+) -> list[ReplayOptions]:
+    """Return `base` with every combination of the options that may be given several times."""
+    from dataclasses import replace
+
+    return [
+        replace(base, policy=policy, horizon_s=horizon_s, cost=cost, concurrency=concurrency, profiler=curve_model)
+        for policy, horizon_s, cost, concurrency, curve_model in product(
+            policies, horizons_s, costs, concurrencies, curve_models
         )
-    return options
+    ]
 
 
 def _run(
@@ -191,13 +191,14 @@ def _run(
     *,
     quiet: bool,
 ) -> list[ReplayMetrics]:
+    """Run the replays in parallel, with a progress bar."""
     from rich.console import Console
     from rich.progress import Progress
 
     from offcut.simulate.parallel_replays import replay_each
     from offcut.simulate.replay import span
 
-    span(table, jobs, start, end)  # says what is wrong with the times before a progress bar stands on the screen
+    span(table, jobs, start, end)  # reports invalid times before a progress bar is shown
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as progress:
         task = progress.add_task(f"{len(options)} replays" if len(options) > 1 else "replay", total=1.0)
@@ -211,13 +212,15 @@ def _run(
         )
 
 
-def _said(options: ReplayOptions) -> dict[str, Any]:
+def _options_json(options: ReplayOptions) -> dict[str, Any]:
+    """Return the options as a JSON value."""
     from dataclasses import asdict
 
     return asdict(options)
 
 
 def _write(directory: Path, runs: list[tuple[ReplayOptions, ReplayMetrics]], table: Windows, name: str) -> Path:
+    """Write the page of the replays."""
     from offcut.errors import InputError
     from offcut.report.replay_page import replay_page
 
@@ -231,6 +234,7 @@ def _write(directory: Path, runs: list[tuple[ReplayOptions, ReplayMetrics]], tab
 
 
 def _print(runs: list[tuple[ReplayOptions, ReplayMetrics]]) -> None:
+    """Print the metrics as a table."""
     from offcut.report.replay_rows import name_of, rows
 
     names = tuple(name_of(one, [options for options, _ in runs]) for one, _ in runs)

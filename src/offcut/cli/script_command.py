@@ -1,4 +1,4 @@
-"""A command whose last words belong to somebody's script."""
+"""A command whose last arguments belong to a user's script."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from offcut.errors import InputError
 
 
 class ScriptCommand(TyperCommand):
-    """A script's own arguments come after `--`; words that stand before it are refused, for they are options of ours
-    that lack their dashes, or arguments of the script that a later option of ours would swallow."""
+    """A command that takes the arguments of a script after `--`.
+
+    Other words before `--` are refused: they are options without their dashes, or arguments of the script that a later
+    option of the command would change.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         after = args[args.index("--") + 1 :] if "--" in args else []
@@ -26,6 +29,6 @@ class ScriptCommand(TyperCommand):
             else:
                 step = f"Write: offcut submit {ctx.params['what']} ... -- {' '.join([*before, *given[len(before) :]])}"
             raise InputError(
-                f"submit: '{before[0]}' is no option, and no argument of the script without --.", next_step=step
+                f"submit: '{before[0]}' is not an option, and arguments of the script must follow --.", next_step=step
             )
         return rest

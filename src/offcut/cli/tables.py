@@ -49,7 +49,7 @@ def node_table(nodes: list[dict[str, Any]]) -> Sheet:
 
 
 def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
-    """What the batch system has to say: nothing for virtual nodes."""
+    """Return the state of the batch system as lines; none for virtual nodes."""
     if cluster["kind"] != "slurm":
         return []
     lines: list[str | Text] = [
@@ -71,7 +71,7 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
 
 
 def task_lines(tasks: list[dict[str, Any]]) -> list[str]:
-    """The controller's background tasks that have failed lately."""
+    """Return lines about the controller's background tasks that failed recently."""
     return [
         f"The controller's task '{task['name']}' has failed {task['failures']} times (the last: "
         + f"{task['last_error']}); "

@@ -19,7 +19,8 @@ def up(
         typer.Option(help="What agents see: on a file system that nodes share (default: the state directory)."),
     ] = None,
     cluster: Annotated[
-        Literal["local", "slurm"], typer.Option(help="Virtual nodes of this machine, or a Slurm's idle nodes.")
+        Literal["local", "slurm"],
+        typer.Option(help="Virtual nodes of this machine, or the idle nodes of a Slurm cluster."),
     ] = "local",
     partition: Annotated[str | None, typer.Option(help="Slurm: where pilots are submitted.")] = None,
     mode: Annotated[
@@ -41,7 +42,7 @@ def up(
     ] = None,
     profiler: Annotated[
         str | None,
-        typer.Option(help="How scaling is learned (default: gp); amdahl, oracle, ... or file.py:f."),
+        typer.Option(help="The model that estimates scaling curves (default: gp): amdahl, oracle, ... or file.py:f."),
     ] = None,
     horizon: Annotated[
         float | None, typer.Option(help="How long an allocation is expected to last, seconds (default: 120).")
@@ -53,7 +54,7 @@ def up(
         Path | None, typer.Option(help="TOML file: tables [settings] and [slurm].", dir_okay=False)
     ] = None,
     wait_begin: Annotated[bool, typer.Option(hidden=True, help="Start the windows' clock by request.")] = False,
-    preload: Annotated[str, typer.Option(help="Modules that workers want, imported once (a,b).")] = "",
+    preload: Annotated[str, typer.Option(help="Modules that workers need, imported once (a,b).")] = "",
     detach: Annotated[
         bool, typer.Option("--detach", help="Start it in the background; return when it is ready.")
     ] = False,
@@ -61,7 +62,7 @@ def up(
     json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output, at the end.")] = False,
     log_json: Annotated[bool, typer.Option(help="Log JSON lines instead of text.")] = False,
 ) -> None:
-    """Run a controller, until Ctrl-C: with virtual nodes on this machine, or with what a Slurm leaves idle.
+    """Run a controller until Ctrl-C, with virtual nodes on this machine or with the idle nodes of a Slurm cluster.
 
     Examples: `offcut up --nodes 4`, then in another terminal `offcut submit train.py --sizes 1:4`. `--detach` starts it
     in the background.
@@ -111,7 +112,7 @@ def up(
     if detach:
         start_detached(paths, json=json)
         return
-    # What we write is nobody else's business; what a script writes is its user's.
+    # Files of the controller are for their owner only; files of a script keep the user's umask.
     service = replace(service, worker_umask=os.umask(0o077))
     try:
         run(service)
@@ -123,7 +124,7 @@ def up(
 
 
 def _virtual_nodes(nodes: int, windows: Path | None, time_scale: float, grace_s: float, preload: str) -> Any:
-    """The local cluster that the options describe."""
+    """Return the local cluster that the options describe."""
     from importlib.util import find_spec
 
     from offcut.cluster.local.schedule import Schedule

@@ -1,4 +1,4 @@
-"""`offcut windows`: idle windows out of a log, their statistics, and windows like them."""
+"""`offcut windows`: the idle windows of a log, their statistics, and generated windows of the same statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Log = Annotated[
     Path | None,
-    typer.Argument(help="A batch log (SWF, sacct -P, sacct --json, Philly CSV) or a windows file; gzip is fine."),
+    typer.Argument(help="A batch log (SWF, sacct -P, sacct --json, Philly CSV) or a windows file; may be gzip."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write the windows here; .csv or .csv.gz.")]
 Nodes = Annotated[int | None, typer.Option(help="The machine's size; default: what the log says.")]
@@ -43,7 +43,7 @@ def windows(
     figure: Figure = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Idle windows: out of a batch log, or like a given trace; and what they look like in numbers.
+    """Find the idle windows of a batch log, or generate some, and show their statistics.
 
     From a batch log the windows start at 0 at the first job's start (or at --start); a windows file keeps its clock.
 

@@ -1,4 +1,4 @@
-"""The page of `offcut estimate`: for the people who run a machine and decide whether to try this."""
+"""The page of `offcut estimate`, for the operators of a machine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _INK, _SECOND = "#1f3a5f", "#c8553d"
 
 
 def estimate_page(e: Estimate, price: float | None = None) -> str:
-    """The page as HTML; `price` is what one node-hour is worth, in whatever money."""
+    """Return the page as HTML; `price` is the price of one node-hour, in any currency."""
     sections = [
         Section("In short", _lead(e, price)),
-        Section("What is idle, and in which pieces", _idle(e)),
-        Section("What training that would give", _networks(e)),
-        Section("How it depends on what a resize costs, and on how many jobs there are", _dependence(e)),
-        Section("What this assumes", "".join(paragraph(text) for text in assumptions(e))),
+        Section("Idle node-time and its windows", _idle(e)),
+        Section("What training on it would gain", _networks(e)),
+        Section("How the gain depends on the cost of a resize and on the number of jobs", _dependence(e)),
+        Section("Assumptions", "".join(paragraph(text) for text in assumptions(e))),
     ]
     return page(f"Training on the idle nodes of {e.source}", sections)
 
@@ -34,7 +34,7 @@ def _lead(e: Estimate, price: float | None) -> str:
         f"On average {s.idle_nodes_mean:,.1f} of {e.nodes:,} nodes ({s.idle_share:.1%}) had no batch job in these "
         f"{e.days:,.1f} days: {s.idle_node_hours:,.0f} node-hours. Training jobs on them would have done the work of "
         f"{base.work_node_h:,.0f} dedicated node-hours, {e.node_hours_a_day:,.0f} a day, "
-        f"{base.work_share:.0%} of what was idle, while every node was released when the queue wanted it."
+        f"{base.work_share:.0%} of the idle node-time, while every node was released the moment the queue wanted it."
     )
     if price is not None:
         text += paragraph(
@@ -107,7 +107,7 @@ def assumptions(e: Estimate) -> list[str]:
         "Scaling curves are those of seven ImageNet networks measured on Summit (arXiv 2106.12091), each fitted with "
         "Amdahl's law. Other machines have other curves: give a job list of your own with --jobs.",
         "Work is in node-hours of each network's own rate on one node: a job on 32 nodes does less than 32 times that.",
-        "A claimed node takes 1 s to answer and its worker 5 s to start; the job trains on meanwhile. A resize in "
+        "A claimed node takes 1 s to answer and its worker 5 s to start, while the job trains on. A resize in "
         "process stops it for 0.3 s (growing) or 0.2 s (shrinking).",
         "A node that the queue wants is released at once; the last node of a job saves its state while it leaves.",
         "The batch queue itself behaves as it did: it is never made to wait, and no node was kept from it.",

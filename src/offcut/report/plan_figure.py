@@ -1,4 +1,4 @@
-"""A plan as a figure: who computes what when, and what each device must hold."""
+"""The figure of a pipeline plan: the operations of each device over time, and its memory."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ LOSSES = {
 
 
 def name_of(options: ReplayOptions, among: Sequence[ReplayOptions]) -> str:
-    """What sets these options apart from the others; the policy if nothing does."""
+    """Return a name from the options that differ between the replays; the policy if none differ."""
     parts = {
         "policy": options.policy,
         "profiler": options.profiler,

@@ -1,4 +1,4 @@
-"""The report of a controller's run: who had which node when, what was trained, what was promised and kept."""
+"""The report of a controller's run: the use of every node over time, the training, and the promises."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from offcut.store.journal import Journal
 def write_report(paths: StatePaths, *, promises: dict[str, bool] | None = None, jobs: str = "") -> Path:
     """Write `report.html` into the state directory and return its path.
 
-    `promises` are what a demo has checked; `jobs` is ready-made HTML about its jobs. Raises StoreError or OSError.
+    `promises` are the results of a demo's checks; `jobs` is HTML about its jobs. Raises StoreError or OSError.
     """
     journal = Journal(paths.journal)
     try:
-        told = timeline(journal.replay())
+        run = timeline(journal.replay())
     finally:
         journal.close()
     statistics = json.loads(paths.statistics.read_text()) if paths.statistics.exists() else {}
     sections = [
         Section("Promises", _promises(promises, statistics)),
-        Section("Node-seconds", _node_seconds(told, statistics)),
-        Section("Who had which node when", svg(figures.node_timeline(told))),
-        Section("Sizes of the jobs", svg(figures.job_sizes(told))),
-        Section("Throughput", svg(figures.throughput(told, _samples(paths)))),
-        Section("Resizes", _resizes(told)),
+        Section("Node-seconds", _node_seconds(run, statistics)),
+        Section("Use of the nodes over time", svg(figures.node_timeline(run))),
+        Section("Sizes of the jobs", svg(figures.job_sizes(run))),
+        Section("Throughput", svg(figures.throughput(run, _samples(paths)))),
+        Section("Resizes", _resizes(run)),
     ]
     if jobs:
         sections.insert(1, Section("Jobs", jobs))
@@ -45,7 +45,7 @@ def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any]) -> s
     taken = sum(item["killed"] for item in hand_backs)
     words = [
         paragraph(
-            f"{len(hand_backs)} nodes were wanted back while held; {taken} had to be taken by force; the slowest was "
+            f"{len(hand_backs)} nodes were wanted while held; {taken} were released by a kill; the slowest was "
             f"back after {slowest:.2f} s."
             if slowest is not None
             else "No node was wanted back while it was held."
@@ -56,11 +56,11 @@ def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any]) -> s
     return "".join(words)
 
 
-def _node_seconds(told: RunTimeline, statistics: dict[str, Any]) -> str:
+def _node_seconds(run: RunTimeline, statistics: dict[str, Any]) -> str:
     offered = statistics.get("idle_node_s")
-    claimed = told.node_seconds("held", "boots", "trains")
-    trained = told.node_seconds("trains")
-    base = offered or told.node_seconds("idle", "held", "boots", "trains")
+    claimed = run.node_seconds("held", "boots", "trains")
+    trained = run.node_seconds("trains")
+    base = offered or run.node_seconds("idle", "held", "boots", "trains")
     rows = [
         ("offered (idle for the queue)", f"{base:,.0f}", "100 %"),
         ("claimed", f"{claimed:,.0f}", f"{100 * claimed / base:.0f} %" if base else ""),
@@ -69,8 +69,8 @@ def _node_seconds(told: RunTimeline, statistics: dict[str, Any]) -> str:
     return table(("", "node-seconds", "of the offered"), rows)
 
 
-def _resizes(told: RunTimeline) -> str:
-    took_ms = [1000 * took_s for _, _, took_s in told.formed]
+def _resizes(run: RunTimeline) -> str:
+    took_ms = [1000 * took_s for _, _, took_s in run.formed]
     if not took_ms:
         return paragraph("There was none.")
     p50, p95 = percentile(took_ms, 0.5), percentile(took_ms, 0.95)

@@ -1,4 +1,4 @@
-"""Who had which node when, told by folding the journal again."""
+"""The use of every node over time, computed by replaying the journal."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ class RunTimeline:
 
 def timeline(replay: Iterable[tuple[State, Event]]) -> RunTimeline:
     """Note every change: `replay` yields the state after each event, see `Journal.replay`."""
-    told = RunTimeline()
+    run = RunTimeline()
     open_spans: dict[str, tuple[float, str, str | None]] = {}
     for state, event in replay:
         now_s = state.now_s
-        told.start_s = told.start_s or now_s
-        told.end_s = now_s
+        run.start_s = run.start_s or now_s
+        run.end_s = now_s
         if isinstance(event, GenerationFormed) and event.took_s:
-            told.formed.append((now_s, event.job, event.took_s))
+            run.formed.append((now_s, event.job, event.took_s))
         now = {name: _condition(node) for name, node in state.nodes.items()}
         for name in open_spans.keys() - now.keys():
-            _close(told, open_spans, name, now_s)
+            _close(run, open_spans, name, now_s)
         for name, (condition, job) in now.items():
             if name in open_spans and open_spans[name][1:] != (condition, job):
-                _close(told, open_spans, name, now_s)
+                _close(run, open_spans, name, now_s)
             open_spans.setdefault(name, (now_s, condition, job))
         for job_id, item in state.jobs.items():
-            sizes = told.sizes.setdefault(job_id, [(item.submitted_s, 0)])
+            sizes = run.sizes.setdefault(job_id, [(item.submitted_s, 0)])
             if sizes[-1][1] != item.size:
                 sizes.append((now_s, item.size))
     for name in list(open_spans):
-        _close(told, open_spans, name, told.end_s)
-    return told
+        _close(run, open_spans, name, run.end_s)
+    return run
 
 
 def _condition(node: NodeState) -> tuple[str, str | None]:
@@ -70,7 +70,7 @@ def _condition(node: NodeState) -> tuple[str, str | None]:
     return ("trains" if node.worker == "member" else "boots"), node.job
 
 
-def _close(told: RunTimeline, open_spans: dict[str, tuple[float, str, str | None]], name: str, now_s: float) -> None:
+def _close(run: RunTimeline, open_spans: dict[str, tuple[float, str, str | None]], name: str, now_s: float) -> None:
     start_s, condition, job = open_spans.pop(name)
     if now_s > start_s:
-        told.spans.append(Span(name, start_s, now_s, condition, job))
+        run.spans.append(Span(name, start_s, now_s, condition, job))

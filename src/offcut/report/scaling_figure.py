@@ -1,4 +1,4 @@
-"""The figure of a learned scaling curve: what was measured, what is believed, and what is true where that is known."""
+"""The figure of a scaling curve: measurements, the estimate, and the true curve if it is known."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ from matplotlib.figure import Figure
 from offcut.plaintext import in_figure
 from offcut.report.figures import COLOURS
 
-#: Two standard deviations: 95 % of what is believed.
+#: Two standard deviations: the estimate's 95 % interval.
 _BAND = 2.0
 
 
-def scaling_curve(told: Mapping[str, Any], title: str, truth: Mapping[str, Any] | None = None) -> Figure:
-    """`told` is what `offcut.service.curve_report.describe` returns; `truth` the true curve (nodes, rate), if known."""
+def scaling_curve(description: Mapping[str, Any], title: str, truth: Mapping[str, Any] | None = None) -> Figure:
+    """Draw a job's scaling curve.
+
+    Args:
+        description: the value of `offcut.service.curve_report.describe`.
+        title: the figure's title.
+        truth: the true curve (`nodes`, `rate`), if it is known.
+    """
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    draw_curve(axes, told, truth)
+    draw_curve(axes, description, truth)
     axes.set_title(in_figure(title))
     axes.legend(frameon=False)
     return figure
 
 
-def draw_curve(axes: Axes, told: Mapping[str, Any], truth: Mapping[str, Any] | None = None) -> None:
+def draw_curve(axes: Axes, description: Mapping[str, Any], truth: Mapping[str, Any] | None = None) -> None:
     """The same without title and legend."""
-    pairs = [(n, r) for n, r in zip(told["curve"]["nodes"], told["curve"]["rate"], strict=True) if n > 0]
+    pairs = [(n, r) for n, r in zip(description["curve"]["nodes"], description["curve"]["rate"], strict=True) if n > 0]
     # Without a point of its own or its family's the unit is not samples/s: only the shape can be drawn.
-    deviation = told["deviation"]
+    deviation = description["deviation"]
     if deviation is not None:
         spread = {int(n): value for n, value in deviation.items()}
         band = [(n, r, min(_BAND * spread[n], 3.0)) for n, r in pairs if n in spread]
@@ -41,20 +47,22 @@ def draw_curve(axes: Axes, told: Mapping[str, Any], truth: Mapping[str, Any] | N
             color=COLOURS[0],
             alpha=0.15,
             linewidth=0,
-            label="95 % of what is believed",
+            label="95 % interval of the estimate",
         )
     if truth is not None:
         shown = [(n, r) for n, r in zip(truth["nodes"], truth["rate"], strict=True) if n > 0]
         axes.plot(*zip(*shown, strict=True), color="black", linewidth=1, linestyle="--", label="the truth")
-    axes.plot(*zip(*pairs, strict=True), color=COLOURS[0], label="what the allocator uses")
-    if told["given"] is not None:
-        shown = [(n, r) for n, r in zip(told["given"]["nodes"], told["given"]["rate"], strict=True) if n > 0]
+    axes.plot(*zip(*pairs, strict=True), color=COLOURS[0], label="curve that the allocator uses")
+    if description["given"] is not None:
+        shown = [
+            (n, r) for n, r in zip(description["given"]["nodes"], description["given"]["rate"], strict=True) if n > 0
+        ]
         axes.plot(*zip(*shown, strict=True), color=COLOURS[3], linestyle=":", label="the curve that it came with")
     for name, colour, marker, label in (
         ("family_points", COLOURS[1], "s", "measured, its family"),
         ("own", COLOURS[5], "o", "measured, itself"),
     ):
-        points = told[name]
+        points = description[name]
         if points:
             axes.errorbar(
                 [p["size"] for p in points],

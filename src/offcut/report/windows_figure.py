@@ -30,7 +30,7 @@ def windows_figure(windows: Windows, statistics: WindowStatistics, title: str) -
     """The figure of `windows`.
 
     Above: idle nodes over time, the largest and the mean of each of 1,000 slices of the time. Below: the share of
-    windows and of idle node-time in windows up to a length; the share of the time with at most so many idle nodes.
+    windows and of idle node-time in windows up to a length; the share of the time with at most a number of idle nodes.
     """
     from matplotlib.figure import Figure
 
@@ -74,7 +74,7 @@ def windows_figure(windows: Windows, statistics: WindowStatistics, title: str) -
     axes = grid["count"]
     order = np.argsort(count, kind="stable")
     axes.step(count[order], np.cumsum(weight[order]) / weight.sum(), where="post", color=_INK)
-    axes.set(xscale="symlog", xlabel="idle nodes", ylabel="share of the time with at most so many", ylim=(0, 1.02))
+    axes.set(xscale="symlog", xlabel="idle nodes", ylabel="share of the time with at most this many", ylim=(0, 1.02))
     for name, value in statistics.idle_nodes.items():
         axes.plot(value, float(name[1:]) / 100, "o", color=_SECOND, markersize=4)
         at = (value, float(name[1:]) / 100)

@@ -90,7 +90,7 @@ def estimate(
         InputError: no node is idle, or `days` is not greater than 0.
     """
     if not days > 0:
-        raise InputError(f"--days: {days:g} is no time.", next_step="Give a number above 0.")
+        raise InputError(f"--days must be greater than 0, but is {days:g}.", next_step="Give a number above 0.")
     start_s, end_s = record.start_s, record.end_s
     if end_s - start_s > days * DAY_S:
         start_s = (start_s + end_s - days * DAY_S) / 2

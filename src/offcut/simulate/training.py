@@ -62,6 +62,7 @@ class Training:
 
     @classmethod
     def of(cls, job_id: str, job: ListedJob, now_s: float, accounting: Accounting, commit_s: float) -> Training:
+        """Return the training of a job that is submitted at `now_s` and has not started."""
         speed = speed_up(job.curve, job.max_nodes)
         goal = job.samples / (job.curve.rate_at(1) or 1.0)
         return cls(job_id, job, now_s, accounting, commit_s, speed, goal, now_s)

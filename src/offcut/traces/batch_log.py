@@ -1,4 +1,4 @@
-"""The rigid jobs of a batch log, whatever format it was read from."""
+"""The rigid jobs of a batch log, whichever format it was read from."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from offcut.errors import InputError
 class BatchJob:
     """One job of the main queue. Times are seconds on the log's clock.
 
-    `start_s` is the recorded start, None where the log has none. `requested_s` is the wall time that the user asked
-    for, None where unknown. `node_list` are the names of its nodes where the log records them.
+    `start_s` is the recorded start, None if the log has none. `requested_s` is the wall time that the user asked
+    for, None if unknown. `node_list` are the names of its nodes, if the log records them.
     """
 
     id: str
@@ -34,8 +34,8 @@ class BatchJob:
 class BatchLog:
     """The jobs of one log in the order in which they were submitted.
 
-    `machine` is the machine's size where the log states it, in the unit of the jobs' `nodes`; `unit` says what that
-    unit is. `notes` say in whole sentences what the reader left out or put right.
+    `machine` is the machine's size if the log states it, in the unit of the jobs' `nodes`; `unit` says what that
+    unit is. `notes` are sentences that say what the reader left out or corrected.
     """
 
     source: str
@@ -45,9 +45,9 @@ class BatchLog:
     notes: tuple[str, ...] = ()
 
     def in_nodes(self, per_node: int) -> BatchLog:
-        """The same log counted in nodes that carry `per_node` of its units each (a job has whole nodes)."""
+        """Return the log counted in nodes of `per_node` units each; a job has whole nodes."""
         if per_node < 1:
-            raise InputError(f"per node: {per_node} {self.unit} make no node.", next_step="Give at least 1.")
+            raise InputError(f"per node: {per_node} {self.unit} do not make a node.", next_step="Give at least 1.")
         if per_node == 1:
             return self
         jobs = tuple(job if job.node_list else replace(job, nodes=math.ceil(job.nodes / per_node)) for job in self.jobs)
@@ -55,7 +55,7 @@ class BatchLog:
         return replace(self, jobs=jobs, machine=machine, unit="nodes")
 
     def size(self, nodes: int | None) -> int:
-        """The machine's size: `nodes` where given, else what the log states, else its widest job."""
+        """Return the machine's size: `nodes` if given, else what the log states, else the size of its largest job."""
         widest = max(self.jobs, key=lambda job: job.nodes)
         if nodes is None:
             return max(self.machine or 0, widest.nodes)
@@ -70,9 +70,22 @@ class BatchLog:
 def make_log(
     source: str, jobs: Iterable[BatchJob], *, unit: str = "nodes", machine: int | None = None, notes: Iterable[str] = ()
 ) -> BatchLog:
-    """A log of `jobs`, put in the order of submission; raises InputError where there is none.
+    """Make a log of jobs, which are put in the order of submission.
 
-    Where every job names its nodes, the log counts nodes, and the machine is all that are named.
+    If every job names its nodes, the log counts nodes, and the machine is all nodes that are named.
+
+    Args:
+        source: the name of the log, for messages.
+        jobs: the jobs.
+        unit: the unit of the jobs' `nodes`.
+        machine: the machine's size, if the log states it.
+        notes: what the reader left out or corrected.
+
+    Returns:
+        The log.
+
+    Raises:
+        InputError: no job ran.
     """
     ordered = tuple(sorted(jobs, key=lambda job: job.submit_s))
     notes = tuple(notes)
@@ -87,5 +100,5 @@ def make_log(
 
 
 def count_note(count: int, what: str) -> list[str]:
-    """The note `what: count`, as a list that is empty where nothing was counted."""
+    """Return the note `what: count` in a list, or an empty list if the count is 0."""
     return [f"{what}: {count:,}."] if count else []

@@ -1,8 +1,8 @@
-"""Fit the `WindowProcess` to a trace, so that windows with its statistics can be drawn for any machine size.
+"""Fits the `WindowProcess` to a trace, so that windows with its statistics can be drawn for any machine size.
 
-Rates, group sizes, lengths and joint endings are read off the trace. What no single figure tells, how strongly and how
-long the level swings, is searched on a grid: the pair whose idle count has the quantiles and the persistence nearest to
-the trace's, on one and the same random numbers.
+Rates, group sizes, lengths and joint endings are computed from the trace. What no single statistic tells, how strongly
+and how long the level swings, is searched on a grid: the pair whose idle count has the quantiles and the persistence
+nearest to the trace's, on one and the same random numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from offcut.errors import InputError
-from offcut.traces.generate import Bundles, draw_bundles
+from offcut.traces.generate import WindowGroups, draw_groups
 from offcut.traces.statistics import joint_endings
 from offcut.traces.window_process import LEVELS, WindowProcess
 from offcut.traces.windows import Floats, Ints, Windows
@@ -25,7 +25,7 @@ _SEEDS = (1, 2, 3, 4)
 _SAMPLE_S = 60.0
 _LAGS_S = (600.0, 1_800.0, 7_200.0)
 _COUNT_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-#: The mean idle count is the node-time there is to train on: it weighs as much as all its quantiles.
+#: The mean idle count decides the node-time for training, so its weight is that of all quantiles together.
 _LEVEL_WEIGHTS = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 5.0]) / 10.0
 _MIN_WINDOWS = 100
 _MAX_TRIAL_S = 14 * 86_400.0
@@ -33,24 +33,34 @@ _MAX_TRIAL_S = 14 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class _Motion:
-    """The idle count's mean and quantiles (log of one more) and its correlation over `_LAGS_S`."""
+    """The mean and the quantiles of the idle count (logarithm of one more), and its correlation over `_LAGS_S`."""
 
     level: Floats
     persistence: Floats
 
     def distance(self, other: _Motion) -> float:
+        """Return the weighted squared distance to another motion."""
         level = _LEVEL_WEIGHTS @ (self.level - other.level) ** 2
         return float(level + np.mean((self.persistence - other.persistence) ** 2))
 
 
 def fit_process(windows: Windows, nodes: int | None = None) -> WindowProcess:
-    """The process whose windows look like `windows`, those of a machine of `nodes` nodes (default: all that are named).
+    """Fit the process to windows.
 
-    Raises InputError where there are too few windows to tell.
+    Args:
+        windows: the windows to reproduce.
+        nodes: the number of nodes of their machine; None: the number of named nodes.
+
+    Returns:
+        The process.
+
+    Raises:
+        InputError: there are too few windows.
     """
     if len(windows) < _MIN_WINDOWS:
         raise InputError(
-            f"windows: {len(windows)} are too few to imitate.", next_step=f"Give a trace with at least {_MIN_WINDOWS}."
+            f"windows: {len(windows)} are too few to fit a process.",
+            next_step=f"Give a trace with at least {_MIN_WINDOWS}.",
         )
     start_s, end_s = windows.span_s
     hours = (end_s - start_s) / 3600
@@ -67,7 +77,7 @@ def fit_process(windows: Windows, nodes: int | None = None) -> WindowProcess:
         swing=0.0,
         memory_s=_MEMORIES_S[0],
     )
-    recorded = Bundles(windows.start_s, windows.end_s, np.ones(len(windows), np.int64))
+    recorded = WindowGroups(windows.start_s, windows.end_s, np.ones(len(windows), np.int64))
     wanted = _motion(recorded, start_s, end_s, measured.nodes)
     trials = [replace(measured, swing=swing, memory_s=memory_s) for swing, memory_s in product(_SWINGS, _MEMORIES_S)]
     duration_s = min(end_s - start_s, _MAX_TRIAL_S)
@@ -75,11 +85,11 @@ def fit_process(windows: Windows, nodes: int | None = None) -> WindowProcess:
 
 
 def _typical(process: WindowProcess, duration_s: float) -> _Motion:
-    """The motion of the process, averaged over the seeds."""
+    """Return the motion of the process, averaged over several seeds."""
     warm_up_s = process.length_s[LEVELS.index(0.99)]
     motions = []
     for seed in _SEEDS:
-        drawn = draw_bundles(process, process.nodes, warm_up_s + duration_s, np.random.default_rng(seed))
+        drawn = draw_groups(process, process.nodes, warm_up_s + duration_s, np.random.default_rng(seed))
         to_s = warm_up_s + duration_s
         motions.append(_motion(drawn, warm_up_s, to_s, process.nodes))
     return _Motion(
@@ -88,10 +98,10 @@ def _typical(process: WindowProcess, duration_s: float) -> _Motion:
     )
 
 
-def _motion(bundles: Bundles, from_s: float, to_s: float, nodes: int) -> _Motion:
+def _motion(groups: WindowGroups, from_s: float, to_s: float, nodes: int) -> _Motion:
     grid = np.arange(from_s, to_s, _SAMPLE_S)
-    opened = _until(grid, bundles.start_s, bundles.count)
-    ended = _until(grid, bundles.end_s, bundles.count)
+    opened = _until(grid, groups.start_s, groups.count)
+    ended = _until(grid, groups.end_s, groups.count)
     idle = np.minimum(opened - ended, nodes).astype(np.float64)
     level = np.log1p(np.concatenate((np.quantile(idle, _COUNT_LEVELS), [idle.mean()])))
     log_idle = np.log1p(idle)

@@ -1,7 +1,8 @@
-"""Which nodes of a machine are free, since when, and until when the queue expects it; it keeps their windows.
+"""The free nodes of a machine, and their idle windows.
 
-The placement rule, wherever a log or a simulation knows only how many nodes a job has: the lowest-numbered free ones.
-Free nodes are kept as runs of neighbours that became free together, so that a step costs by runs and not by nodes.
+If a log or a simulation knows only the number of nodes of a job, the job gets the lowest-numbered free nodes. Free
+nodes are stored as runs of neighbours that became free together, so that the cost of a step depends on runs, not on
+nodes.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import numpy as np
 
 from offcut.traces.windows import Ints, Windows, node_names
 
-#: Nodes `low` up to and without `high`.
+#: The nodes from `low` to `high - 1`.
 Range = tuple[int, int]
-#: Nodes `low`..`high` free since a time, with the end that was expected then (NaN: none).
+#: A run of free nodes (low, high), the time since when, and the end expected then (NaN: none).
 _Run = tuple[int, int, float, float]
 
 
 class FreeNodes:
-    """The free nodes of a machine of `nodes` nodes, all free at `now_s`."""
+    """The free nodes of a machine of `nodes` nodes; at `now_s` all are free."""
 
     def __init__(self, nodes: int, now_s: float) -> None:
         self.nodes = nodes
@@ -29,7 +30,7 @@ class FreeNodes:
         self._windows: list[tuple[int, int, float, float, float]] = []
 
     def occupy(self, count: int, now_s: float) -> list[Range]:
-        """Take the `count` lowest-numbered free nodes; their windows end."""
+        """Give the `count` lowest-numbered free nodes to a job; their windows end. Returns the nodes."""
         taken: list[Range] = []
         left = count
         used = 0
@@ -49,17 +50,17 @@ class FreeNodes:
         return taken
 
     def vacate(self, ranges: list[Range], now_s: float) -> None:
-        """Nodes become free again; their windows begin."""
+        """Free nodes again; their windows begin."""
         for low, high in ranges:
             insort(self._runs, (low, high, now_s, math.nan))
             self.free += high - low
 
     def set_expected_ends(self, plan: list[tuple[float, int]], now_s: float) -> None:
-        """Note for the windows that began at `now_s` when the queue means to use their nodes.
+        """Set the expected ends of the windows that began at `now_s`.
 
-        `plan` holds pairs (time, how many of the machine's nodes the queue leaves free from then on), in the order of
-        time; lowest-numbered nodes go first, so a node is expected to be used once fewer are left than have a higher
-        number.
+        `plan` holds pairs (time, number of nodes that the queue leaves free from then on), in the order of time. The
+        lowest-numbered nodes are used first, so a node is expected to be used as soon as the number left is at most
+        the number of free nodes above it.
         """
         if not plan or not any(run[2] == now_s for run in self._runs):
             return
@@ -86,7 +87,7 @@ class FreeNodes:
         self._runs = runs
 
     def windows(self, end_s: float) -> Windows:
-        """All windows until `end_s`, when those of the nodes that are still free are cut. Call it last."""
+        """Return all windows until `end_s`; windows of nodes that are still free are cut there. Call it last."""
         for low, high, since_s, expected_s in self._runs:
             self._close(low, high, since_s, end_s, expected_s)
         rows = np.array(self._windows, np.float64).reshape(-1, 5)

@@ -13,7 +13,7 @@ from offcut.errors import InputError
 from offcut.traces.window_process import LEVELS, SUMMIT, WindowProcess
 from offcut.traces.windows import Floats, Ints, Windows, node_names
 
-#: The hidden level is stepped at this interval; short against the time for which it remembers.
+#: Seconds between steps of the hidden level; short compared with its memory.
 _STEP_S = 60.0
 #: The end of a window moves to the nearest instant at which the queue takes nodes if that changes its length by no
 #: more than this share: such instants are shared by groups, and further moves would bend the length distribution.
@@ -23,8 +23,11 @@ _RETURN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bundles:
-    """Windows without nodes yet: `count[i]` of them open at `start_s[i]` and end at `end_s[i]`; ordered by start."""
+class WindowGroups:
+    """Groups of windows that are not placed on nodes yet.
+
+    `count[i]` windows open at `start_s[i]` and end at `end_s[i]`; ordered by start.
+    """
 
     start_s: Floats
     end_s: Floats
@@ -32,26 +35,48 @@ class Bundles:
 
 
 def generate(nodes: int, duration_s: float, seed: int, process: WindowProcess = SUMMIT) -> Windows:
-    """Idle windows of `nodes` nodes (`n0000`, `n0001`, ...) in `[0, duration_s)`; those under way at a border are cut.
+    """Draw idle windows of nodes `n0000`, `n0001`, ... in `[0, duration_s)`; windows that cross a border are cut.
 
-    Times are whole seconds. Raises InputError where `nodes` or `duration_s` is not positive.
+    Args:
+        nodes: the number of nodes.
+        duration_s: the length of the time, in seconds.
+        seed: the seed of the random numbers.
+        process: the process to draw from.
+
+    Returns:
+        The windows, in whole seconds.
+
+    Raises:
+        InputError: `nodes` or `duration_s` is not greater than 0.
     """
     if nodes < 1:
-        raise InputError(f"nodes: {nodes} is no machine.", next_step="Ask for at least 1 node.")
+        raise InputError(f"nodes must be at least 1, but is {nodes}.", next_step="Ask for at least 1 node.")
     if not (math.isfinite(duration_s) and duration_s > 0):
-        raise InputError(f"duration: {duration_s} s is no time.", next_step="Ask for more than 0 seconds.")
+        raise InputError(
+            f"duration must be greater than 0, but is {duration_s} s.", next_step="Ask for more than 0 seconds."
+        )
     rng = np.random.default_rng(seed)
     warm_up_s = float(math.ceil(process.length_s[LEVELS.index(0.99)] + process.memory_s))
-    bundles = draw_bundles(process, nodes, warm_up_s + duration_s, rng)
-    node, start, end = _place(bundles, nodes, rng)
+    groups = draw_groups(process, nodes, warm_up_s + duration_s, rng)
+    node, start, end = _place(groups, nodes, rng)
     start, end = np.maximum(start - warm_up_s, 0.0), np.minimum(end - warm_up_s, duration_s)
     end = np.floor(end)
     kept = end > start
     return Windows.from_indices(node_names(nodes), node[kept], start[kept], end[kept])
 
 
-def draw_bundles(process: WindowProcess, nodes: int, duration_s: float, rng: np.random.Generator) -> Bundles:
-    """When windows open and end in `[0, duration_s)`, for a machine of `nodes` nodes, without saying on which nodes."""
+def draw_groups(process: WindowProcess, nodes: int, duration_s: float, rng: np.random.Generator) -> WindowGroups:
+    """Draw the times at which windows open and end, without placing them on nodes.
+
+    Args:
+        process: the process to draw from.
+        nodes: the number of nodes of the machine.
+        duration_s: the length of the time, in seconds.
+        rng: the source of random numbers.
+
+    Returns:
+        Groups of windows, ordered by start.
+    """
     level = _hidden_level(process.memory_s, duration_s, rng)
     opens = _instants(level, process.opens_per_h, process.swing, rng)
     takes = _instants(level, process.ends_per_h, process.swing, rng)
@@ -69,10 +94,10 @@ def draw_bundles(process: WindowProcess, nodes: int, duration_s: float, rng: np.
         ends.append(_gather(start, _quantile(process.length_s, rng.random(len(start))), takes))
         counts.append(count[some])
     if not starts:
-        return Bundles(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+        return WindowGroups(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
     start, end, count = np.concatenate(starts), np.concatenate(ends), np.concatenate(counts)
     order = np.lexsort((end, start))
-    return Bundles(start[order], end[order], count[order])
+    return WindowGroups(start[order], end[order], count[order])
 
 
 def _hidden_level(memory_s: float, duration_s: float, rng: np.random.Generator) -> Floats:
@@ -95,7 +120,7 @@ def _instants(level: Floats, per_h: float, swing: float, rng: np.random.Generato
 
 
 def _gather(start: Floats, length: Floats, takes: Floats) -> Floats:
-    """Ends, moved to the nearest instant at which the queue takes nodes where that is near."""
+    """Return the ends of windows, each moved to the nearest instant at which the queue takes nodes if that is near."""
     end = start + np.maximum(1.0, np.round(length))
     if not len(takes):
         return end
@@ -105,31 +130,31 @@ def _gather(start: Floats, length: Floats, takes: Floats) -> Floats:
     return np.where(np.abs(nearest - end) <= _END_TOLERANCE * (end - start), nearest, end)
 
 
-def _place(bundles: Bundles, nodes: int, rng: np.random.Generator) -> tuple[Ints, Floats, Floats]:
-    """Give every window a node that is not idle then.
+def _place(groups: WindowGroups, nodes: int, rng: np.random.Generator) -> tuple[Ints, Floats, Floats]:
+    """Assign every window to a node that is not idle at its start.
 
-    Where more begin than nodes are busy, the rest waits until nodes have become busy. Left out instead, they would take
-    their node-time with them: a fifth of it on a machine that is idle for a third of the time.
+    If more windows begin than there are busy nodes, the rest begins later, when nodes have become busy. Leaving them
+    out would lose their node-time: a fifth of it on a machine that is idle for a third of the time.
     """
     idle_until = np.full(nodes, -math.inf)
     chosen: list[Ints] = []
     starts, ends = [], []
-    borders = np.flatnonzero(np.diff(bundles.start_s, prepend=-1.0, append=math.inf)).tolist()
-    length_s = bundles.end_s - bundles.start_s
+    borders = np.flatnonzero(np.diff(groups.start_s, prepend=-1.0, append=math.inf)).tolist()
+    length_s = groups.end_s - groups.start_s
     # (instant, number, lengths of the windows that begin then); the number tells equal instants apart.
-    groups: list[tuple[float, int, Floats]] = [
-        (float(bundles.start_s[a]), a, np.repeat(length_s[a:b], bundles.count[a:b])) for a, b in pairwise(borders)
+    beginnings: list[tuple[float, int, Floats]] = [
+        (float(groups.start_s[a]), a, np.repeat(length_s[a:b], groups.count[a:b])) for a, b in pairwise(borders)
     ]
-    last_s = groups[-1][0] if groups else 0.0
+    last_s = beginnings[-1][0] if beginnings else 0.0
     number = len(length_s)
-    heapq.heapify(groups)
-    while groups:
-        now, _, wanted = heapq.heappop(groups)
+    heapq.heapify(beginnings)
+    while beginnings:
+        now, _, wanted = heapq.heappop(beginnings)
         candidates = np.flatnonzero(idle_until < now)
         if len(wanted) > len(candidates):
             retry_s = (idle_until.min() if not len(candidates) else now) + _RETURN_S
             if retry_s <= last_s:
-                heapq.heappush(groups, (float(retry_s), number, wanted[len(candidates) :]))
+                heapq.heappush(beginnings, (float(retry_s), number, wanted[len(candidates) :]))
                 number += 1
             wanted = wanted[: len(candidates)]
         elif len(wanted) < len(candidates):

@@ -12,7 +12,17 @@ _MAX_HOSTS = 1_000_000
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """The hosts of a Slurm host list, in its order; raises InputError where it is none."""
+    """Return the hosts of a Slurm host list.
+
+    Args:
+        text: the list, such as `b[002-003,7],login1`.
+
+    Returns:
+        The names, in the list's order.
+
+    Raises:
+        InputError: the text is not a host list.
+    """
     hosts: list[str] = []
     for name in _split(text):
         choices = [
@@ -44,6 +54,6 @@ def _numbers(piece: str, text: str) -> list[str]:
     high = high if dash else low
     if not (low.isdigit() and high.isdigit()) or not 0 <= int(high) - int(low) < _MAX_HOSTS:
         raise InputError(
-            f"host list '{text[:60]}': '{piece[:20]}' is no range.", next_step="Write for example '001-4'."
+            f"host list '{text[:60]}': '{piece[:20]}' is not a range.", next_step="Write for example '001-4'."
         )
     return [str(n).zfill(len(low)) for n in range(int(low), int(high) + 1)]

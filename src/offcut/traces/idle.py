@@ -1,4 +1,4 @@
-"""Idle windows out of a batch log: from the recorded node lists where there are any, else from the recorded counts.
+"""The idle windows of a batch log: from the recorded node lists if there are any, else from the recorded counts.
 
 From counts, one rule places jobs: a job takes the lowest-numbered free nodes when it starts; at one instant, ends come
 before starts. Windows made so have the true idle count at any time, while their lengths depend on the rule.
@@ -19,7 +19,7 @@ from offcut.traces.windows import Windows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleRecord:
-    """The windows of `nodes` nodes in `[start_s, end_s)` of a log's clock, and how they came about."""
+    """The windows of `nodes` nodes in `[start_s, end_s)` of a log's clock, and the rule by which they were found."""
 
     windows: Windows
     nodes: int
@@ -29,7 +29,7 @@ class IdleRecord:
     notes: tuple[str, ...] = ()
 
     def from_zero(self) -> Windows:
-        """The windows on a clock that is 0 at `start_s`."""
+        """Return the windows on a clock that is 0 at `start_s`."""
         w = self.windows
         expected = None if w.expected_end_s is None else w.expected_end_s - self.start_s
         return Windows(w.names, w.node, w.start_s - self.start_s, w.end_s - self.start_s, expected)
@@ -38,10 +38,19 @@ class IdleRecord:
 def idle_windows(
     log: BatchLog, nodes: int | None = None, start_s: float | None = None, end_s: float | None = None
 ) -> IdleRecord:
-    """The idle windows of `log` in `[start_s, end_s)`, by default from its first to its last start.
+    """Find the idle windows of a log.
 
-    `nodes` is the machine's size where the log does not name its nodes. Raises InputError where the log records no
-    starts, or names other nodes than asked for.
+    Args:
+        log: the jobs.
+        nodes: the number of nodes of the machine, if the log does not name its nodes.
+        start_s: the start of the interval, in seconds; None: the first start of a job.
+        end_s: its end, in seconds; None: the last start of a job.
+
+    Returns:
+        The windows.
+
+    Raises:
+        InputError: the log records no starts, it names another number of nodes, or the interval is empty.
     """
     started = [job for job in log.jobs if job.start_s is not None]
     if not started:
@@ -55,7 +64,8 @@ def idle_windows(
     last_s = max(starts) if end_s is None else end_s
     if last_s <= first_s:
         raise InputError(
-            f"{log.source}: from {first_s:g} to {last_s:g} s is no time.", next_step="Give --start before --end."
+            f"{log.source}: the interval from {first_s:g} to {last_s:g} s is empty.",
+            next_step="Give --start before --end.",
         )
     if all(job.node_list for job in started):
         windows, size = _from_lists(log.source, started, nodes, first_s, last_s)
@@ -74,14 +84,15 @@ def _from_lists(
     names = sorted({host for job in jobs for host in job.node_list})
     if nodes is not None and nodes != len(names):
         raise InputError(
-            f"{source}: {nodes} nodes asked for, but the log names {len(names)} nodes.", next_step="Leave out --nodes."
+            f"{source}: {nodes} nodes were asked for, but the log names {len(names)} nodes.",
+            next_step="Leave out --nodes.",
         )
     index = {name: i for i, name in enumerate(names)}
     node = np.array([index[host] for job in jobs for host in job.node_list], np.int64)
     widths = [len(job.node_list) for job in jobs]
     busy_from = np.repeat(np.array([job.start_s for job in jobs], np.float64), widths).clip(start_s, end_s)
     busy_to = np.repeat(np.array([job.end_s for job in jobs], np.float64), widths).clip(start_s, end_s)
-    # Each node is busy at both borders for no time: what lies between busy times is idle.
+    # An empty busy interval is added at both borders of each node, so that every idle time lies between two busy ones.
     every = np.arange(len(names))
     node = np.concatenate((node, every, every))
     busy_from = np.concatenate((busy_from, np.full(len(names), start_s), np.full(len(names), end_s)))
@@ -96,7 +107,9 @@ def _from_lists(
 
 
 def _from_counts(jobs: list[BatchJob], nodes: int, start_s: float, end_s: float) -> tuple[Windows, int]:
-    """The windows, and how many jobs found too few free nodes (the log overlaps, or the machine was larger)."""
+    """Return the windows, and the number of jobs that found too few free nodes (jobs overlap, or the machine was
+    larger).
+    """
     order = sorted(jobs, key=lambda job: job.start_s or 0.0)
     free = FreeNodes(nodes, min(start_s, order[0].start_s or 0.0))
     running: list[tuple[float, int, list[Range]]] = []

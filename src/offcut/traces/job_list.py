@@ -61,7 +61,11 @@ class _List(BaseModel):
 
 
 def read_job_list(path: str | Path) -> tuple[ListedJob, ...]:
-    """Read a job list, gzipped or not, in the file's order; raises InputError that names file, job and field."""
+    """Read a job list, gzipped or not, in the file's order.
+
+    Raises:
+        InputError: the list is not valid; it names the file, the job and the field.
+    """
     try:
         document = json.loads(read_text(path))
     except json.JSONDecodeError as error:
@@ -71,7 +75,9 @@ def read_job_list(path: str | Path) -> tuple[ListedJob, ...]:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise InputError(f"{path}, field {field}: {first['msg']}.", next_step="See the format's page.") from None
+        raise InputError(
+            f"{path}, field {field}: {first['msg']}.", next_step="See docs/traces.md for the format."
+        ) from None
     curves: dict[str, ScalingCurve] = {}
     for name, curve in content.curves.items():
         try:
@@ -98,7 +104,7 @@ def read_job_list(path: str | Path) -> tuple[ListedJob, ...]:
 
 
 def _check(job: _Job, where: str, curves: dict[str, ScalingCurve], seen: set[str]) -> None:
-    """What one job alone cannot tell: its curve exists and reaches far enough, its id is its own."""
+    """Check a job against the list: its curve exists and is long enough, and its id is unique."""
     if job.curve not in curves:
         raise InputError(
             f"{where}.curve: job {job.id} names the curve '{job.curve}', which is not in the list.",
@@ -116,12 +122,12 @@ def _check(job: _Job, where: str, curves: dict[str, ScalingCurve], seen: set[str
             next_step="Extend the curve or lower max_nodes.",
         )
     if job.id in seen:
-        raise InputError(f"{where}.id: there is another job {job.id}.", next_step="Give each job its own id.")
+        raise InputError(f"{where}.id: the id {job.id} is used twice.", next_step="Give each job its own id.")
     seen.add(job.id)
 
 
 def write_job_list(path: str | Path, jobs: Iterable[ListedJob]) -> None:
-    """Write `jobs`, gzipped where the name ends in `.gz`; raises InputError where one name means two curves."""
+    """Write `jobs`, gzipped if the name ends in `.gz`; raises InputError if two curves have one name."""
     curves: dict[str, ScalingCurve] = {}
     rows: list[dict[str, object]] = []
     for job in jobs:

@@ -19,7 +19,11 @@ COLUMNS = ("timestamp", "duration", "num_gpus")
 
 
 def read_philly(path: str | Path) -> BatchLog:
-    """Read a Philly CSV, gzipped or not; rows come in any order. Raises InputError that names file, line, field."""
+    """Read a Philly CSV, gzipped or not; rows may be in any order.
+
+    Raises:
+        InputError: the file is not valid; it names the file, the line and the field.
+    """
     reader = csv.reader(io.StringIO(read_text(path)))
     header = next(reader, [])
     missing = [name for name in COLUMNS if name not in header]
@@ -37,7 +41,8 @@ def read_philly(path: str | Path) -> BatchLog:
         where = f"{path}, line {reader.line_num}"
         if len(row) != len(header):
             raise InputError(
-                f"{where}: {len(row)} fields where the header has {len(header)}.", next_step="Is the file complete?"
+                f"{where}: {len(row)} fields, but the header has {len(header)}.",
+                next_step="Check that the file is complete.",
             )
         stamp, duration, gpus = (row[i] for i in place)
         try:

@@ -1,4 +1,4 @@
-"""Read a batch log of any known format, told by its first line."""
+"""Reads a batch log of any known format; the first line shows the format."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from offcut.traces.windows import COLUMNS as WINDOW_COLUMNS
 
 
 def is_windows_file(path: str | Path) -> bool:
-    """Whether `path` is a windows file rather than a batch log."""
+    """Return True if `path` is a windows file rather than a batch log."""
     return set(WINDOW_COLUMNS) <= set(first_line(path).split(","))
 
 
 def read_log(path: str | Path) -> BatchLog:
-    """Read SWF, `sacct -P`, `sacct --json` or a Philly CSV, gzipped or not; raises InputError for anything else."""
+    """Read SWF, `sacct -P`, `sacct --json` or a Philly CSV, gzipped or not.
+
+    Raises:
+        InputError: the file has another format.
+    """
     first = first_line(path)
     if first.startswith("{"):
         return read_sacct_json(path)
@@ -34,6 +38,6 @@ def read_log(path: str | Path) -> BatchLog:
     if set(WINDOW_COLUMNS) <= set(first.split(",")):
         raise InputError(f"{path}: it holds idle windows, not jobs.", next_step="Give the log of a batch queue.")
     raise InputError(
-        f"{path}, line 1: '{first[:60]}' begins no format that is known.",
+        f"{path}, line 1: '{first[:60]}' is not the first line of a known format.",
         next_step="Give SWF, the output of 'sacct -P' or 'sacct --json', or a Philly CSV.",
     )

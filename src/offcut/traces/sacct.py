@@ -21,7 +21,7 @@ from offcut.traces.text_file import read_text
 
 _NEEDED = ("JobID", "Submit", "Start", "End")
 _COUNTS = ("NNodes", "AllocNodes")
-#: Columns in which users write what they like, so that a `|` may be part of the value.
+#: Columns of free text, whose values may contain a `|`.
 _FREE_TEXT = (
     "AdminComment",
     "Comment",
@@ -34,9 +34,9 @@ _FREE_TEXT = (
 )
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\d+|Unknown|None|"
 _TIME = r"(\d+-)?(\d+:)?\d+:\d+(\.\d+)?|\d+|UNLIMITED|Partition_Limit|INVALID|"
-#: A row with more surplus fields than this is no row; the ways to place them grow fast.
+#: A line with more surplus fields than this is not a row; the number of ways to place them grows fast.
 _MAX_SURPLUS = 8
-#: What the value of a column looks like; used to find where the surplus fields of a row belong.
+#: Patterns of the columns' values, which show where the surplus fields of a row belong.
 _LOOKS = {
     name: re.compile(pattern)
     for pattern, names in {
@@ -55,7 +55,10 @@ _LOOKS = {
 def read_sacct(path: str | Path) -> BatchLog:
     """Read `sacct -P` (or `-p`) output, gzipped or not.
 
-    Times without a zone are read as they stand. Raises InputError that names file, line and field.
+    Times without a zone are read as UTC.
+
+    Raises:
+        InputError: the file cannot be read; it names the file, the line and the field.
     """
     lines = read_text(path).splitlines()
     header = lines[0].split("|") if lines else []
@@ -80,7 +83,7 @@ def read_sacct(path: str | Path) -> BatchLog:
 
 
 def _rows(lines: list[str], header: list[str], fragments: list[int]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows with their line numbers; the lines of pieces that make no row are added to `fragments`."""
+    """Yield the rows with their line numbers; lines that do not make a row are added to `fragments`."""
     pending: list[str] = []
     pending_line = 0
     for number, line in enumerate(lines[1:], start=2):
@@ -110,7 +113,7 @@ def _rows(lines: list[str], header: list[str], fragments: list[int]) -> Iterator
 
 
 def _align(fields: list[str], header: list[str]) -> dict[str, str] | None:
-    """The fields under their columns; where there are too many, free-text columns take more than one. None: no way."""
+    """Assign the fields to their columns; surplus fields join free-text columns. None: they cannot be assigned."""
     surplus = len(fields) - len(header)
     free = [i for i, name in enumerate(header) if name in _FREE_TEXT]
     if surplus > _MAX_SURPLUS:
@@ -147,7 +150,7 @@ def _record(row: dict[str, str], where: str) -> SlurmRecord:
 
 
 def _stamp(text: str, where: str) -> float | None:
-    """Seconds since 1970 of `2021-10-05T11:26:12` (read as UTC) or of a number; None where unknown."""
+    """Seconds since 1970 of `2021-10-05T11:26:12` (read as UTC) or of a number; None if unknown."""
     if text in ("Unknown", "None", ""):
         return None
     if text.isdigit():
@@ -159,7 +162,7 @@ def _stamp(text: str, where: str) -> float | None:
 
 
 def _duration(row: dict[str, str]) -> float | None:
-    """The time limit in seconds: TimelimitRaw in minutes, or Timelimit as [days-]hours:minutes:seconds."""
+    """Return the time limit in seconds: TimelimitRaw in minutes, or Timelimit as [days-]hours:minutes:seconds."""
     if raw := row.get("TimelimitRaw"):
         return float(raw) * 60
     text = row.get("Timelimit", "")

@@ -47,7 +47,11 @@ class _Dump(BaseModel):
 
 
 def read_sacct_json(path: str | Path) -> BatchLog:
-    """Read `sacct --json`, gzipped or not; raises InputError that names file and field."""
+    """Read `sacct --json`, gzipped or not.
+
+    Raises:
+        InputError: the file is not valid; it names the file and the field.
+    """
     try:
         document = json.loads(read_text(path))
     except json.JSONDecodeError as error:

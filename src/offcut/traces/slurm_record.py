@@ -1,4 +1,4 @@
-"""One job of Slurm's accounting, and how records become a batch log; the text and the JSON reader share this."""
+"""A job record of Slurm's accounting, and the conversion of records to a batch log, for both readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from offcut.traces.batch_log import BatchJob, BatchLog, count_note, make_log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmRecord:
-    """A job as recorded: times in seconds since 1970, None where Slurm says Unknown. `where` is its place in a file."""
+    """A job as recorded: times in seconds since 1970, None if Slurm says Unknown; `where` is its place in the file."""
 
     id: str
     submit_s: float | None
@@ -24,7 +24,7 @@ class SlurmRecord:
 
 
 def log_of_records(source: str, records: Iterable[SlurmRecord], notes: Iterable[str] = ()) -> BatchLog:
-    """The jobs that ran. One without an end lasts to the end of the log; one that never started is left out."""
+    """Return the log of the jobs that ran; a job without an end lasts to the end of the log."""
     records = list(records)
     last_s = max((t for r in records for t in (r.submit_s, r.start_s, r.end_s) if t is not None), default=0.0)
     jobs: list[BatchJob] = []
@@ -38,7 +38,7 @@ def log_of_records(source: str, records: Iterable[SlurmRecord], notes: Iterable[
             raise InputError(
                 f"{record.where}, field End: job {record.id} ends {record.start_s - end_s:g} s before its start: "
                 "the clock goes back.",
-                next_step="Take the log with TZ=UTC, where no summer time ends.",
+                next_step="Take the log with TZ=UTC, which has no summer time.",
             )
         if end_s == record.start_s:
             never_started += 1

@@ -1,4 +1,4 @@
-"""The file of job starts, `job,start_s`: a schedule, on the clock of the log that it schedules."""
+"""The file of job starts, `job,start_s`: a schedule, on the clock of its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a set of idle windows looks like in numbers: how much is idle, in which pieces, how it moves."""
+"""Statistics of a set of idle windows: idle share, lengths of windows, and changes of the idle count."""
 
 from __future__ import annotations
 
@@ -41,16 +41,26 @@ class WindowStatistics:
     together: float | None
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the statistics as a JSON value."""
         return asdict(self)
 
 
 def describe(
     windows: Windows, nodes: int | None = None, start_s: float | None = None, end_s: float | None = None
 ) -> WindowStatistics:
-    """The statistics of `windows` in `[start_s, end_s)` (default: 0, or the first start if earlier, to the last end).
+    """Compute the statistics of windows; windows that cross a border are cut.
 
-    `nodes` is the machine's size, by default the number of nodes named. Windows under way at a border are cut.
-    Raises InputError where there are no windows, or more nodes are named than `nodes`.
+    Args:
+        windows: the windows.
+        nodes: the number of nodes of the machine; None: the number of named nodes.
+        start_s: the start of the interval, in seconds; None: 0, or the first start if that is earlier.
+        end_s: its end, in seconds; None: the last end.
+
+    Returns:
+        The statistics.
+
+    Raises:
+        InputError: there are no windows, or more nodes are named than `nodes`.
     """
     first_s, last_s = windows.span_s
     start_s = min(0.0, first_s) if start_s is None else start_s
@@ -89,7 +99,7 @@ def describe(
 
 
 def joint_endings(windows: Windows) -> float | None:
-    """The `together` of `WindowStatistics`."""
+    """Return `together` of `WindowStatistics`; None if no two windows begin at one instant."""
     if not len(windows):
         return None
     _, group, group_size = np.unique(windows.start_s, return_inverse=True, return_counts=True)
@@ -104,7 +114,7 @@ def joint_endings(windows: Windows) -> float | None:
 
 
 def weighted_quantile(values: Floats, weights: Floats, levels: tuple[float, ...]) -> Floats:
-    """The smallest value that at least the share `level` of the weight does not exceed."""
+    """Return, for each level, the smallest value that at least this share of the weight does not exceed."""
     order = np.argsort(values, kind="stable")
     share = np.cumsum(weights[order]) / weights.sum()
     return values[order][np.minimum(np.searchsorted(share, levels), len(values) - 1)]

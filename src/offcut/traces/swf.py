@@ -1,6 +1,6 @@
 """Standard Workload Format, as in the Parallel Workloads Archive, with MetaCentrum's extra column of hosts.
 
-Eighteen numbers a line, -1 where unknown; lines that begin with `;` are the header (`; MaxNodes: 100`).
+Eighteen numbers per line, -1 if unknown; lines that begin with `;` are the header (`; MaxNodes: 100`).
 https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
 """
 
@@ -44,8 +44,8 @@ def read_swf(path: str | Path) -> BatchLog:
         where = f"{path}, line {number}"
         if len(fields) < len(FIELDS):
             raise InputError(
-                f"{where}: {len(fields)} fields where SWF has {len(FIELDS)}.",
-                next_step="Write -1 for what is unknown.",
+                f"{where}: {len(fields)} fields, but SWF has {len(FIELDS)}.",
+                next_step="Write -1 for unknown values.",
             )
         values = dict(zip(_USED, _numbers(fields, where), strict=True))
         if values[_SUBMIT] < 0:
@@ -85,13 +85,17 @@ def _numbers(fields: list[str], where: str) -> list[float]:
                 float(fields[i])
             except ValueError:
                 raise InputError(
-                    f"{where}, field {FIELDS[i]}: '{fields[i][:40]}' is not a number.", next_step="Is this SWF?"
+                    f"{where}, field {FIELDS[i]}: '{fields[i][:40]}' is not a number.",
+                    next_step="Check that the file is SWF.",
                 ) from None
         raise
 
 
 def _hosts(extra: str) -> tuple[str, ...]:
-    """The distinct hosts of MetaCentrum's extra column, `{1241,1241,1242} queue 1:ppn=2`: one id per processor."""
+    """Return the distinct hosts of MetaCentrum's extra column, `{1241,1241,1242} queue 1:ppn=2`.
+
+    One id per processor.
+    """
     if not extra.startswith("{"):
         return ()
     listed = extra[1:].partition("}")[0].split(",")
@@ -99,9 +103,9 @@ def _hosts(extra: str) -> tuple[str, ...]:
 
 
 def write_swf(path: str | Path, jobs: Iterable[BatchJob], machine: int) -> None:
-    """Write `jobs` as SWF for a machine of `machine` nodes, gzipped where the name ends in `.gz`.
+    """Write `jobs` as SWF for a machine of `machine` nodes, gzipped if the name ends in `.gz`.
 
-    SWF has no place for node names; ids that are no integers are numbered instead.
+    SWF has no field for node names; ids that are not integers are replaced by numbers.
     """
     lines = [f"; MaxNodes: {machine}", f"; MaxProcs: {machine}"]
     for number, job in enumerate(jobs, start=1):

@@ -1,4 +1,4 @@
-"""Text files, gzipped or not. The reader of each format sees lines; what is wrong with the file itself is said here."""
+"""Text files, gzipped or not. Faults of the file itself are reported here; the readers of formats only see lines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def read_text(path: str | Path) -> str:
-    """The text of `path`, unpacked where it is gzip (told by its first bytes, not by its name).
+    """Return the text of a file, which may be gzip (recognised by its first bytes, not by its name).
 
-    Raises InputError where the file is missing, cannot be read, is a truncated or damaged gzip, or is not UTF-8.
+    Args:
+        path: the file.
+
+    Returns:
+        Its text.
+
+    Raises:
+        InputError: the file is missing, cannot be read, is a truncated or damaged gzip, or is not UTF-8.
     """
     path = Path(path)
     try:
@@ -34,11 +41,13 @@ def read_text(path: str | Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: not UTF-8 text.", next_step="Is this the right file?") from None
+        raise InputError(
+            f"{path}, line {line}: not UTF-8 text.", next_step="Check that this is the right file."
+        ) from None
 
 
 def first_line(path: str | Path) -> str:
-    """The first line of `path` that is not blank, stripped, read without the rest; raises InputError as `read_text`."""
+    """Return the first line that is not blank, stripped, without reading the rest; raises InputError as `read_text`."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -51,7 +60,7 @@ def first_line(path: str | Path) -> str:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path`, gzipped where the name ends in `.gz`; the same text gives the same bytes."""
+    """Write `text` to `path`, gzipped if the name ends in `.gz`; the same text gives the same bytes."""
     path = Path(path)
     data = text.encode()
     if path.suffix == ".gz":

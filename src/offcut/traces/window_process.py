@@ -1,4 +1,4 @@
-"""The random process that imitates the idle windows of a machine, with the figures of Summit as its default.
+"""The random process that generates the idle windows of a machine; the default parameters are Summit's.
 
 Nodes become idle in *groups*: all nodes of one group at the same instant, when a batch job ends that no queued job
 replaces. A hidden level z(t), a stationary Gaussian process with correlation exp(-|dt| / memory_s), stands for how
@@ -21,7 +21,7 @@ LEVELS = (0.0, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.
 class WindowProcess:
     """The process of a machine of `nodes` nodes; `group_size` and `length_s` are quantiles at LEVELS.
 
-    On a machine of another size group sizes are scaled with it, and the rest stays: a node has the same life.
+    On a machine of another size, group sizes are scaled with it and the other parameters stay the same.
     """
 
     nodes: int

@@ -1,7 +1,7 @@
 """Idle windows: the table, the file `node,start_s,end_s`, the nodes with most of them.
 
-A file may have a fourth column `expected_end_s`: what the batch queue expected of the window's end when the window
-began (empty: it expected nothing). Columns may come in any order; others are left alone.
+A file may have a fourth column `expected_end_s`: the end that the batch queue expected when the window began (empty: it
+expected none). Columns may be in any order; other columns are ignored.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ EXPECTED = "expected_end_s"
 class Windows(Sequence[Window]):
     """A table of windows, one array per column, ordered by start and then by node name; a sequence of `Window` too.
 
-    `names` are the node names, sorted; `node[i]` is the index of window i's node in them. `expected_end_s` is what the
-    queue expected when the window began, NaN where it expected nothing; None where no such thing was recorded.
-    Build one with `Windows.from_windows` or `Windows.from_columns`, which order and check.
+    `names` are the node names, sorted; `node[i]` is the index of window i's node in them. `expected_end_s` is the
+    end that the queue expected when the window began, NaN if it expected none; None if no ends were recorded.
+    Build one with `Windows.from_windows` or `Windows.from_columns`, which sort and check the rows.
     """
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class Windows(Sequence[Window]):
 
     @classmethod
     def from_windows(cls, windows: Iterable[Window]) -> Windows:
-        """The table of `windows`; raises InputError where a window is empty or overlaps another of its node."""
+        """Make a table of windows; raises InputError if a window is empty or overlaps another one of its node."""
         if isinstance(windows, Windows):
             return windows
         rows = list(windows)
@@ -61,7 +61,7 @@ class Windows(Sequence[Window]):
         end_s: npt.ArrayLike,
         expected_end_s: npt.ArrayLike | None = None,
     ) -> Windows:
-        """The table of these columns, in any order; raises InputError where they cannot be windows."""
+        """Make a table of columns in any order of rows; raises InputError if they are not valid windows."""
         column = nodes if isinstance(nodes, pl.Series) else pl.Series("node", nodes, dtype=pl.String)
         names = column.unique().sort()
         # Rank by binary search: as quick as a categorical and independent of its version.
@@ -77,7 +77,10 @@ class Windows(Sequence[Window]):
         end_s: npt.ArrayLike,
         expected_end_s: npt.ArrayLike | None = None,
     ) -> Windows:
-        """As `from_columns`, with nodes as indices in the sorted `names`, some of which may have no window."""
+        """Make a table as `from_columns` does, with nodes as indices into the sorted `names`.
+
+        A name may have no window.
+        """
         index = np.asarray(node, np.int64)
         start = np.asarray(start_s, np.float64)
         order = np.lexsort((index, start))
@@ -96,7 +99,7 @@ class Windows(Sequence[Window]):
         if bad.any():
             w = self[int(np.argmax(bad))]
             raise InputError(
-                f"windows: node {w.node} is idle from {w.start_s:g} to {w.end_s:g} s, which is no interval.",
+                f"windows: node {w.node} is idle from {w.start_s:g} to {w.end_s:g} s, not a finite interval above 0.",
                 next_step="A window ends after it starts.",
             )
         pair = self.first_overlap()
@@ -126,7 +129,7 @@ class Windows(Sequence[Window]):
     def __getitem__(self, index: slice) -> Windows: ...
     def __getitem__(self, index: int | slice) -> Window | Windows:
         if isinstance(index, slice):
-            return self._take(np.arange(len(self))[index])
+            return self._rows(np.arange(len(self))[index])
         return Window(self.names[self.node[index]], float(self.start_s[index]), float(self.end_s[index]))
 
     def __iter__(self) -> Iterator[Window]:
@@ -134,8 +137,8 @@ class Windows(Sequence[Window]):
         for node, start, end in columns:
             yield Window(self.names[node], start, end)
 
-    def _take(self, rows: npt.NDArray[Any]) -> Windows:
-        """The rows `rows` (indices, or a mask), with the same names."""
+    def _rows(self, rows: npt.NDArray[Any]) -> Windows:
+        """Return some rows (indices, or a mask), with the same names."""
         expected = None if self.expected_end_s is None else self.expected_end_s[rows]
         return Windows(self.names, self.node[rows], self.start_s[rows], self.end_s[rows], expected)
 
@@ -145,11 +148,11 @@ class Windows(Sequence[Window]):
 
     @property
     def span_s(self) -> tuple[float, float]:
-        """First start and last end; (0, 0) where there are no windows."""
+        """First start and last end, in seconds; (0, 0) if there are no windows."""
         return (float(self.start_s[0]), float(self.end_s.max())) if len(self) else (0.0, 0.0)
 
     def of_named_nodes(self, names: Iterable[str]) -> Windows:
-        """The windows of the nodes `names` alone; raises InputError where one of them has none."""
+        """Return the windows of the nodes `names` alone; raises InputError if one of them has no window."""
         wanted = sorted(set(names))
         unknown = set(wanted) - set(self.names)
         if unknown:
@@ -157,31 +160,31 @@ class Windows(Sequence[Window]):
         index = np.searchsorted(np.array(self.names), np.array(wanted))
         new_index = np.full(len(self.names), -1, np.int64)
         new_index[index] = np.arange(len(wanted))
-        part = self._take(new_index[self.node] >= 0)
+        part = self._rows(new_index[self.node] >= 0)
         return Windows(tuple(wanted), new_index[part.node], part.start_s, part.end_s, part.expected_end_s)
 
     def sample(self, count: int, seed: int) -> Windows:
-        """The windows of `count` nodes drawn at random; raises InputError where the trace has fewer."""
+        """Return the windows of `count` nodes drawn at random; raises InputError if the trace has fewer."""
         if not 1 <= count <= len(self.names):
             raise InputError(
-                f"windows: {count} nodes asked for, but the trace has {len(self.names)}.",
+                f"windows: {count} nodes were asked for, but the trace has {len(self.names)}.",
                 next_step=f"Ask for 1 to {len(self.names)} nodes.",
             )
         drawn = np.random.default_rng(seed).choice(len(self.names), count, replace=False)
         return self.of_named_nodes(self.names[i] for i in drawn.tolist())
 
     def between(self, start_s: float, end_s: float) -> Windows:
-        """What of the windows lies in `[start_s, end_s)`, cut at its borders, on the same clock."""
-        part = self._take((self.end_s > start_s) & (self.start_s < end_s))
+        """Return the parts of the windows that lie in `[start_s, end_s)`, on the same clock."""
+        part = self._rows((self.end_s > start_s) & (self.start_s < end_s))
         start = np.maximum(part.start_s, start_s)
         order = np.lexsort((part.node, start))
         cut = Windows(part.names, part.node, start, np.minimum(part.end_s, end_s), part.expected_end_s)
-        return cut._take(order)
+        return cut._rows(order)
 
     def idle_count(self, origin_s: float | None = None) -> tuple[Floats, Ints]:
-        """The times at which the number of idle nodes may change, and that number from each of them on.
+        """Return the times at which the number of idle nodes may change, and the number from each time on.
 
-        `origin_s` adds a first row at that time, where the trace begins before its first window.
+        `origin_s` adds a first row at that time, for a trace that begins before its first window.
         """
         starts, ends = np.sort(self.start_s), np.sort(self.end_s)
         times = np.unique(np.concatenate((starts, ends, [] if origin_s is None else [origin_s])))
@@ -190,12 +193,12 @@ class Windows(Sequence[Window]):
 
 
 def node_names(nodes: int) -> tuple[str, ...]:
-    """The names of a machine's nodes where nobody named them: `n0000`, `n0001`, ..., padded so that they sort."""
+    """Return default node names: `n0000`, `n0001`, ..., padded so that they sort."""
     width = max(4, len(str(nodes - 1)))
     return tuple(f"n{i:0{width}d}" for i in range(nodes))
 
 
-def busiest(windows: Iterable[Window], count: int, start_s: float, end_s: float) -> list[str]:
+def busiest_nodes(windows: Iterable[Window], count: int, start_s: float, end_s: float) -> list[str]:
     """The `count` nodes with most windows that touch `[start_s, end_s)`, most first, ties by name.
 
     Raises InputError where fewer nodes than that have any window there.
@@ -205,14 +208,14 @@ def busiest(windows: Iterable[Window], count: int, start_s: float, end_s: float)
     ranked = sorted(np.flatnonzero(per_node).tolist(), key=lambda i: (-per_node[i], table.names[i]))
     if count > len(ranked):
         raise InputError(
-            f"windows: {count} nodes asked for, but only {len(ranked)} have a window from {start_s:g} to {end_s:g} s.",
+            f"windows: {count} nodes were asked for, but {len(ranked)} have a window from {start_s:g} to {end_s:g} s.",
             next_step="Ask for fewer nodes or for a longer time.",
         )
     return [table.names[i] for i in ranked[:count]]
 
 
 def read_windows(path: str | Path) -> Windows:
-    """Read a windows file, gzipped or not; raises InputError that names file, line and field where it is none."""
+    """Read a windows file, gzipped or not; raises InputError with file, line and field if it is not valid."""
     text = read_text(path)
     header = text.partition("\n")[0].strip().split(",")
     missing = [column for column in COLUMNS if column not in header]
@@ -243,7 +246,7 @@ def read_windows(path: str | Path) -> Windows:
 
 
 def _read_slowly(path: str | Path, text: str, header: list[str]) -> Windows:
-    """Line by line, to say where the fault is that the quick way met; what it merely disliked is read here."""
+    """Read line by line after the fast reader failed: find the line at fault, or accept an unusual form."""
     place = {name: header.index(name) for name in (*COLUMNS, EXPECTED) if name in header}
     nodes: list[str] = []
     times: dict[str, list[float]] = {name: [] for name in place if name != "node"}
@@ -256,7 +259,7 @@ def _read_slowly(path: str | Path, text: str, header: list[str]) -> Windows:
             continue
         if len(row) != len(header):
             raise InputError(
-                f"{where}: {len(row)} fields where the header has {len(header)}.",
+                f"{where}: {len(row)} fields, but the header has {len(header)}.",
                 next_step="Each line has one field per column.",
             )
         if not row[place["node"]]:
@@ -299,7 +302,7 @@ def _number(text: str, where: str, *, optional: bool) -> float:
 
 
 def write_windows(path: str | Path, windows: Iterable[Window]) -> None:
-    """Write `windows` to `path`, gzipped where the name ends in `.gz`; whole seconds without a decimal point."""
+    """Write `windows` to `path`, gzipped if the name ends in `.gz`; whole seconds without a decimal point."""
     table = Windows.from_windows(windows)
     columns = {"node": pl.Series(table.names, dtype=pl.String).gather(table.node)}
     times = {"start_s": table.start_s, "end_s": table.end_s}

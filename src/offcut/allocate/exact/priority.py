@@ -13,12 +13,16 @@ from offcut.model import AllocationProblem
 
 
 def priority_counts(pieces: Pieces, problem: AllocationProblem, best_sum: Callable[[Pieces, int], Counts]) -> Counts:
-    """Find the best sizes of the highest class, then of the next, each leaving as many nodes as it can without loss.
+    """Find the best sizes of the highest class, then of the next; each class leaves as many nodes as it can without
+    loss.
 
     Args:
         pieces: the values of the problem's jobs.
         problem: the node count and the jobs' classes.
-        best_sum: finds the best counts of some pieces on some number of nodes (`optimal_counts`).
+        best_sum: finds the best counts of some pieces on a number of nodes (`optimal_counts`).
+
+    Returns:
+        The sizes of all jobs and their bound.
 
     Raises:
         AllocationError: the problem has groups, or jobs that may not wait need more nodes than there are.

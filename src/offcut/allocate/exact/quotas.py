@@ -25,14 +25,16 @@ _MOST_ENTRIES = 200_000_000
 
 
 def counts_within_quotas(pieces: Pieces, problem: AllocationProblem, free: Counts) -> Counts:
-    """Find the best sizes within the quotas of a problem with groups.
-
-    Ties go to the groups in the order of their first jobs.
+    """Find the best sizes within the quotas of a problem with groups. Ties go to groups in the order of their first
+    jobs.
 
     Args:
         pieces: the values of the problem's jobs.
-        problem: the node count, the groups, and which job is in which.
-        free: the best sizes without quotas; they are the answer where they keep all quotas.
+        problem: the node count, the groups, and the group of each job.
+        free: the best sizes without quotas; they are the answer if they keep all quotas.
+
+    Returns:
+        The sizes of all jobs and their bound.
 
     Raises:
         AllocationError: jobs that may not wait need more than their quotas, or the tables would be too large.
@@ -131,7 +133,7 @@ class _GroupRegrets:
 
 
 def _filled(options: Any) -> Rows:
-    """The rows of a group's jobs alone: none of their nodes may stay unused."""
+    """Fill the rows of a group's jobs alone; all of the group's nodes are used."""
     jobs = len(options.job)
     upper = np.zeros(jobs + 1, np.int64)
     for q in range(jobs - 1, -1, -1):
@@ -158,7 +160,7 @@ def _min_plus(group: Any, rest: Any, out: Any) -> None:
 
 
 def _nodes_of_groups(groups: list[_GroupRegrets], nodes: int, price: float) -> list[int]:
-    """The best node count of each group; what none of them gets stays unused, at the price of a node."""
+    """Return the best node count of each group; nodes of no group stay unused, at the price of a node."""
     rest: list[Floats] = [price * np.arange(nodes + 1.0)]
     for group in reversed(groups):
         joined = np.empty(nodes + 1)

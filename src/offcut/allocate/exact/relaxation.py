@@ -41,7 +41,7 @@ class Relaxation(NamedTuple):
 
     #: The multiplier of the node count: what one node more would be worth at most; 0 where nodes are left over.
     price: float
-    #: No allocation is worth more.
+    #: An upper bound on the value of any allocation.
     bound: float
     #: Differences up to this one are ties.
     tie: float
@@ -49,13 +49,22 @@ class Relaxation(NamedTuple):
     nudged: Floats
     #: Every job's `max_n (f(n) - price n)`, with the nudged bases.
     best: Floats
-    #: The fewest nodes that the jobs can do with.
+    #: The fewest nodes that the jobs need together.
     fewest: int
 
 
 @njit(cache=True)
 def relax(nodes: int, start: Array, low: Array, high: Array, slope: Array, base: Array, current: Array) -> Any:
-    """Solve the relaxation of a problem of `nodes` nodes, given the fields of its `Pieces`.
+    """Solve the relaxation of a problem, given the fields of its `Pieces`.
+
+    Args:
+        nodes: the number of nodes.
+        start: field of `Pieces`, shape (jobs + 1,).
+        low: field of `Pieces`, shape (pieces,).
+        high: field of `Pieces`, shape (pieces,).
+        slope: field of `Pieces`, shape (pieces,).
+        base: field of `Pieces`, shape (pieces,).
+        current: field of `Pieces`, shape (jobs,).
 
     Returns:
         The fields of `Relaxation`; `fewest` may exceed `nodes`.
@@ -66,7 +75,7 @@ def relax(nodes: int, start: Array, low: Array, high: Array, slope: Array, base:
     total, magnitude = best_at(pieces, price, best)
     bound = total + price * nodes
     magnitude += price * nodes
-    if magnitude == 0.0:  # nothing is worth anything: ties still want the fewest resizes
+    if magnitude == 0.0:  # every value is 0: among ties, the fewest resizes still win
         for k in range(len(low)):
             magnitude = max(magnitude, abs(base[k] + slope[k] * low[k]), abs(base[k] + slope[k] * high[k]))
         magnitude = magnitude if magnitude > 0.0 else 1.0
@@ -123,7 +132,16 @@ def _envelope_price(pieces: Pieces, nodes: int) -> Any:
 
 @njit(cache=True)
 def best_at(pieces: Pieces, price: float, best: Array) -> Any:
-    """Write every job's `max_n (f(n) - price n)` into `best`; return their sum and the sum of their magnitudes."""
+    """Compute every job's `max_n (f(n) - price n)`.
+
+    Args:
+        pieces: the values of the jobs.
+        price: the price of a node.
+        best: shape (jobs,); receives the maxima.
+
+    Returns:
+        Their sum, and the sum of their magnitudes.
+    """
     total = 0.0
     magnitude = 0.0
     for j in range(len(pieces.current)):

@@ -66,15 +66,25 @@ def search(
     """Find the best sizes, unless that would take tables of more than `max_work` steps.
 
     Args:
-        nodes: how many nodes there are; at least `fewest`.
-        max_work: steps of the largest dynamic program to do at once (about 2.5 ns each).
-        start, low, high, slope, base, current: the fields of `Pieces`.
-        price, bound, tie, nudged, best, fewest: the fields of their `Relaxation`.
+        nodes: the number of nodes; at least `fewest`.
+        max_work: steps of the largest dynamic program to run at once (about 2.5 ns each).
+        start: field of `Pieces`, shape (jobs + 1,).
+        low: field of `Pieces`, shape (pieces,).
+        high: field of `Pieces`, shape (pieces,).
+        slope: field of `Pieces`, shape (pieces,).
+        base: field of `Pieces`, shape (pieces,).
+        current: field of `Pieces`, shape (jobs,).
+        price: field of `Relaxation`, units of the objective per node.
+        bound: field of `Relaxation`, units of the objective.
+        tie: field of `Relaxation`, units of the objective.
+        nudged: field of `Relaxation`, shape (pieces,).
+        best: field of `Relaxation`, shape (jobs,).
+        fewest: field of `Relaxation`, nodes.
 
     Returns:
-        Whether the sizes are proven to be optimal; how many of `limits` no allocation keeps; the sizes, shape (jobs,);
-        their regret; their value in units of the objective. If not proven, the sizes are the best known, and the tables
-        under the next of the limits would have been too large.
+        True if the sizes are proven to be optimal; the number of `limits` that no allocation keeps; the sizes, shape
+        (jobs,); their regret; their value in units of the objective. If not proven, the sizes are the best known, and
+        the tables under the next of the limits would have been too large.
     """
     given = Pieces(start, low, high, slope, base, current)
     pieces = Pieces(start, low, high, slope, nudged, current)
@@ -111,10 +121,17 @@ def search(
 
 @njit(cache=True)
 def limits(gap: float, tie: float) -> Any:
-    """The limits on the total regret to try in turn, given an answer of regret `gap`.
+    """Return the limits on the total regret to try in turn.
 
     They start far below the gap, where few sizes remain, and end just above it. The first under which an allocation
     fits is enough: that allocation is optimal, because every better one would have fitted too.
+
+    Args:
+        gap: the regret of a known answer.
+        tie: differences up to this one are ties.
+
+    Returns:
+        Four increasing limits.
     """
     least, most = max(gap / 64, 4 * tie), gap + 4 * tie
     return min(least, most), min(8 * least, most), min(64 * least, most), most
@@ -219,7 +236,15 @@ def _fill_greedily(pieces: Pieces, nodes: int, answer: Array) -> None:
 
 @njit(cache=True)
 def total_value(pieces: Pieces, answer: Array) -> float:
-    """The sum of the jobs' values at the sizes in `answer`."""
+    """Return the sum of the jobs' values.
+
+    Args:
+        pieces: the values of the jobs.
+        answer: shape (jobs,), the size of each job.
+
+    Returns:
+        Units of the objective.
+    """
     total = 0.0
     for j in range(len(pieces.current)):
         for k in range(pieces.start[j], pieces.start[j + 1]):
@@ -231,7 +256,7 @@ def total_value(pieces: Pieces, answer: Array) -> float:
 
 @njit(cache=True)
 def _total_regret(pieces: Pieces, relaxation: Relaxation, nodes: int, answer: Array) -> Any:
-    """The regrets of `answer`, unused nodes included: how far it lies below the bound."""
+    """Return the regrets of `answer`, unused nodes included: its distance from the bound."""
     total = relaxation.price * (nodes - answer.sum())
     for j in range(len(pieces.current)):
         for k in range(pieces.start[j], pieces.start[j + 1]):
@@ -243,7 +268,18 @@ def _total_regret(pieces: Pieces, relaxation: Relaxation, nodes: int, answer: Ar
 
 @njit(cache=True)
 def options_within(pieces: Pieces, relaxation: Relaxation, limit: float, nodes: int, answer: Array) -> Any:
-    """The `Options` under `limit`; writes every job's smallest remaining size into `answer`."""
+    """Find the sizes whose regret is within a limit.
+
+    Args:
+        pieces: the values of the jobs.
+        relaxation: their relaxation.
+        limit: the largest regret of a size.
+        nodes: the number of nodes.
+        answer: shape (jobs,); receives every job's smallest remaining size.
+
+    Returns:
+        The fields of `Options`.
+    """
     jobs, count = len(pieces.current), len(pieces.low)
     job, start = np.empty(jobs, np.int64), np.zeros(jobs + 1, np.int64)
     first, last = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -277,9 +313,16 @@ def options_within(pieces: Pieces, relaxation: Relaxation, limit: float, nodes: 
 
 @njit(cache=True)
 def row_ranges(options: Options, limit: float, price: float) -> Any:
-    """Per row the fewest and the most nodes that an allocation can pass through, and the work of filling all rows.
+    """Compute the range of node counts in each row of the dynamic program.
 
-    The work is -1 where no allocation under the limit exists.
+    Args:
+        options: the sizes that remain.
+        limit: the largest total regret.
+        price: the price of a node.
+
+    Returns:
+        Per row, the fewest and the most nodes that an allocation can have left, shape (rows,) each; and the work of
+        filling all rows, which is -1 if no allocation within the limit exists.
     """
     start, last, left = options.start, options.last, options.left
     rows = len(start)
@@ -303,14 +346,28 @@ def row_ranges(options: Options, limit: float, price: float) -> Any:
 
 @njit(cache=True)
 def fill_last_row(rows: Rows, price: float, row: Array) -> None:
-    """Write the regret of leaving w nodes unused into `row`, for w in the last row's range."""
+    """Write the regret of leaving w nodes unused, for every w in the last row's range.
+
+    Args:
+        rows: the ranges of the rows.
+        price: the price of a node.
+        row: receives the regrets, shape (range of the last row,).
+    """
     for w in range(rows.lower[-1], rows.upper[-1] + 1):
         row[w - rows.lower[-1]] = price * w
 
 
 @njit(cache=True)
 def fill_rows(options: Options, rows: Rows, limit: float, begin: int, end: int) -> None:
-    """From row `end`, fill the rows `end - 1` down to `begin`; entries above `limit` need not be the least."""
+    """Fill the rows `end - 1` down to `begin`, given row `end`. Entries above `limit` need not be the least.
+
+    Args:
+        options: the sizes that remain.
+        rows: the rows; their table is written.
+        limit: the largest total regret.
+        begin: the first row to fill.
+        end: the row after the last one to fill.
+    """
     _, start, first, last, regret, per_node, _ = options
     lower, upper, offset, table = rows
     widest = 1
@@ -370,9 +427,21 @@ def fill_rows(options: Options, rows: Rows, limit: float, begin: int, end: int) 
 def trace_back(
     options: Options, rows: Rows, begin: int, end: int, left: int, spent: float, target: float, answer: Array
 ) -> Any:
-    """Choose the sizes of jobs `begin`..`end - 1`, each the largest with which the total regret stays within `target`.
+    """Choose the sizes of jobs `begin` to `end - 1`, each the largest with which the total regret stays within
+    `target`.
 
-    `left` nodes are left before, `spent` is the regret so far. Adds to `answer`; returns both as they are after.
+    Args:
+        options: the sizes that remain.
+        rows: the filled rows.
+        begin: the first job.
+        end: the job after the last one.
+        left: the nodes left before job `begin`.
+        spent: the regret of the jobs before `begin`.
+        target: the largest total regret.
+        answer: shape (jobs,); the chosen sizes are added to it.
+
+    Returns:
+        The nodes left and the regret after the last job.
     """
     job, start, first, last, regret, per_node, _ = options
     lower, upper, offset, table = rows

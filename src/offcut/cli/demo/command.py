@@ -161,7 +161,7 @@ def _report(paths: StatePaths, document: dict[str, Any], target: Path) -> Path:
 
 def _summarise(document: dict[str, Any], checks: list[JobCheck]) -> None:
     figures = ("stable steps", "lost", "redone", "loss", "undisturbed", "difference")
-    title = "What was trained on nodes that came and went, against an undisturbed run"
+    title = "What was trained on nodes that came and went, compared with an undisturbed run"
     table = Sheet("job", "state", *figures, right=figures, title=title)
     for item in checks:
         table.add_row(

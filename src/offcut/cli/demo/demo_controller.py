@@ -1,4 +1,4 @@
-"""The controller that the demo runs, as a process of its own, with its cluster and a state directory to throw away."""
+"""The demo's controller: a process of its own, with a cluster and a temporary state directory."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ _STOP_PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class DemoController:
+    """A running controller and a client of it."""
+
     paths: StatePaths
     client: Client
     process: subprocess.Popen[bytes]
 
     def submit(self, job: DemoJob) -> str:
-        """The job's id."""
+        """Submit a job and return its id."""
         spec = JobSpec(
             name=job.name,
             command=[str(job.script)],
@@ -47,7 +49,7 @@ class DemoController:
         return str(submitted["id"])
 
     def stop(self) -> None:
-        """Let members leave in good order, and everything end."""
+        """End the controller; the members leave at their next step boundary."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -61,9 +63,11 @@ class DemoController:
 def demo_controller(
     schedule: Schedule, *, grace_s: float, horizon_s: float, keep: Path | None, queue: MainQueue | None = None
 ) -> Iterator[DemoController]:
-    """A running controller whose windows' clock waits for `begin`; everything is gone afterwards but `keep`. With a
-    `queue` it harvests that one's Slurm instead of virtual nodes of its own."""
-    # A short path: UNIX sockets lie in it.
+    """Run a controller whose windows' clock waits for `begin`; only `keep` is left afterwards.
+
+    With a `queue`, it uses the idle nodes of that queue's Slurm instead of virtual nodes.
+    """
+    # The path must be short, because it contains UNIX sockets.
     root = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="offcut-"))
     paths = StatePaths(root)
     paths.prepare()
@@ -73,7 +77,7 @@ def demo_controller(
         cluster = ["--windows", str(windows), "--grace", str(grace_s), "--wait-begin", "--preload", ",".join(PRELOAD)]
     else:
         cluster = ["--cluster", "slurm", "--config", str(queue.site_file())]
-    # The demo's nodes share this machine's cores: measured scaling would say so, and no job would care to grow.
+    # The demo's nodes share this machine's cores, so measured curves would be flat and no job would grow.
     settings = ["--horizon", str(horizon_s), "--profiler", "oracle"]
     command = [sys.executable, "-m", "offcut", "up", "--state", str(root), *settings, *cluster]
     with (root / "controller.log").open("ab") as log:

@@ -43,7 +43,7 @@ class MainJob:
 
 
 def main_jobs(schedule: Schedule, duration_s: float) -> list[MainJob]:
-    """What lies between the windows, in order of time; pauses under a second are no jobs."""
+    """Return the main jobs between the windows, in order of time; gaps of less than a second have no job."""
     found = []
     for node in schedule.nodes:
         free_s = 0.0

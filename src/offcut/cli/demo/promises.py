@@ -1,4 +1,4 @@
-"""Whether every promise was kept: releases in time, no step lost, the loss of an undisturbed run."""
+"""Checks the promises after the demo: releases in time, no lost step, the loss of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from offcut.cli.demo.scenario import DemoJob
 from offcut.wire.records import StepHistory, history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
-#: How far a loss may be from the undisturbed run's: sums are taken in another order, nothing else differs.
+#: The largest difference from the loss of an undisturbed run; sums are computed in another order.
 LOSS_TOLERANCE = 1e-5
 
 
@@ -24,12 +24,12 @@ LOSS_TOLERANCE = 1e-5
 class JobCheck:
     id: str
     state: str
-    #: Stable steps, as the controller was told.
+    #: Stable steps that the job reported to the controller.
     steps: int
     samples: int
     loss: float | None
     reference_loss: float | None
-    #: Stable steps that the records do not show whole, and steps that were done again.
+    #: Stable steps that are incomplete in the records, and steps that were computed again.
     lost: int
     redone: int
     #: Samples of a data epoch that counted more than once.
@@ -81,7 +81,7 @@ def _repeated(steps: dict[int, StepHistory], stable: int) -> int:
 
 
 def _reference(job: DemoJob, samples: int, step: int, scratch: Path) -> float | None:
-    """The loss at `step` of the same script run alone, by plain Python, with nobody coming or going."""
+    """Return the loss at `step` of the same script, run alone by plain Python without resizes."""
     directory = scratch / f"reference-{job.name}"
     directory.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -106,7 +106,7 @@ def check_jobs(
     scratch: Path,
     done: Callable[[str], None],
 ) -> list[JobCheck]:
-    """Check every job; `done` hears each id when its reference run has ended."""
+    """Check every job; `done` is called with each id when its reference run has ended."""
 
     def one(job: dict[str, Any]) -> JobCheck:
         checked = check_job(job, directory(job["id"]), jobs[job["id"]], scratch)
@@ -117,6 +117,6 @@ def check_jobs(
         return list(pool.map(one, shown))
 
 
-def late_releases(hand_backs: list[dict[str, Any]], grace_s: float) -> list[dict[str, Any]]:
-    """Wanted nodes that were not back within the grace, or were taken by force."""
-    return [item for item in hand_backs if item["killed"] or item["took_s"] > grace_s]
+def late_releases(releases: list[dict[str, Any]], grace_s: float) -> list[dict[str, Any]]:
+    """Return the releases that took longer than the grace time, or that ended with a kill."""
+    return [item for item in releases if item["killed"] or item["took_s"] > grace_s]

@@ -1,4 +1,4 @@
-"""The demo's jobs, and when its nodes are idle."""
+"""The demo's jobs, and the idle windows of its nodes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from offcut.cluster.local.schedule import Schedule
 from offcut.errors import InputError
 from offcut.model import Window
 from offcut.traces.generate import generate
-from offcut.traces.windows import Windows, busiest, read_windows
+from offcut.traces.windows import Windows, busiest_nodes, read_windows
 
-#: The generated demo shows a machine of Summit's size, in the liveliest of so many stretches of its day.
+#: The generated demo shows nodes of a machine of Summit's size, in the busiest of this many intervals.
 GENERATED_MACHINE = 4608
-GENERATED_STRETCHES = 10
-#: What the workers' template imports beside torch.
+GENERATED_INTERVALS = 10
+#: Modules that the workers' template imports in addition to torch.
 PRELOAD = ("sklearn.datasets",)
 
 
@@ -29,7 +29,7 @@ class DemoJob:
 
 
 def jobs(nodes: int) -> list[DemoJob]:
-    """A convolutional network, a transformer and a regression."""
+    """Return the jobs: a convolutional network, a transformer and a regression."""
     spec = find_spec("offcut.torch.demo") if find_spec("torch") and find_spec("sklearn") else None
     if spec is None or not spec.submodule_search_locations:
         raise InputError("The demo needs torch and scikit-learn.", next_step="Run: pip install 'offcut[demo]'")
@@ -42,31 +42,31 @@ def jobs(nodes: int) -> list[DemoJob]:
     ]
 
 
-def _liveliest(trace: Windows, nodes: int, start_s: float, span_s: float) -> float:
-    """The start of the stretch in which the nodes that come and go most do so, and are idle for long besides."""
+def _busiest_interval(trace: Windows, nodes: int, start_s: float, span_s: float) -> float:
+    """Return the start of the interval in which the busiest nodes have the most windows and much idle time."""
 
-    def liveliness(begin_s: float) -> float:
+    def activity(begin_s: float) -> float:
         here = (trace.start_s < begin_s + span_s) & (trace.end_s > begin_s)
         if len(np.unique(trace.node[here])) < nodes:
             return 0.0
-        chosen = busiest(trace, nodes, begin_s, begin_s + span_s)
+        chosen = busiest_nodes(trace, nodes, begin_s, begin_s + span_s)
         cut = Schedule.of_trace(trace.of_named_nodes(chosen), start_s=begin_s, time_scale=1.0, duration_s=span_s)
         return cut.idle_node_seconds(span_s) / span_s * min(len(cut.windows), 6 * nodes)
 
-    return max((start_s + i * span_s for i in range(GENERATED_STRETCHES)), key=liveliness)
+    return max((start_s + i * span_s for i in range(GENERATED_INTERVALS)), key=activity)
 
 
 def schedule(
     windows: Path | None, *, nodes: int, start_s: float, time_scale: float, duration_s: float, seed: int
 ) -> Schedule:
-    """Windows of a file, or generated ones with Summit's statistics: of the `nodes` nodes with most windows."""
+    """Return windows of a file, or generated ones with Summit's statistics, of the `nodes` nodes with most windows."""
     span_s = duration_s * time_scale
     if windows is not None:
         trace = read_windows(windows)
     else:
-        trace = generate(GENERATED_MACHINE, start_s + GENERATED_STRETCHES * span_s, seed)
-        start_s = _liveliest(trace, nodes, start_s, span_s)
-    chosen = busiest(trace, nodes, start_s, start_s + span_s)
+        trace = generate(GENERATED_MACHINE, start_s + GENERATED_INTERVALS * span_s, seed)
+        start_s = _busiest_interval(trace, nodes, start_s, span_s)
+    chosen = busiest_nodes(trace, nodes, start_s, start_s + span_s)
     shown = {name: name if windows is not None else f"n{i:02d}" for i, name in enumerate(sorted(chosen), start=1)}
     picked = [Window(shown[w.node], w.start_s, w.end_s) for w in trace if w.node in shown]
     cut = Schedule.of_trace(picked, start_s=start_s, time_scale=time_scale, duration_s=duration_s)

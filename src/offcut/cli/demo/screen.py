@@ -1,4 +1,4 @@
-"""What is seen while the demo runs: nodes by state and owner, jobs, the last resizes."""
+"""The live view of the demo: nodes by state and owner, jobs, and the last resizes."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def _grid(status: dict[str, Any], names: list[str]) -> RenderableType:
 
 
 def _node(name: str, node: dict[str, Any] | None, owners: dict[str, str]) -> Panel:
-    """Two lines: who has the node, and what it does."""
+    """Return two lines: the owner of the node, and its state."""
     if node is None:
         return _panel(name, "queue", "busy", "dim")
     if node["job"] is None:
-        return _panel(name, "nobody", "idle" if node["phase"] == "idle" else "held", "white")
+        return _panel(name, "no owner", "idle" if node["phase"] == "idle" else "held", "white")
     colour = owners.get(node["job"], "white")
     does = {"member": "trains", "ready": "ready", "starting": "starts"}.get(node["worker"], "boots")
     return _panel(name, node["job"].rpartition("-")[0], does, f"bold {colour}" if does == "trains" else colour)

@@ -146,7 +146,7 @@ def _why_slower(plan: Plan, best: Plan) -> str:
         return "as fast with the same memory; the other came first"
     parts = {
         "synchronising gradients": _sync(plan) - _sync(best),
-        "the busiest device's computing": _busiest(plan) - _busiest(best),
+        "the busiest device's computing": _busiest_nodes(plan) - _busiest_nodes(best),
         "waiting (bubble and transfers)": _waiting(plan) - _waiting(best),
     }
     name, seconds = max(parts.items(), key=lambda item: item[1])
@@ -158,7 +158,7 @@ def _sync(plan: Plan) -> float:
     return max(stage.sync_s for stage in plan.stages)
 
 
-def _busiest(plan: Plan) -> float:
+def _busiest_nodes(plan: Plan) -> float:
     """Return the computing time (s) of the busiest place."""
     work = [0.0] * len(plan.replicas)
     for stage in plan.stages:
@@ -169,4 +169,4 @@ def _busiest(plan: Plan) -> float:
 
 def _waiting(plan: Plan) -> float:
     """Return the rest of the step (s): bubble and transfers."""
-    return plan.step_s - _busiest(plan) - _sync(plan)
+    return plan.step_s - _busiest_nodes(plan) - _sync(plan)
