@@ -1,9 +1,9 @@
-"""How long does one allocation take: offcut's exact solver, HiGHS on the same counts, the published node-level MILP.
+"""The time of one allocation: offcut's exact solver, HiGHS on the same counts, and the published node-level MILP.
 
     python benchmarks/allocate.py [--quick] [--json]
 
 Every solver gets the same instances in the same run. The node-level model (one binary per job and node, as published)
-is solved by HiGHS and by CBC (python-mip==1.15.0, `pip install offcut[bench]`; reported as absent where it is not
+is solved by HiGHS and by CBC (python-mip==1.15.0, `pip install offcut[bench]`; reported as absent if it is not
 installed), each in a process of its own that is ended at the time limit. `solve_ms` of offcut is the decision with
 pieces built and kernels warm; a peer's time is its solver's call alone, its model built before.
 """
@@ -47,7 +47,7 @@ PEERS: dict[str, Callable[[AllocationProblem, float], tuple[float, float, bool]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One solver on one kind of instance, `ran` of the `instances` it was to solve: a peer stops at the first failure.
+    """One solver on one kind of instance, `ran` of its `instances`: a peer stops at the first failure.
 
     Times are per decision, runs that were cut off included; `ratio` is the median over offcut's.
     """
@@ -92,7 +92,7 @@ def instance(jobs: int, nodes: int, number: int) -> AllocationProblem:
     return AllocationProblem(nodes=nodes, horizon_s=120.0, jobs=tuple(made))
 
 
-def ours(problems: list[AllocationProblem]) -> tuple[list[float], list[float], int, float]:
+def time_exact(problems: list[AllocationProblem]) -> tuple[list[float], list[float], int, float]:
     """Per instance the median decision time of 7 and the objective; how many are proven; the median time to build."""
     times, objectives, proven, built = [], [], 0, []
     for problem in problems:
@@ -107,7 +107,7 @@ def ours(problems: list[AllocationProblem]) -> tuple[list[float], list[float], i
 
 
 def _peer_process(name: str, problem: AllocationProblem, limit_s: float, back: Connection) -> None:
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # CBC talks even when told not to
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # CBC prints even with its log level at 0
     try:
         back.send(PEERS[name](problem, limit_s))
     except ImportError as error:
@@ -222,7 +222,7 @@ def main() -> None:
     medians, aims = {}, {}
     for jobs, nodes, count, peers in plan(options.quick):
         problems = [instance(jobs, nodes, i) for i in range(count)]
-        times, objectives, proven, build_ms = ours(problems)
+        times, objectives, proven, build_ms = time_exact(problems)
         median = statistics.median(times)
         medians[f"{jobs}x{nodes}"] = median
         if (jobs, nodes) in AIMS_MS:

@@ -1,4 +1,4 @@
-"""BFTrainer's experiments, replayed through offcut's controller: the papers' claims beside what comes out here.
+"""BFTrainer's experiments, replayed through offcut's controller: the papers' claims and the results here.
 
     python benchmarks/bftrainer.py [--quick] [--json] [--width 1024|full] [--data DIR] [--report PAGE.html]
 
@@ -41,7 +41,7 @@ FORM = "{:>5} {:>8} {:>5} {:>12} {:>4} {:>15} {:>10}  {:>6} {:>6} {:>6} {:>6} {:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One replay. `claim`: what the papers say of such a run. `quick`: whether --quick keeps it."""
+    """One replay. `claim`: the papers' claim about such a run. `quick`: True if --quick includes it."""
 
     width: str
     jobs: str
@@ -132,7 +132,7 @@ def _replay(
 
 
 def summary(runs: list[tuple[Case, ReplayMetrics]]) -> dict[str, float | None]:
-    """The figures that the README quotes; None where the run was left out."""
+    """Return the numbers that the README quotes; None if the run was left out."""
 
     def of(**wanted: Any) -> ReplayMetrics | None:
         base = {

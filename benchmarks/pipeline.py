@@ -1,9 +1,9 @@
-"""The pipeline planner: what it claims, beside what others would do, and its predictions beside real steps.
+"""The pipeline planner: its plans compared with those of others, and its predictions compared with real steps.
 
 1. Closed forms of every schedule against the simulator; speed of the simulator, the partitioners and the exploration.
 2. Plans for VGG-16, ResNet-50, GNMT and AlexNet (PipeDream's published profiles) on 2 to 16 devices and two networks:
    data parallelism (all-reduce after every micro-batch, and once per step), GPipe, 1F1B, BaPipe's choice, PipeDream's
-   hybrid (its own steady-state figure, and its plan as a synchronous step in our simulator), ours.
+   hybrid (its own steady-state time, and its plan as a synchronous step in our simulator), and offcut's planner.
 3. Predicted against real step times: layers that sleep for declared times over links with declared delays, and a
    network that computes on two ranks.
 
@@ -211,7 +211,7 @@ def _plan(schedule: str, cuts: tuple[int, ...], replicas: tuple[int, ...], times
 
 
 def sleeping(quick: bool) -> list[dict[str, Any]]:
-    """Every schedule on even and uneven stages, over fast and slow links; replicas and chunks besides."""
+    """Every schedule on even and uneven stages, over fast and slow links, and with replicas and chunks."""
     from pipeline_peers.local_processes import run_local
 
     unit = 0.008 if quick else 0.012

@@ -1,5 +1,5 @@
-"""What the ranks of `benchmarks/pipeline.py` run: plans whose layers sleep, over links with a declared delay, and plans
-that compute."""
+"""The program of the ranks of `benchmarks/pipeline.py`: plans whose layers sleep, over links with a declared delay, and
+plans that compute."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _shortest(runner: PlanRunner, plan: Plan, repeats: int, width: int) -> float
 
 
 def calibrate(rank: int, world: int, argument: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """What declared sleeps really take through autograd, on this machine: (forward, backward) of each, medians."""
+    """Measure how long declared sleeps take through autograd on this machine: medians of (forward, backward)."""
     found = []
     for forward_s, backward_s in argument:
         layer = Sleeper(forward_s, backward_s)

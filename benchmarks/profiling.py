@@ -1,4 +1,4 @@
-"""Jobs whose scaling nobody knows: how near do the profilers come to an oracle that knows every curve?
+"""Jobs of unknown scaling: how close the curve models come to an oracle that knows every curve.
 
     python benchmarks/profiling.py [--quick] [--json] [--data DIR] [--seeds N] [--first-seed S] [--families F ...]
                                    [--profilers P ...]
@@ -7,10 +7,10 @@ Each seed draws 512 nodes of the Summit trace (DIR, default $OFFCUT_SHARED/data/
 like it), a stretch of it, and the order of the jobs. Six jobs run at once and the queue never runs dry. A job is as
 long as the given time on 8 nodes. All profilers see the same nodes, jobs and noise; they run through the controller
 that runs live. Figures are work over the oracle's work, mean and standard error over the seeds. The oracle has the
-same one-step objective, so it is no upper bound.
+same one-step objective, so it is not an upper bound.
 
 Resize cost: `18/12` restarts all processes, 1 s, `measured` (ours: 0.3/0.2 s, a node boots in 1 s and a worker in 5 s).
-Nobody is told the costs but the oracle.
+Only the oracle knows the costs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def plateau(draw: random.Random) -> Curve:
 
 
 def nonmonotone(draw: random.Random) -> Curve:
-    """Slower beyond a rack's end, and at sizes that are no power of two."""
+    """Slower beyond a rack's end, and at sizes that are not a power of two."""
     base, rack = synthetic(draw), draw.choice((12, 16, 18, 24, 32))
     beyond, uneven = draw.uniform(0.55, 0.85), draw.uniform(0.75, 1.0)
     return lambda n: base(n) * (beyond if n > rack else 1.0) * (1.0 if n & (n - 1) == 0 else uneven)
@@ -259,15 +259,15 @@ def main() -> None:
         wall_s=round(time.perf_counter() - began, 1),
         processor_s=round(time.process_time(), 1),
     )
-    told = summary(found)
+    totals = summary(found)
     if given.json:
-        json.dump({"machine": machine, "rows": found, "summary": told}, sys.stdout, indent=1)
+        json.dump({"machine": machine, "rows": found, "summary": totals}, sys.stdout, indent=1)
         print()
         return
     for one in found:
         print(line(one))
     print(f"\nmachine: {machine}")
-    print(f"summary: {told}")
+    print(f"summary: {totals}")
     print(f"the paper's gain over its predecessor: {PAPER:.1%}")
 
 

@@ -1,10 +1,11 @@
-"""Ten jobs of unknown scaling on real workers: the profiler beside an oracle that knows the curves, and beside linear.
+"""Ten jobs of unknown scaling on real workers: the curve model, an oracle that knows the curves, and linear curves.
 
     python benchmarks/profiling_live.py [--quick] [--json] [--nodes N] [--seconds S]
 
 The local cluster's nodes, two jobs at once, `offcut.torch` in every worker. The machine has too few cores to show
 scaling, so each step sleeps as long as its job's curve says (profiling_live_job.py); all else is real. The ten jobs are
-of three models that scale differently: nobody tells which is which. The same jobs in the same order run three times.
+of three models that scale differently; the controller does not know which is which. The same jobs in the same order run
+three times.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ def rates(kind: str, nodes: int) -> list[float]:
 
 def job(number: int, kind: str, profiler: str, nodes: int, seconds: float) -> dict[str, Any]:
     arguments = [word for name, value in KINDS[kind].items() for word in (f"--{name}", f"{value:g}")]
-    told: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "name": f"{kind}-{number}",
         "command": [str(SCRIPT), *arguments, "--seconds", f"{seconds:g}"],
         "workdir": str(SCRIPT.parent),
         "sizes": f"1:{nodes}",
     }
     if profiler == "oracle":
-        told["curve"] = {"nodes": list(range(1, nodes + 1)), "rate": rates(kind, nodes)}
-    return told
+        spec["curve"] = {"nodes": list(range(1, nodes + 1)), "rate": rates(kind, nodes)}
+    return spec
 
 
 def run(profiler: str, order: tuple[str, ...], nodes: int, seconds: float) -> dict[str, Any]:
@@ -89,9 +90,9 @@ def run(profiler: str, order: tuple[str, ...], nodes: int, seconds: float) -> di
         "work_per_s": round(len(order) * seconds / ends[-1], 3),
         "resizes": shown["resizes"]["count"],
         "resize_p50_ms": shown["resizes"]["p50_ms"],
-        "probes": sum(told["probes"] for told in curves.values()),
-        "jobs_that_probed": sum(told["probes"] > 0 for told in curves.values()),
-        "probing_share": sum(told["probe_node_s"] for told in curves.values()) / (nodes * ends[-1]),
+        "probes": sum(curve["probes"] for curve in curves.values()),
+        "jobs_that_probed": sum(curve["probes"] > 0 for curve in curves.values()),
+        "probing_share": sum(curve["probe_node_s"] for curve in curves.values()) / (nodes * ends[-1]),
     }
 
 
@@ -116,7 +117,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="six shorter jobs, under 4 minutes")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     parser.add_argument("--nodes", type=int, default=6)
-    parser.add_argument("--seconds", type=float, help="what a job takes on one node (75; 40 if quick)")
+    parser.add_argument("--seconds", type=float, help="seconds of a job on one node (75; 40 if quick)")
     given = parser.parse_args()
     order, seconds = (ORDER[:6], 40.0) if given.quick else (ORDER, 75.0)
     seconds = given.seconds or seconds

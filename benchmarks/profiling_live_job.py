@@ -39,7 +39,7 @@ def main() -> None:
         due_s = time.monotonic()
         for epoch in session.epochs(1):
             for batch in epoch:
-                # From step to step, so that what the machine itself needs is no part of the curve while it fits in.
+                # From step to step, so that the machine's own time is not part of the curve while it fits in.
                 took_s = BATCH / curve(session.world, given.rate, given.serial, given.knee)
                 due_s = max(due_s + took_s, time.monotonic())
                 time.sleep(due_s - time.monotonic() if due_s > time.monotonic() else 0.0)

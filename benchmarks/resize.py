@@ -7,8 +7,8 @@ event is timed from its cause (the queue's or the user's command, the signal; fo
 has imported everything) until the first step of the new membership has been done on all its members. At 84k parameters
 a step also sleeps 20 ms, as a computation on an accelerator would take.
 
-A latency contains whole training steps: what was under way, and the first of the new membership. `stall_ms` is what is
-left when the steps that were done meanwhile are taken off. `broadcast_ms` is a bare gloo broadcast of the state's bytes
+A latency contains whole training steps: the step in progress and the first of the new membership. `stall_ms` is
+the latency minus the steps that were done during it. `broadcast_ms` is a bare gloo broadcast of the state's bytes
 (parameters and momentum) to as many members, in the same run. torchft comes from PyPI (`pip install offcut[bench]`).
 """
 

@@ -1,4 +1,4 @@
-"""What benchmarks have in common: what their figures were made with, and where the reference data are."""
+"""Shared by the benchmarks: the machine and versions of a measurement, and the place of the reference data."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def _processor() -> str:
 
 
 def shared() -> Path:
-    """$OFFCUT_SHARED, or the folder `shared` beside the repository."""
+    """Return $OFFCUT_SHARED, or the folder `shared` next to the repository."""
     return Path(os.environ.get("OFFCUT_SHARED", Path(__file__).resolve().parents[2] / "shared"))

@@ -1,14 +1,14 @@
-"""What harvesting costs the main queue: the start delay of each of its jobs, with and without offcut, on a real Slurm.
+"""The cost of offcut for the main queue: the start delay of its jobs, with and without offcut, on a real Slurm.
 
     python benchmarks/slurm_delay.py [--quick] [--json] [--log FILE.swf.gz] [--nodes 12] [--jobs 110] [--length-s 200]
 
 The first jobs of a real SWF log, compressed in time and scaled to the machine, are submitted to the partition `main` of
-a private Slurm three times: twice with nothing beside them (A and A', which tells how far Slurm differs from itself)
+a private Slurm three times: twice alone (A and A', which show how much Slurm varies by itself)
 and once while offcut harvests the idle nodes (B). A job's delay is from the call of sbatch to the first line of its
 script. Jobs are paired: `a_a` is A' less A, `b_a` is B less the mean of A and A'. The three take place one after
 another on a fresh Slurm each, in an order that `--seed` draws.
 
-What was trained is told by the controller's journal; what was idle, by the main jobs' own times and nodes.
+The trained time comes from the controller's journal, the idle time from the main jobs' own times and nodes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOG = "logs/alcf-theta_2022.swf.gz"
 TRAIN = Path(__file__).with_name("slurm_delay_train.py")
 #: Windows shorter than this are not counted in `trained_share`.
 LONG_WINDOW_S = 60.0
-#: Workers are forked from one process, for the nodes share this machine; so measured scaling would be its load.
+#: Workers are forked from one process because the nodes share this machine; measured scaling would show its load.
 SITE = """
 [settings]
 horizon_s = 20.0
@@ -185,14 +185,14 @@ def node_seconds(
 ) -> dict[str, float]:
     """Idle, claimed, booting and trained node-seconds within the windows of at least `least_s`."""
     journal = Journal(paths.journal)
-    told = timeline(journal.replay())
+    run = timeline(journal.replay())
     journal.close()
     sums = {"idle": 0.0, "claimed": 0.0, "boots": 0.0, "trained": 0.0}
     for node, start_s, end_s in windows:
         if end_s - start_s < least_s:
             continue
         sums["idle"] += end_s - start_s
-        for span in told.spans:
+        for span in run.spans:
             if span.node == node and span.condition in ("held", "boots", "trains"):
                 shared_s = max(0.0, min(end_s, span.end_s) - max(start_s, span.start_s))
                 sums["claimed"] += shared_s
@@ -206,7 +206,7 @@ def one_phase(phase: str, jobs: Sequence[MainJob], nodes: int) -> tuple[list[Ran
     slurm = SlurmTestbed(root / "slurm", SlurmTestbedConfig.with_nodes(nodes, worker_template=phase == "B"))
     slurm.start()
     harvest = None
-    told: dict[str, Any] = {}
+    totals: dict[str, Any] = {}
     try:
         if phase == "B":
             harvest = Harvest(slurm, root / "offcut")
@@ -217,14 +217,14 @@ def one_phase(phase: str, jobs: Sequence[MainJob], nodes: int) -> tuple[list[Ran
         if harvest is not None:
             harvest.stop()
             left = slurm.run("squeue", "--noheader", "--format=%i").split()
-            time.sleep(1.0)  # what is only just ending
+            time.sleep(1.0)  # let jobs that are ending end
             windows = idle_windows(ran, slurm.config.names, began_s, ended_s)
-            told = {
+            totals = {
                 "all": node_seconds(harvest.paths, windows),
                 "long": node_seconds(harvest.paths, windows, LONG_WINDOW_S),
                 "orphans": len(left) + len(slurm.strays()),
             }
-        return ran, told
+        return ran, totals
     finally:
         if harvest is not None and harvest.process.poll() is None:
             harvest.process.kill()
@@ -258,15 +258,15 @@ def main() -> None:
         f"{machine}; {given.log.name}, {len(jobs)} jobs in {given.length_s:g} s on {given.nodes} nodes", file=sys.stderr
     )
     delays: dict[str, list[float]] = {}
-    told: dict[str, Any] = {}
+    totals: dict[str, Any] = {}
     for phase in order:
         ran, more = one_phase(phase, jobs, given.nodes)
         delays[phase] = [job.delay_s for job in ran]
-        told |= more
+        totals |= more
         p50, p99, mean = quantile(delays[phase], 0.5), quantile(delays[phase], 0.99), statistics.fmean(delays[phase])
         words = f"{phase:2}: start delay p50 {p50:.2f} s, p99 {p99:.2f} s, mean {mean:.2f} s"
         print(f"{words}; load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
-    document = report(jobs, delays, told, order, machine, given)
+    document = report(jobs, delays, totals, order, machine, given)
     if given.json:
         print(json.dumps(document, indent=2))
     else:
@@ -276,7 +276,7 @@ def main() -> None:
 def report(
     jobs: Sequence[MainJob],
     delays: dict[str, list[float]],
-    told: dict[str, Any],
+    totals: dict[str, Any],
     order: Sequence[str],
     machine: dict[str, Any],
     given: argparse.Namespace,
@@ -284,7 +284,7 @@ def report(
     pairs = list(zip(delays["A"], delays["A'"], delays["B"], strict=True))
     a_a = [second - first for first, second, _ in pairs]
     b_a = [harvested - (first + second) / 2 for first, second, harvested in pairs]
-    long = told["long"]
+    long = totals["long"]
     base = long["idle"] - long["boots"]
     # Which of the two came first means nothing: noise is the difference taken both ways.
     both_ways = [*a_a, *(-value for value in a_a)]
@@ -299,13 +299,13 @@ def report(
             {"job": i, "nodes": job.nodes, "run_s": job.run_s, "a_s": a, "a2_s": a2, "b_s": b}
             for i, (job, (a, a2, b)) in enumerate(zip(jobs, pairs, strict=True))
         ],
-        "node_seconds": {"all": told["all"], "long": long},
+        "node_seconds": {"all": totals["all"], "long": long},
         "noise": {"p50_s": quantile(size, 0.5), "p99_s": quantile(both_ways, 0.99)},
         "summary": {
             "added_delay_p50_s": quantile(b_a, 0.5),
             "added_delay_p99_s": quantile(b_a, 0.99),
             "trained_share": long["trained"] / base if base > 0 else None,
-            "orphans": told["orphans"],
+            "orphans": totals["orphans"],
         },
     }
 

@@ -1,4 +1,4 @@
-"""What one look at the queue costs the controller on a large machine: reading what Slurm prints, and deciding.
+"""The cost of one query of the queue on a large machine: reading Slurm's output, and deciding.
 
     python benchmarks/slurm_scale.py [--quick] [--json] [--nodes 10000] [--jobs 5000]
 
@@ -32,7 +32,7 @@ FORMS = ("text", "json of 22.05", "json of 23.11")
 
 
 def generate(form: str, nodes: int, jobs: int) -> tuple[str, str]:
-    """What the commands would print about the nodes, and about the jobs: half of them wait, a quarter with a plan."""
+    """Return the commands' output about nodes and jobs: half of the jobs wait, a quarter have a planned start."""
     draw = random.Random(SEED)
     states = [draw.choices(("allocated", "idle", "planned", "drained"), (90, 6, 3, 1))[0] for _ in range(nodes)]
     rows = []

@@ -1,4 +1,4 @@
-"""What a training step costs under offcut beside plain DistributedDataParallel, like for like.
+"""The time of a training step under offcut compared with plain DistributedDataParallel, with equal settings.
 
     python benchmarks/step_overhead.py [--quick] [--json]
 

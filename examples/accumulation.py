@@ -32,7 +32,8 @@ loss_fn = nn.CrossEntropyLoss()
 with Session(model, optimizer, data, global_batch=arguments.batch, clip_norm=1.0) as session:
     for epoch in session.epochs(arguments.epochs):
         for batch in epoch:
-            # How long the share is depends on the number of members: cut it by size, not into so many parts.
+            # How long the share is depends on the number of members: cut it into parts of a fixed size, not into a
+            # fixed number.
             for x, y in zip(batch.x.split(arguments.micro_batch), batch.y.split(arguments.micro_batch), strict=True):
                 session.backward(loss_fn(session.model(x), y) * len(y) / len(batch.y))
             session.step()

@@ -1,4 +1,4 @@
-"""A script for torchrun, without a line about offcut: it saves now and then, and when it is told to go, and resumes.
+"""A script for torchrun, without a line about offcut: it saves at intervals and on SIGTERM, and resumes.
 
 Run it alone, under torchrun, or as a job of mode `restart`:
 
@@ -69,7 +69,7 @@ while step < arguments.epochs * steps_per_epoch:
     loss.backward()
     optimizer.step()
     step += 1
-    # All ranks must stop at the same step: if one has been told to go, all go.
+    # All ranks must stop at the same step: if one has received SIGTERM, all stop.
     going = torch.tensor(len(told_to_go))
     if world > 1:
         dist.all_reduce(going)

@@ -1,7 +1,7 @@
 """A character-level GPT as a pipeline job: cut into stages, each on a node of its own, at any size that has a plan.
 
     python examples/pipeline_gpt.py                     # alone, on a laptop: the whole model on one device
-    offcut submit examples/pipeline_gpt.toml            # as stages on whatever nodes there are
+    offcut submit examples/pipeline_gpt.toml            # as stages on the idle nodes that there are
 
 The plans in `pipeline_gpt_plans.json` were made by
 
@@ -33,7 +33,7 @@ class Letters(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention to what came before, and a perceptron."""
+    """Attention to earlier characters, then a perceptron."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +52,7 @@ class Block(nn.Module):
 
 
 def build():
-    """The model: layers in a row, between any two of which it can be cut. The same on every member."""
+    """Build the model: layers in a row, which may be cut between any two. It is the same on every member."""
     torch.manual_seed(0)
     head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, LETTERS))
     return nn.Sequential(Letters(), *(Block() for _ in range(BLOCKS)), head)
@@ -89,7 +89,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--double", action="store_true", help="in float64, to compare runs bit by bit (nearly)")
-    parser.add_argument("--out", type=Path, help="where the trained model goes")
+    parser.add_argument("--out", type=Path, help="file for the trained model")
     arguments = parser.parse_args()
     torch.set_default_dtype(torch.float64 if arguments.double else torch.float32)
     # Python's own library is there wherever this runs.

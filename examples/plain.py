@@ -1,7 +1,7 @@
 """A plain training loop: a network, a learning-rate schedule, an evaluation per epoch, the model saved at the end.
 
     python examples/plain.py                        # alone, on a laptop
-    offcut submit examples/plain.toml               # on whatever nodes there are
+    offcut submit examples/plain.toml               # on the idle nodes that there are
 
 Start from this one. Only the lines that say `session` are offcut's.
 """
@@ -18,9 +18,9 @@ from offcut.torch import Session
 
 parser = argparse.ArgumentParser(description="Learn to read handwritten digits.")
 parser.add_argument("--epochs", type=int, default=60)
-parser.add_argument("--batch", type=int, default=128, help="samples per update, whatever the number of members")
+parser.add_argument("--batch", type=int, default=128, help="samples per update, for any number of members")
 parser.add_argument("--lr", type=float, default=1e-3)
-parser.add_argument("--out", type=Path, default=Path("digits.pt"), help="where the trained model goes")
+parser.add_argument("--out", type=Path, default=Path("digits.pt"), help="file for the trained model")
 arguments = parser.parse_args()
 
 # Every member builds the same model: the seed is part of the script.

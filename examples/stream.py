@@ -10,8 +10,8 @@ batch whose step failed comes again and no sample counts twice. A stream has no 
 - Every reading gives the same samples in the same order, since each member reads for itself. Shuffle in the session
   (it does), not in the stream.
 - Reading happens each time a worker starts, before it reports ready: a minute of it is a minute added to each growth
-  (the others train meanwhile). Write the samples to a file once, and map it, where that is too long.
-- What changes from epoch to epoch (augmentation) belongs into the loop or into `__getitem__`, where random numbers are
+  (the others train on). If that is too long, write the samples to a file once, and map it.
+- What changes from epoch to epoch (augmentation) belongs in the loop or in `__getitem__`, where random numbers are
   seeded for each step.
 """
 

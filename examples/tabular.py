@@ -3,8 +3,8 @@
     python examples/tabular.py
 
 Three things that tables bring and that have to be the same on every member: the split and the scaling come from the
-data and a seed, never from chance; a rare class is weighted in a way that is still a mean over samples; and the
-decision to stop is made by all members from one number that all of them have.
+data and a seed, never from unseeded random numbers; a rare class is weighted in a way that is still a mean over
+samples; and the decision to stop is made by all members from one number that all of them have.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from offcut.torch import Session
 
 parser = argparse.ArgumentParser(description="Tell malignant from benign by thirty measurements.")
 parser.add_argument("--epochs", type=int, default=200, help="at most")
-parser.add_argument("--patience", type=int, default=10, help="stop after so many epochs without a better loss")
+parser.add_argument("--patience", type=int, default=10, help="stop after this many epochs without a better loss")
 arguments = parser.parse_args()
 
 table = load_breast_cancer()
@@ -39,7 +39,7 @@ loss_fn = nn.BCEWithLogitsLoss(pos_weight=(1 - malignant) / malignant)
 
 
 class Patience:
-    """Whether to stop; registered, so that joiners and restarts know it too."""
+    """The decision to stop; it is registered, so that joiners and restarts know it too."""
 
     def __init__(self) -> None:
         self.best = float("inf")

@@ -7,7 +7,7 @@ checkpoints. What they train has to be part of the one `model`: parameters outsi
 
 What this cannot do today is to update them at different times, as a GAN with five critic steps per generator step
 does. Losses that concern different parameters can be added up in one step: `session.backward` once for each, with
-`requires_grad_(False)` on what a loss should leave alone.
+`requires_grad_(False)` on the parameters that a loss must not change.
 """
 
 import argparse

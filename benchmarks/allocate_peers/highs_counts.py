@@ -1,4 +1,4 @@
-"""HiGHS on the counts model: what `offcut allocate --solver milp` does."""
+"""HiGHS on the counts model, as `offcut allocate --solver milp` uses it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from offcut.model import AllocationProblem
 
 def solve(problem: AllocationProblem, limit_s: float) -> tuple[float, float, bool]:
     """Milliseconds, objective, proven."""
-    milp.solve(replace(problem, jobs=problem.jobs[:1]))  # loads what a first call loads
+    milp.solve(replace(problem, jobs=problem.jobs[:1]))  # load what a first call loads
     answer = milp.solve(problem, time_limit_s=limit_s)
     return answer.solve_ms, answer.objective, answer.proven

@@ -13,7 +13,7 @@ from offcut.model import AllocationProblem
 def solve(problem: AllocationProblem, limit_s: float) -> tuple[float, float, bool]:
     """Milliseconds, objective, proven."""
     first = Model()
-    first.maximise({first.add_binary(): 1.0})  # loads what a first call loads
+    first.maximise({first.add_binary(): 1.0})  # load what a first call loads
     model = Model()
     nodes = problem.nodes
     uses: list[list[int]] = []

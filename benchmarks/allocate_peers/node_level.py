@@ -14,7 +14,7 @@ from offcut.model import AllocationProblem
 
 @dataclass(frozen=True, slots=True)
 class JobData:
-    """One job: curve points, size bounds, the nodes held (by number), and what growing and shrinking cost."""
+    """One job: curve points, size bounds, the nodes held (by number), and the costs of growing and shrinking."""
 
     points: tuple[int, ...]
     values: tuple[float, ...]

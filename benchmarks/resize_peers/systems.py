@@ -27,7 +27,7 @@ PATIENCE_S = 180.0
 
 
 class Failed(Exception):
-    """The system did not do within the limit what was asked of it."""
+    """The system did not respond within the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Asked:
 class Taken:
     """`ms` until the first step of the new membership was done on all its members.
 
-    `steps` whole steps of `step_ms` each were done meanwhile, that one included.
+    `steps` whole steps of `step_ms` each were done during it, that one included.
     """
 
     ms: float
@@ -55,7 +55,7 @@ class Taken:
 
     @property
     def stall_ms(self) -> float:
-        """What is left when the steps that were done are taken off."""
+        """The latency minus the steps that were done during it."""
         return self.ms - self.steps * self.step_ms
 
 
@@ -169,7 +169,7 @@ class Offcut(System):
         self._paths.root.mkdir()
         self._controller = self.spawn(
             *("-m", "offcut", "up", "--nodes", str(MEMBERS), "--state", str(self._paths.root), "--log-json"),
-            *("--profiler", "oracle"),  # the members share this machine's cores: what would be measured is its load
+            *("--profiler", "oracle"),  # the members share this machine's cores, so measured curves would show its load
         )
         self._client = Client(self._paths.socket)
         wait_for("controller", self._answers)
@@ -180,7 +180,7 @@ class Offcut(System):
             "env": self.environment,
             "sizes": f"1:{MEMBERS}",
             "max_failures": 1000,
-            # Writing a checkpoint is not what is measured.
+            # Writing a checkpoint is not part of the measurement.
             "checkpoint_age_s": 3600.0,
         }
         self._client.post("/v1/jobs", job)

@@ -1,4 +1,4 @@
-"""The training under torchrun: a rank that is started goes on from the last checkpoint."""
+"""The training under torchrun: every started process resumes from the last checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every system trains, and what its members note of each step."""
+"""The training that every system runs, and the record that its members write of each step."""
 
 from __future__ import annotations
 
