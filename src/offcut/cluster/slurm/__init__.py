@@ -6,11 +6,13 @@
 - `setup`: how this Slurm is set up: configuration, partitions, nodes, QOS, our associations
 - `modes`: which mode fits, and how long a pilot may run (pure)
 - `hazards`: what in a Slurm's setup costs its queue or its users something (pure)
-- `idle_nodes`: which idle nodes are safe to take, for how long, and why (pure)
+- `idle_nodes`: which idle nodes are safe to claim, for how long, and why (pure)
 - `waiting_jobs`: which of our nodes to leave for jobs that wait (pure)
 - `limits`: caps, quiet hours, the pause after repeated failures (pure)
-- `claim_choice`: which of the safe ones to claim now; the adapter and the dry run both ask it (pure)
-- `pilots`: the pilot's script and options, and what becomes of pilots (pure)
+- `claim_choice`: which of the safe ones to claim now, and which held ones are too many (pure)
+- `pilots`: a pilot's name, options and script (pure)
+- `pilot_state`: the states of a pilot, and what a query says about its next one (pure)
+- `pilot_commands`: submitting and cancelling pilots
 - `commands`: running Slurm's commands, with a time limit
 - `queue_query`: one snapshot of the queue, out of four commands
 - `adapter`: the Cluster made of these

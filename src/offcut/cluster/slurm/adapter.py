@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -14,11 +13,14 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import ClusterEvent
-from offcut.cluster.slurm import idle_nodes, limits, modes, pilots, waiting_jobs
-from offcut.cluster.slurm.claim_choice import choose_claims, is_quiet
+from offcut.cluster.slurm import idle_nodes, limits, modes, pilot_state, pilots, waiting_jobs
+from offcut.cluster.slurm.claim_choice import choose_claims, choose_surplus, is_quiet
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
 from offcut.cluster.slurm.hazards import hazards
-from offcut.cluster.slurm.pilots import Pilot, PilotPlan
+from offcut.cluster.slurm.idle_nodes import Candidate
+from offcut.cluster.slurm.pilot_commands import PilotCommands
+from offcut.cluster.slurm.pilot_state import Observation, Pilot, PilotState
+from offcut.cluster.slurm.pilots import PilotOptions
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.records import ENDED, JobRow, View, expand
 from offcut.cluster.slurm.site import SlurmSite
@@ -32,8 +34,6 @@ _log = structlog.get_logger()
 _OWN_INTERVAL_S = 10.0
 #: A Slurm that does not answer is asked less and less often, down to this.
 _LONGEST_BACK_OFF_S = 300.0
-#: So many commands that submit or cancel run at once.
-_AT_ONCE = 4
 _CLOSE_PATIENCE_S = 45.0
 #: An end that is known to be this much earlier or later is worth telling.
 _NEWS_S = 30.0
@@ -62,19 +62,19 @@ class SlurmCluster:
         self._commands = commands or Commands(site.command_limit_s)
         self._name = pilots.pilot_name(shared)
         self._query = QueueQuery(self._commands, site, self._name)
-        self._plan: PilotPlan
+        self._pilot_options: PilotOptions
         #: By node.
         self._pilots: dict[str, Pilot] = {}
-        self._offered: dict[str, idle_nodes.Candidate] = {}
-        self._benched: dict[str, float] = {}
+        self._offered: dict[str, Candidate] = {}
+        #: Until when each of these nodes is not claimed, by the monotonic clock.
+        self._set_aside: dict[str, float] = {}
         self._rate = limits.SubmissionRate(site.max_submissions_per_minute)
         self._made_way = waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s))
         self._pause = limits.Pause(site.pause_after, site.pause_s)
         self._events: asyncio.Queue[ClusterEvent | None] = asyncio.Queue()
-        self._few = asyncio.Semaphore(_AT_ONCE)
-        self._tasks: set[asyncio.Task[None]] = set()
         self._following: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
+        self._pilot_commands = PilotCommands(self._commands, self._hurry.set)
         self._trouble = ""
         #: What the setup of this Slurm costs, in sentences.
         self._warnings: list[str] = []
@@ -86,8 +86,9 @@ class SlurmCluster:
     async def connect(self) -> None:
         """Check that this Slurm takes our pilots, and adopt those that a controller before us left.
 
-        InputError: no Slurm here, no such partition, a mode that does not fit, a refused account. ClusterError:
-        slurmctld does not answer.
+        Raises:
+            InputError: Slurm is not installed, has no such partition, refuses the account, or the mode does not fit.
+            ClusterError: slurmctld does not answer.
         """
         check_installed()
         setup = await self._query.setup()
@@ -97,7 +98,7 @@ class SlurmCluster:
             _log.warning("slurm_setup", found=warning)
         partition = setup.partitions[self._site.partition]
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._plan = PilotPlan(
+        self._pilot_options = PilotOptions(
             site=self._site,
             name=self._name,
             logs=self._directory,
@@ -109,7 +110,7 @@ class SlurmCluster:
         for row in (await self._query.pilots()).values():
             node = pilots.node_of(row)
             if row.state not in ENDED and node is not None:
-                self._pilots[node] = Pilot(node=node, job=row.id, submitted_s=time.time())
+                self._pilots[node] = Pilot(node, PilotState.SUBMITTED, time.monotonic(), row.id)
                 self._credentials.issue(node, row.id)
         self._credentials.keep_only(pilot.job for pilot in self._pilots.values() if pilot.job is not None)
         await self._check_submission(expand(partition.nodes))
@@ -121,10 +122,8 @@ class SlurmCluster:
     async def _check_submission(self, nodes: Sequence[str]) -> None:
         if not nodes:
             raise InputError(f"The partition '{self._site.partition}' has no nodes.")
-        command = [
-            *self._plan.command(nodes[0], max(60.0, min(self._site.least_hole_s, self._site.longest))),
-            "--test-only",
-        ]
+        limit_s = max(60.0, min(self._site.least_hole_s, self._site.longest))
+        command = [*self._pilot_options.command(nodes[0], limit_s), "--test-only"]
         try:
             await self._commands.run([word for word in command if not word.startswith("--nodelist")], "#!/bin/sh\n")
         except CommandError as error:
@@ -143,7 +142,7 @@ class SlurmCluster:
             self._following.result()
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
-        now_s = time.time()
+        now_s = time.monotonic()
         for node in nodes:
             candidate = self._offered.pop(node, None)
             if candidate is None or node in self._pilots:
@@ -152,14 +151,14 @@ class SlurmCluster:
                 self._refuse(node, f"{self._site.max_submissions_per_minute} pilots were submitted within a minute")
             else:
                 self._rate.note(now_s)
-                pilot = self._pilots[node] = Pilot(node=node, job=None, submitted_s=now_s)
-                self._spawn(self._submit(pilot, candidate.limit_s))
+                pilot = self._pilots[node] = Pilot(node, PilotState.SUBMITTING, now_s)
+                self._pilot_commands.run_in_background(self._submit(pilot, candidate.limit_s))
 
     async def release(self, nodes: Sequence[str]) -> None:
         ours = [pilot for node in nodes if (pilot := self._pilots.get(node)) is not None]
         for pilot in ours:
-            pilot.leaving = True
-        self._cancel(pilot.job for pilot in ours)
+            pilot.give_up()
+        self._pilot_commands.cancel(pilot.job for pilot in ours)
 
     async def claimed(self) -> frozenset[str]:
         return frozenset(self._pilots)
@@ -169,15 +168,15 @@ class SlurmCluster:
         return None if pilot is None else pilot.job
 
     def describe(self) -> dict[str, Any]:
-        now_s = time.time()
+        now_s = time.monotonic()
         return {
             "kind": "slurm",
             "partition": self._site.partition,
             "mode": self._site.mode,
             "idle": None if self._view is None else sum(row.state == "idle" for row in self._view.nodes.values()),
             "offered": len(self._offered),
-            "held": sum(pilot.running for pilot in self._pilots.values()),
-            "pending": sum(not pilot.running for pilot in self._pilots.values()),
+            "held": sum(pilot.holds_node for pilot in self._pilots.values()),
+            "pending": sum(not pilot.holds_node for pilot in self._pilots.values()),
             "looked_s": None if self._view is None else self._view.time_s,
             "paused": self._pause.reason if self._pause.holds(now_s) else "",
             "quiet": is_quiet(self._site, datetime.now()),
@@ -193,8 +192,7 @@ class SlurmCluster:
     async def close(self) -> None:
         if self._following is not None:
             self._following.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._pilot_commands.finished()
         give_up_s = time.monotonic() + _CLOSE_PATIENCE_S
         left: list[str] = []
         while time.monotonic() < give_up_s:
@@ -227,7 +225,7 @@ class SlurmCluster:
                 self._trouble, failures = "", 0
                 # A Slurm that answers slowly is busy: it is asked less often.
                 wait_s = max(wait_s, 10 * view.took_s)
-                self._take(view)
+                self._update(view)
             await self._attend(wait_s)
 
     async def _attend(self, wait_s: float) -> None:
@@ -236,58 +234,59 @@ class SlurmCluster:
         until_s = loop.time() + wait_s
         step_s = min(self._site.interval_s, _OWN_INTERVAL_S)
         while (left_s := until_s - loop.time()) > 0:
-            moving = self._plan.step or any(p.leaving or not p.running for p in self._pilots.values())
+            moving = self._pilot_options.step or any(p.given_up or not p.holds_node for p in self._pilots.values())
             self._hurry.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, step_s) if moving else left_s):
                     await self._hurry.wait()
                     await asyncio.sleep(min(step_s, 1.0))
             if until_s - loop.time() > step_s / 2 and self._pilots and not self._trouble:
-                asked_s = time.time()
+                asked_s = time.monotonic()
                 with suppress(ClusterError):
-                    self._tell(*self._take_pilots(await self._query.pilots(), asked_s))
+                    self._report(*self._update_pilots(await self._query.pilots(), asked_s))
 
-    def _take(self, view: View) -> None:
+    def _update(self, view: View) -> None:
+        """Act on a snapshot of the queue."""
         before, self._view = self._view, view
         if view.unreadable and (before is None or not before.unreadable):
             _log.warning(
                 "jobs_not_readable", jobs=view.unreadable, next_step="Try reading = 'text' in the site's file."
             )
         self._figures["looks"] += 1
-        wanted, lost = self._take_pilots(view.own, view.time_s)
+        wanted, lost = self._update_pilots(view.own, view.clock_s)
         held = {
             node: idle_nodes.Held(row, pilot.first_end_s)
             for node, pilot in self._pilots.items()
-            if pilot.running and (row := view.own.get(pilot.job or ""))
+            if pilot.holds_node and (row := view.own.get(pilot.job or ""))
         }
         found = [
-            c for c in idle_nodes.candidates(view, self._site) if c.node not in self._pilots and pilots.takes(c.node)
+            candidate
+            for candidate in idle_nodes.candidates(view, self._site)
+            if candidate.node not in self._pilots and pilots.is_valid_node_name(candidate.node)
         ]
-        self._account(before, view, len(found) + len(held))
+        if before is not None:
+            self._figures["idle_node_s"] += (len(found) + len(held)) * (view.clock_s - before.clock_s)
         choice = choose_claims(
             found,
             self._site,
             datetime.now(),
             held=len(self._pilots),
             offered=self._offered,
-            avoided={c.node for c in found if self._rests(c.node, view.time_s)},
-            submissions=0 if self._pause.holds(view.time_s) else self._rate.left(view.time_s),
+            avoided={node for node, until_s in self._set_aside.items() if until_s > view.clock_s},
+            submissions=0 if self._pause.holds(view.clock_s) else self._rate.left(view.clock_s),
         )
         leave = idle_nodes.wanted(view, held, self._site, self._made_way)
-        surplus = max(0, len(held) - len(leave) - choice.most)
-        # The newest first: they have the least to lose.
-        newest = sorted((node for node in held if node not in leave), key=lambda n: -self._pilots[n].submitted_s)
-        leave |= dict.fromkeys(newest[:surplus], choice.limit)
-        for node, why in leave.items():
+        submitted_s = {node: self._pilots[node].submitted_s for node in held}
+        for node, why in (leave | choose_surplus(leave, submitted_s, choice)).items():
             pilot = self._pilots[node]
-            if not pilot.wanted and not pilot.leaving:
+            if pilot.state is PilotState.RUNNING:
                 _log.info("leaving", node=node, why=why)
-                pilot.wanted = True
+                pilot.state = PilotState.WANTED
                 wanted.append(node)
         offers = self._offer(choice.chosen, wanted)
-        self._tell(wanted, lost, offers)
+        self._report(wanted, lost, offers)
 
-    def _offer(self, chosen: list[idle_nodes.Candidate], wanted: list[str]) -> tuple[Offer, ...]:
+    def _offer(self, chosen: list[Candidate], wanted: list[str]) -> tuple[Offer, ...]:
         """What is new; what was offered and is no more is put to `wanted`."""
         now = {candidate.node: candidate for candidate in chosen}
         wanted += [node for node in self._offered if node not in now]
@@ -295,137 +294,99 @@ class SlurmCluster:
         self._offered = now
         return tuple(Offer(candidate.node, candidate.until_s) for candidate in news)
 
-    def _take_pilots(self, own: Mapping[str, JobRow], asked_s: float) -> tuple[list[str], list[str]]:
-        """Wanted and lost nodes, by what Slurm showed of our pilots when it was asked at `asked_s`."""
+    def _update_pilots(self, rows: Mapping[str, JobRow], asked_s: float) -> tuple[list[str], list[str]]:
+        """Return wanted and lost nodes, by what Slurm showed of our pilots when it was asked at `asked_s`."""
         wanted: list[str] = []
         lost: list[str] = []
         cancel: list[str | None] = []
         for node, pilot in list(self._pilots.items()):
             if pilot.job is None or pilot.submitted_s >= asked_s:
                 continue
-            row = own.get(pilot.job)
-            fate = pilots.fate(pilot, row)
-            if fate.what == "gone":
-                del self._pilots[node]
-                self._credentials.withdraw(pilot.job)
-                lost.append(node)
-                if fate.wanted and not pilot.wanted:
-                    wanted.append(node)
-                self._note_fate(pilot, fate, asked_s)
-            elif fate.what == "runs":
-                assert row is not None
-                if not pilot.running:
-                    pilot.running, pilot.first_end_s = True, row.end_s
-                    self._pause.succeeded()
-                if pilot.leaving and row.state == "RUNNING":
-                    cancel.append(pilot.job)
-            elif pilot.leaving:
-                cancel.append(pilot.job)
-            elif pilot.waited and self._is_busy(node):
-                # The queue was faster: our pilot would wait for its job's end.
-                pilot.leaving = pilot.wanted = True
+            row = rows.get(pilot.job)
+            seen = pilot_state.observe(
+                pilot,
+                row,
+                node_busy=self._is_busy(node),
+                now_s=asked_s,
+                pending_limit_s=self._site.pending_limit_s,
+            )
+            if seen.wanted:
                 wanted.append(node)
+            if seen.cancel:
                 cancel.append(pilot.job)
-            if pilot.running and fate.what == "waits":
-                # A slurmctld that crashed may have forgotten that it had started it.
-                pilot.running, pilot.submitted_s = False, asked_s
-            pilot.waited = fate.what == "waits"
-        waiting = [p for p in self._pilots.values() if p.job is not None and not p.running and p.submitted_s < asked_s]
-        for pilot in pilots.withdrawn(waiting, asked_s, self._site.pending_limit_s):
-            pilot.leaving = True
-            cancel.append(pilot.job)
-            self._bench(pilot.node, asked_s)
-            reason = getattr(own.get(pilot.job or ""), "reason", "")
-            said = f"its pilot {pilot.job} stayed pending: {reason}"
-            self._refuse(pilot.node, said)
-            if not reason.startswith("ReqNodeNotAvail") and not waiting_jobs.waits_for_nodes(reason):
-                self._failed(said)
-        known = {pilot.job for pilot in self._pilots.values()}
-        submitting = any(pilot.job is None for pilot in self._pilots.values())
-        # sbatch may have been given up on our side and have come through on Slurm's.
-        strays = [row.id for row in own.values() if row.state not in ENDED and row.id not in known]
-        if not submitting:
-            cancel += strays
-        self._cancel(cancel)
+            if seen.state is None:
+                lost.append(node)
+            self._apply(pilot, row, seen, asked_s)
+        self._pilot_commands.cancel([*cancel, *pilot_state.stray_jobs(rows, self._pilots.values())])
         return wanted, lost
 
-    def _note_fate(self, pilot: Pilot, fate: pilots.Fate, now_s: float) -> None:
-        if fate.bench:
-            self._bench(pilot.node, now_s)
-        if fate.failure:
-            self._failed(f"{fate.failure}; its log: {self._directory / f'{pilot.job}.log'}")
-        elif not fate.bench:
-            with suppress(OSError):
-                (self._directory / f"{pilot.job}.log").unlink(missing_ok=True)
+    def _apply(self, pilot: Pilot, row: JobRow | None, seen: Observation, asked_s: float) -> None:
+        held_before = pilot.holds_node
+        if seen.set_aside:
+            self._set_aside[pilot.node] = asked_s + self._site.bench_s
+        if seen.refused:
+            self._refuse(pilot.node, seen.refused)
+        if seen.state is None:
+            del self._pilots[pilot.node]
+            log = self._directory / f"{pilot.job}.log"
+            if pilot.job is not None:
+                self._credentials.withdraw(pilot.job)
+            if seen.failure:
+                self._note_failure(f"{seen.failure}; its log: {log}")
+            elif not seen.set_aside:
+                with suppress(OSError):
+                    log.unlink(missing_ok=True)
+            return
+        pilot.state = seen.state
+        if seen.failure:
+            self._note_failure(seen.failure)
+        if pilot.holds_node and not held_before:
+            pilot.first_end_s = None if row is None else row.end_s
+            self._pause.succeeded()
+        elif held_before and not pilot.holds_node:
+            # A slurmctld that crashed may have forgotten that it had started the pilot.
+            pilot.submitted_s = asked_s
 
-    def _tell(self, wanted: Iterable[str], lost: Iterable[str], offered: tuple[Offer, ...] = ()) -> None:
+    def _report(self, wanted: Iterable[str], lost: Iterable[str], offered: tuple[Offer, ...] = ()) -> None:
         event = NodesChanged(time_s=time.time(), offered=offered, wanted=tuple(wanted), lost=tuple(lost))
         if event.offered or event.wanted or event.lost:
             self._events.put_nowait(event)
-
-    def _account(self, before: View | None, view: View, idle: int) -> None:
-        if before is not None:
-            self._figures["idle_node_s"] += idle * (view.time_s - before.time_s)
 
     def _is_busy(self, node: str) -> bool:
         row = None if self._view is None else self._view.nodes.get(node)
         return row is not None and row.state != "idle"
 
-    def _rests(self, node: str, now_s: float) -> bool:
-        return self._benched.get(node, -math.inf) > now_s
-
-    def _bench(self, node: str, now_s: float) -> None:
-        self._benched[node] = now_s + self._site.bench_s
-
     # -- pilots -----------------------------------------------------------------------------------------------------
 
     async def _submit(self, pilot: Pilot, limit_s: float) -> None:
         try:
-            async with self._few:
-                shown = await self._commands.run(self._plan.command(pilot.node, limit_s), self._plan.script(pilot.node))
+            pilot.job = await self._pilot_commands.submit(self._pilot_options, pilot.node, limit_s)
         except ClusterError as error:
             self._pilots.pop(pilot.node, None)
             self._refuse(pilot.node, str(error))
-            self._failed(str(error))
+            self._note_failure(str(error))
             return
-        # With several clusters the id is followed by the cluster's name.
-        pilot.job, pilot.submitted_s = shown.strip().split(";")[0], time.time()
+        pilot.submitted_s = time.monotonic()
+        if pilot.state is PilotState.SUBMITTING:
+            pilot.state = PilotState.SUBMITTED
         self._figures["submissions"] += 1
-        self._hurry.set()
         try:
             await asyncio.to_thread(self._credentials.issue, pilot.node, pilot.job)
         except OffcutError as error:
             # Its agent could never report.
-            pilot.leaving = True
-            self._failed(str(error))
-        if pilot.leaving:
-            self._cancel([pilot.job])
-
-    def _cancel(self, jobs: Iterable[str | None]) -> None:
-        known = [job for job in jobs if job is not None]
-        if known:
-            self._spawn(self._scancel(known))
-
-    async def _scancel(self, jobs: list[str]) -> None:
-        """What fails here is tried again at the next look."""
-        with suppress(ClusterError):
-            async with self._few:
-                await self._commands.run(("scancel", "--quiet", *jobs))
-        self._hurry.set()
+            pilot.give_up()
+            self._note_failure(str(error))
+        if pilot.given_up:
+            self._pilot_commands.cancel([pilot.job])
 
     def _refuse(self, node: str, reason: str) -> None:
         self._figures["refusals"] += 1
         self._events.put_nowait(ClaimRefused(time_s=time.time(), nodes=(node,), reason=reason))
 
-    def _failed(self, reason: str) -> None:
-        now_s = time.time()
+    def _note_failure(self, reason: str) -> None:
+        now_s = time.monotonic()
         if self._pause.failed(now_s, reason):
             _log.warning("paused", for_s=round(self._pause.until_s - now_s), reason=reason)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _moved(before_s: float | None, now_s: float | None) -> bool:

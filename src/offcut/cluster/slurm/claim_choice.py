@@ -1,8 +1,8 @@
-"""What would be claimed now: the one rule that the adapter follows and that the dry run shows. Pure."""
+"""Which idle nodes to claim now, and which held ones are too many: for the adapter and the dry run. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -52,3 +52,17 @@ def choose_claims(
     room = min(most - held, site.max_submissions_per_minute if submissions is None else submissions)
     chosen = choose([candidate for candidate in found if candidate.node not in avoided], offered, room)
     return ClaimChoice(most, chosen, "quiet hours" if quiet else "a cap of the site's file")
+
+
+def choose_surplus(leave: Collection[str], submitted_s: Mapping[str, float], choice: ClaimChoice) -> dict[str, str]:
+    """Return which held nodes to release because too many are held, and why.
+
+    Args:
+        leave: Held nodes that are released for other reasons.
+        submitted_s: The held nodes, and when each one's pilot was submitted.
+        choice: How many nodes may be held now.
+    """
+    surplus = max(0, len(submitted_s) - len(leave) - choice.most)
+    # The newest first: they have the least to lose.
+    newest = sorted((node for node in submitted_s if node not in leave), key=lambda node: -submitted_s[node])
+    return dict.fromkeys(newest[:surplus], choice.limit)

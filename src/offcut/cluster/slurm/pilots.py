@@ -1,4 +1,4 @@
-"""A pilot: the one-node job that holds a claimed node and runs the agent. What it is made of, and what became of it."""
+"""A pilot: the one-node batch job that holds a claimed node and runs the agent. Its name, options and script. Pure."""
 
 from __future__ import annotations
 
@@ -6,45 +6,22 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from offcut.cluster.slurm.records import ENDED, JobRow, PartitionRow, expand
+from offcut.cluster.slurm.records import JobRow, PartitionRow, expand
 from offcut.cluster.slurm.site import NAME, SlurmSite
 from offcut.cluster.slurm.waiting_jobs import PILOT_NICE
 from offcut.wire.worker_env import ENV_WORKER_ENV
 
-#: Of these a repetition means that something is wrong with the pilot, not with its node's fortune.
-_FAILURES = frozenset({"FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"})
-
-
-@dataclass(slots=True)
-class Pilot:
-    """A pilot of ours. `job` is None until sbatch has answered."""
-
-    node: str
-    job: str | None
-    submitted_s: float
-    running: bool = False
-    #: Seen pending.
-    waited: bool = False
-    #: When it was to end, when it began to run.
-    first_end_s: float | None = None
-    #: The controller has been told that the queue wants the node.
-    wanted: bool = False
-    #: We have given the node up: cancel it, again if need be, until Slurm shows that it has ended.
-    leaving: bool = False
-
 
 def pilot_name(shared: Path) -> str:
-    """The job name of one controller's pilots: another's, of the same account, are none of ours."""
+    """Return the job name of one controller's pilots, which tells them from another controller's."""
     return f"offcut-{hashlib.sha256(str(shared).encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PilotPlan:
+class PilotOptions:
     """All that pilots of one controller have in common."""
 
     site: SlurmSite
@@ -123,39 +100,6 @@ def node_of(row: JobRow) -> str | None:
     return nodes[0] if len(nodes) == 1 else None
 
 
-def takes(node: str) -> bool:
-    """Whether a node's name is one that a pilot can be given; no site has others, and none would be passed on."""
+def is_valid_node_name(node: str) -> bool:
+    """Return whether sbatch can be given the node's name. No site has other names, and none would be passed on."""
     return re.fullmatch(NAME, node) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What became of a pilot. `failure`: something is wrong, and the same may happen again."""
-
-    what: Literal["waits", "runs", "gone"]
-    wanted: bool = False
-    failure: str = ""
-    bench: bool = False
-
-
-def fate(pilot: Pilot, row: JobRow | None) -> Fate:
-    """What Slurm shows of a pilot, told apart; `row` is None where Slurm does not know it any more."""
-    if row is None:
-        return Fate("gone")
-    if row.state == "PENDING":
-        return Fate("waits")
-    if row.state not in ENDED:
-        return Fate("runs")
-    if row.state == "PREEMPTED":
-        return Fate("gone", wanted=True)
-    if pilot.leaving:
-        return Fate("gone")
-    if row.state in _FAILURES:
-        return Fate("gone", failure=f"pilot {row.id} on {pilot.node} ended as {row.state} ({row.reason})", bench=True)
-    # Somebody cancelled it, or the node broke: either way the node is not ours to take again at once.
-    return Fate("gone", bench=row.state in ("CANCELLED", "NODE_FAIL"))
-
-
-def withdrawn(waiting: Sequence[Pilot], now_s: float, limit_s: float) -> list[Pilot]:
-    """Pilots that have stayed pending on what looked like an idle node."""
-    return [pilot for pilot in waiting if not pilot.leaving and now_s - pilot.submitted_s > limit_s]

@@ -34,7 +34,7 @@ class QueueQuery:
 
     async def snapshot(self) -> View:
         """Everything that a decision needs. ClusterError where a command fails or prints what cannot be read."""
-        began_s = time.time()
+        began_s, clock_s = time.time(), time.monotonic()
         read_nodes = self._json_nodes if self._site.reading == "json" else self._text_nodes
         read_jobs = self._json_jobs if self._site.reading == "json" else self._text_jobs
         nodes, (waiting, own, unreadable), reservations, partitions = await asyncio.gather(
@@ -52,7 +52,8 @@ class QueueQuery:
             partition=partitions[self._site.partition],
             partitions=partitions,
             unreadable=unreadable,
-            took_s=time.time() - began_s,
+            clock_s=clock_s,
+            took_s=time.monotonic() - clock_s,
         )
 
     async def pilots(self) -> dict[str, JobRow]:

@@ -139,7 +139,10 @@ class AssociationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The queue at one moment, as one bulk look found it. `time_s` is when the look began."""
+    """A snapshot of the queue.
+
+    `time_s` is when the query began, in seconds since 1970; `clock_s` is the same by the monotonic clock.
+    """
 
     time_s: float
     nodes: Mapping[str, NodeRow]
@@ -153,4 +156,5 @@ class View:
     partitions: Mapping[str, PartitionRow] = field(default_factory=dict)
     #: Jobs that Slurm showed in a form that could not be read.
     unreadable: int = 0
+    clock_s: float = field(default=0.0, compare=False)
     took_s: float = field(default=0.0, compare=False)

@@ -1,0 +1,60 @@
+"""Submitting and cancelling pilots: sbatch and scancel, a few at a time, in tasks that nobody has to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from offcut.cluster.slurm.commands import Commands
+from offcut.cluster.slurm.pilots import PilotOptions
+from offcut.errors import ClusterError
+
+#: How many commands that submit or cancel run at once.
+_AT_ONCE = 4
+
+
+class PilotCommands:
+    """Runs sbatch and scancel; `on_change` is called when one has changed what a query would show."""
+
+    def __init__(self, commands: Commands, on_change: Callable[[], None]) -> None:
+        self._commands = commands
+        self._on_change = on_change
+        self._few = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def submit(self, options: PilotOptions, node: str, limit_s: float) -> str:
+        """Submit a pilot for `node` with a time limit of `limit_s`; return Slurm's number of its job.
+
+        Raises:
+            ClusterError: sbatch failed or did not answer in time.
+        """
+        async with self._few:
+            shown = await self._commands.run(options.command(node, limit_s), options.script(node))
+        self._on_change()
+        # With several clusters the number is followed by the cluster's name.
+        return shown.strip().split(";")[0]
+
+    def cancel(self, jobs: Iterable[str | None]) -> None:
+        """Cancel these jobs, without waiting for it. A command that fails is repeated after the next query."""
+        known = [job for job in jobs if job is not None]
+        if known:
+            self.run_in_background(self._cancel(known))
+
+    async def _cancel(self, jobs: list[str]) -> None:
+        with suppress(ClusterError):
+            async with self._few:
+                await self._commands.run(("scancel", "--quiet", *jobs))
+        self._on_change()
+
+    def run_in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run the coroutine in a task that `finished` waits for."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finished(self) -> None:
+        """Wait until every command in the background has ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
