@@ -19,7 +19,6 @@ the layers says how few devices can do it. No plan with one contiguous stage per
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from offcut.pipeline.hardware import Link
 from offcut.pipeline.layer_profile import Chain
+from offcut.pipeline.planner.bound_searches import ChainSums, Limits, fewest_devices, least_transfers
 from offcut.pipeline.stage_costs import StageCosts
 
 #: Cuts and replicas of a plan's stages.
@@ -100,32 +100,6 @@ def _plan_bound(  # type: ignore[no-untyped-def]
     return best
 
 
-class ChainSums(NamedTuple):
-    """A chain of L layers in the form that the compiled searches take: sums over the layers before a cut.
-
-    Arrays have the shape (L + 1,), one entry per cut; layers i to j - 1 take `forward_s[j] - forward_s[i]`.
-    """
-
-    forward_s: NDArray[np.float64]
-    backward_s: NDArray[np.float64]
-    parameter_bytes: NDArray[np.float64]
-    stored_bytes: NDArray[np.float64]
-    #: Not sums: what crosses the cut for one micro-batch, in bytes and as a transfer's seconds.
-    cut_bytes: NDArray[np.float64]
-    hop_s: NDArray[np.float64]
-
-
-class Limits(NamedTuple):
-    """What limits a stage: the micro-batches of a step, the link, and a device's memory."""
-
-    micro_batches: int
-    bandwidth_bytes_s: float
-    latency_s: float
-    memory_bytes: float
-    #: Bytes kept per byte of parameters: weights, gradients, optimizer state.
-    state_factor: float
-
-
 class ChainBound:
     """Least bounds of one chain on equal devices, for any number of them; answers are cached between sizes.
 
@@ -169,7 +143,7 @@ class ChainBound:
 
     def _devices_needed(self, limit_s: float) -> int:
         """Return the fewest devices for a step within `limit_s`, and remember the answer."""
-        needed, _, _ = _fewest_devices(limit_s, self._max_devices, self._sums, self._limits)
+        needed, _, _ = fewest_devices(limit_s, self._max_devices, self._sums, self._limits)
         self._known.append((limit_s, int(needed)))
         return int(needed)
 
@@ -210,7 +184,7 @@ class ChainBound:
         """
         found = []
         for slack in (1.0005, 1.02, 1.06, 1.15):
-            needed, came, count = _fewest_devices(least_s * slack, self._max_devices, self._sums, self._limits)
+            needed, came, count = fewest_devices(least_s * slack, self._max_devices, self._sums, self._limits)
             if needed > devices:
                 continue
             cuts, replicas = [0], []
@@ -252,7 +226,7 @@ class ChainBound:
         """Return the split with the fewest devices and the one with the fewest transfers, if any keeps within the
         limit.
         """
-        front, came, count = _least_transfers(limit_s, devices, self._sums, self._limits)
+        front, came, count = least_transfers(limit_s, devices, self._sums, self._limits)
         possible = np.flatnonzero(np.isfinite(front))
         if not len(possible):
             return []
@@ -276,106 +250,6 @@ class ChainBound:
         low = max((t for t, needed in self._known if needed > devices), default=0.0)
         high = min((t for t, needed in self._known if needed <= devices), default=math.inf)
         return low, high
-
-
-@njit(cache=True)
-def _fewest_devices(limit, max_devices, sums, limits):  # type: ignore[no-untyped-def]
-    """Find the fewest devices that do every stage within `limit` seconds; per cut, the next cut and the replicas
-    between.
-    """
-    forward, backward, parameters, stored, cut_bytes, hop = sums
-    m, bandwidth, latency, memory, state_factor = limits
-    n = len(forward)
-    layers = n - 1
-    huge = 1 << 40
-    fewest = np.full(n, huge, dtype=np.int64)
-    came = np.full(n, -1, dtype=np.int64)
-    count = np.zeros(n, dtype=np.int64)
-    fewest[layers] = 0
-    for i in range(layers - 1, -1, -1):
-        before = forward[i] + hop[i]
-        way_back = backward[i] + hop[i]
-        for j in range(i + 1, n):
-            if fewest[j] >= huge:
-                continue
-            f = forward[j] - forward[i]
-            b = backward[j] - backward[i]
-            room = limit - before
-            if before + f + b + way_back > limit:
-                break
-            w = parameters[j] - parameters[i]
-            if state_factor * w + stored[j] - stored[i] + cut_bytes[i] > memory:
-                break
-            trip = forward[layers] - forward[j] + backward[layers] - backward[j] + 2 * hop[j]
-            # Fewer replicas than this cannot do the work even with nothing to synchronise.
-            q = min(m, int(room / (f + b))) if f + b > 0 else m
-            r = max(1, (m + q - 1) // max(q, 1))
-            while r <= max_devices and r + fewest[j] < fewest[i]:
-                q = (m + r - 1) // r
-                work = max(q * (f + b), f + trip + q * b, q * f + trip + b)
-                sent = q * (hop[i] + hop[j]) - hop[i]
-                sync = 2 * (r - 1) * (w / r / bandwidth + latency)
-                if before + max(work + max(sync, way_back), sent + way_back) <= limit:
-                    fewest[i] = r + fewest[j]
-                    came[i] = j
-                    count[i] = r
-                    break
-                if q == 1:
-                    break
-                r = (m + q - 2) // (q - 1)
-    return fewest[0], came, count
-
-
-@njit(cache=True)
-def _least_transfers(limit, devices, sums, limits):  # type: ignore[no-untyped-def]
-    """The least seconds of transfers in front of each cut, per number of devices, with every stage within `limit`.
-
-    Fewer devices and less in front are each better, and the fewest replicas that keep a stage within the limit never
-    cost a later one: so the smallest value per (cut, devices) is enough. Returns that value for the last cut by
-    devices, and per state the cut before and the replicas between.
-    """
-    forward, backward, parameters, stored, cut_bytes, hop = sums
-    m, bandwidth, latency, memory, state_factor = limits
-    n = len(forward)
-    layers = n - 1
-    front = np.full((n, devices + 1), np.inf)
-    came = np.full((n, devices + 1), -1, dtype=np.int64)
-    count = np.zeros((n, devices + 1), dtype=np.int64)
-    front[0, 0] = 0.0
-    for i in range(layers):
-        least = np.inf
-        for d in range(devices):
-            if front[i, d] >= least:
-                continue
-            least = front[i, d]
-            before = forward[i] + least
-            way_back = backward[i] + least
-            for j in range(i + 1, n):
-                f = forward[j] - forward[i]
-                b = backward[j] - backward[i]
-                if before + f + b + way_back > limit:
-                    break
-                w = parameters[j] - parameters[i]
-                if state_factor * w + stored[j] - stored[i] + cut_bytes[i] > memory:
-                    break
-                trip = forward[layers] - forward[j] + backward[layers] - backward[j] + 2 * hop[j]
-                q = min(m, int((limit - before) / (f + b))) if f + b > 0 else m
-                r = max(1, (m + q - 1) // max(q, 1))
-                while d + r <= devices:
-                    q = (m + r - 1) // r
-                    work = max(q * (f + b), f + trip + q * b, q * f + trip + b)
-                    sent = q * (hop[i] + hop[j]) - hop[i]
-                    sync = 2 * (r - 1) * (w / r / bandwidth + latency)
-                    if before + max(work + max(sync, way_back), sent + way_back) <= limit:
-                        if least + hop[j] < front[j, d + r]:
-                            front[j, d + r] = least + hop[j]
-                            came[j, d + r] = i
-                            count[j, d + r] = r
-                        break
-                    if q == 1:
-                        break
-                    r = (m + q - 2) // (q - 1)
-    return front[layers], came, count
 
 
 def any_plan_bound(chain: Chain, micro_batches: int, total_speed: float, best_speed: float) -> float:
