@@ -59,8 +59,8 @@ def test_a_failed_solve_is_asked_again(world):
     ("counts", "fault"),
     [
         ({"a": 7}, "7 nodes given out, but there are 3"),
-        ({"a": -1}, "-1 is no size of a"),
-        ({"a": 2, "b": 3}, "3 is no size of b"),
+        ({"a": -1}, "-1 is not an allowed size of a"),
+        ({"a": 2, "b": 3}, "3 is not an allowed size of b"),
     ],
 )
 def test_an_answer_that_cannot_be_carried_out_is_refused_with_a_reason(world, counts, fault):

@@ -6,8 +6,8 @@ the jobs that run, so the solver itself decides how many jobs to keep running. `
 job that is about to end, or whose script only comes to its end, does not count against the cap: its successor boots
 before it has gone.
 
-A job that needs more nodes than there are keeps nobody waiting: it is passed over until there are enough. One that
-needs more than are free may get them from others, but takes none of the room of those behind it.
+A job that needs more nodes than there are is passed over until there are enough, so that no other job waits for it. One
+that needs more than are free may get them from other jobs, and takes no room from those behind it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from bisect import bisect_right
 
 from offcut.control.state import LIVE, JobState, State
 
-#: At least so many jobs that have not started are put forward, whatever is free.
+#: At least this many jobs that have not started are put forward, however few nodes are free.
 _LEAST = 8
 
 
 def enqueue(state: State, job: JobState) -> None:
-    """A new job waits behind those of its priority."""
+    """Put a new job into the queue, behind those of its priority."""
     at = bisect_right(state.queue, -job.job.priority, key=lambda job_id: -state.jobs[job_id].job.priority)
     state.queue.insert(at, job.job.id)
 
 
 def note_start(state: State, job: JobState) -> None:
-    """The job has nodes: it takes part from now on."""
+    """Note that the job has nodes: from now on it takes part until it ends."""
     if job.job.id not in state.started:
         state.started[job.job.id] = None
         state.queue.remove(job.job.id)
@@ -39,7 +39,7 @@ def note_end(state: State, job: JobState) -> None:
 
 
 def admitted(state: State) -> list[JobState]:
-    """The jobs that take part: the highest priority first, then those that started, then the order of the queue."""
+    """Return the jobs that take part, by priority; of one priority, those that started come before the queue."""
     jobs = [job for job_id in state.started if (job := state.jobs[job_id]).phase in LIVE]
     if state.queue:
         jobs += _candidates(state, jobs)
@@ -65,8 +65,8 @@ def _candidates(state: State, running: list[JobState]) -> list[JobState]:
             if usable == 0 and without_room >= _LEAST:
                 continue
             without_room += usable == 0
-        elif _rivals(running, job, nodes) + len(found) >= limit:
-            # The queue is in order of priority: those behind have no fewer rivals.
+        elif _jobs_before(running, job, nodes) + len(found) >= limit:
+            # The queue is in order of priority: those behind have at least as many jobs before them.
             break
         found.append(job)
         room -= usable
@@ -74,12 +74,11 @@ def _candidates(state: State, running: list[JobState]) -> list[JobState]:
 
 
 def _fits(job: JobState, nodes: int) -> bool:
-    """Whether so many nodes, which are all there are, could carry the job. Before there are any, one is expected."""
+    """Return whether the job could run on all nodes there are. With none yet, one is expected."""
     return job.job.sizes.smallest <= max(1, nodes)
 
 
-def _rivals(running: list[JobState], job: JobState, nodes: int) -> int:
-    """Started jobs that the job has to wait for: a job of a higher priority is not kept out by those of a lower one,
-    and none by those that cannot run."""
+def _jobs_before(running: list[JobState], job: JobState, nodes: int) -> int:
+    """Return how many started jobs the job has to wait for: those of its own or a higher priority that can run."""
     priority = job.job.priority
     return sum(other.job.priority >= priority and not other.nears_end and _fits(other, nodes) for other in running)

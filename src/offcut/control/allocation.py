@@ -1,4 +1,4 @@
-"""From the state to an allocation problem, and from its answer to claimed nodes and started workers."""
+"""Poses the allocation problem, and turns its answer into claimed nodes and started workers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
 from offcut.model.events import Member, Timer
 
-#: In which order a job's nodes are worth keeping: those in the generation, then those nearest to it.
+#: In which order a job's nodes are kept: first those in the generation, then those that are nearest to it.
 _KEEP = {"member": 0, "leaving": 1, "ready": 2, "starting": 3, "stopped": 4, "none": 5}
 
-#: The wait before a solver that did not come back is asked again is doubled at most this often.
+#: How often the wait before the solver is asked again is doubled, at most.
 _MOST_DOUBLINGS = 7
 
 #: A resize counts as costing at most this much of the horizon.
@@ -28,12 +28,13 @@ _MOST_OF_HORIZON = 0.9
 
 
 def problem(state: State) -> AllocationProblem:
-    """How many of the claimable and held nodes should each live job have?
+    """Return the allocation problem: how many of the free and held nodes each admitted job should have.
 
-    Throughput is in units of the job's own at its smallest size, so that jobs weigh alike whatever a sample costs.
+    Throughput is in each job's own unit, its rate at its smallest size, so that jobs weigh alike whatever a sample
+    costs.
     """
     settings = state.settings
-    # A start that costs as much as the horizon is long would be worth nothing, and the job would wait for ever.
+    # A start that costs as much as the horizon would gain nothing, and the job would wait for ever.
     most_s = _MOST_OF_HORIZON * settings.horizon_s
     if job_curves.learns(state):
         requests = tuple([_learned_request(state, job, most_s) for job in admission.admitted(state)])
@@ -72,7 +73,7 @@ def _request(
     most_s: float,
     learned: ScalingCurve | None = None,
 ) -> JobRequest:
-    """Kept, for most jobs are as they were when the next problem comes."""
+    """Return the job's part of the problem. Cached: most jobs are as they were in the problem before."""
     sizes, curve = job.sizes, job_curves.curve_that_counts(job, learned)
     unit = job_curves.unit_rate(curve, sizes) or 1.0
     return JobRequest(
@@ -90,7 +91,7 @@ def _request(
 
 
 def ask(context: EventContext) -> None:
-    """The problem has changed: whatever is being solved is stale."""
+    """Pose the problem again. It has changed, so an answer to the one before is stale."""
     state = context.state
     state.version += 1
     if not state.claiming or state.stopping:
@@ -135,19 +136,19 @@ def on_solved(context: EventContext, event: ev.Solved) -> None:
     placed = _place(state, {job_id: counts[job_id] for job_id in changed})
     for job_id, names in placed.dropped.items():
         for name in names:
-            membership.withdraw(context, jobs[job_id], nodes[name])
+            membership.stop_and_detach(context, jobs[job_id], nodes[name])
     claims: list[str] = []
     for job_id, names in placed.gained.items():
         claims += _gain(context, jobs[job_id], names)
     if claims:
         ends_s = [until_s for name in claims if (until_s := nodes[name].until_s) is not None]
         context.emit(Claim, nodes=tuple(claims), until_s=min(ends_s, default=None))
-    # The moves that the answer asked for do not change the problem that it answered.
+    # Carrying out the answer does not change the problem.
     context.problem_changed = overtaken
 
 
 def _note_standin(context: EventContext, reason: str) -> None:
-    """Tell that a quick answer was taken, and ask the solver again: later each time."""
+    """Log that a greedy answer was taken, and ask the solver again, later each time."""
     state = context.state
     if not reason:
         state.standin_answers = 0
@@ -159,17 +160,19 @@ def _note_standin(context: EventContext, reason: str) -> None:
 
 
 def _place(state: State, counts: dict[str, int]) -> Placement:
-    """Which nodes the jobs gain and drop. Nodes that boot no more come first, then those that are idle longest: among
-    nodes of unknown end these last longest."""
+    """Return which nodes the jobs gain and drop.
+
+    Nodes that are up come first, then those that are idle longest: of nodes whose end is not known, these last longest.
+    """
     nodes, settings = state.nodes, state.settings
     held: dict[str, list[str]] = {}
     need = 0
     for job_id, n in counts.items():
-        own = list(state.jobs[job_id].nodes)
-        if n < len(own):
-            own.sort(key=lambda name: _KEEP[nodes[name].worker])
-        held[job_id] = own
-        need += max(0, n - len(own))
+        held_by_job = list(state.jobs[job_id].nodes)
+        if n < len(held_by_job):
+            held_by_job.sort(key=lambda name: _KEEP[nodes[name].worker])
+        held[job_id] = held_by_job
+        need += max(0, n - len(held_by_job))
     if not need:
         return place(counts, held, ())
     free = [nodes[name] for name in state.free]
@@ -182,33 +185,33 @@ def _place(state: State, counts: dict[str, int]) -> Placement:
     if not until_s:
         del free[need:]
     cohort = {node.name: node.idle_since_s for node in free}
-    for own in held.values():
-        for name in own:
+    for names in held.values():
+        for name in names:
             cohort[name] = nodes[name].idle_since_s
     return place(counts, held, [node.name for node in free], until_s=until_s, cohort=cohort)
 
 
 def _fault(asked: AllocationProblem, jobs: dict[str, JobState], counts: dict[str, int]) -> str:
-    """Why an answer cannot be carried out; empty if it can. A solver's mistake must not bring the controller down."""
+    """Return why an answer cannot be carried out; empty if it can. A solver's mistake must not end the controller."""
     total = 0
     for job_id, job in jobs.items():
         now = len(job.nodes)
         n = counts.get(job_id, now)
         if n and n != now and n not in job.job.sizes:
-            return f"{n} is no size of {job_id}"
+            return f"{n} is not an allowed size of {job_id}"
         total += n
     return f"{total} nodes given out, but there are {asked.nodes}" if total > asked.nodes else ""
 
 
 def _gain(context: EventContext, job: JobState, names: tuple[str, ...]) -> list[str]:
-    """Assign the nodes; return those that have to be claimed first."""
+    """Assign the nodes to the job. Return those that have to be claimed first."""
     starting: list[Member] = []
     claims: list[str] = []
     for name in names:
         node = context.state.nodes[name]
         membership.assign(context, job, node)
         if node.phase == "up":
-            membership.prepare(context, node)
+            membership.next_incarnation(context, node)
             starting.append(node.member)
         elif node.phase == "idle":
             node.phase = "claimed"

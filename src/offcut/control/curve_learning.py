@@ -21,10 +21,10 @@ _WORTH_A_LOOK = 0.02
 
 
 def refresh(context: EventContext) -> None:
-    """Before a problem is asked: every job's curve rests on all that is known, and every probe can be had."""
+    """Bring every job's curve up to date, and end probes that cannot be had. Called before a problem is posed."""
     state = context.state
     admitted = admission.admitted(state)
-    # What a finishing job still holds is not in the problem.
+    # Nodes of finishing jobs are not in the problem.
     left = len(state.free) + sum(len(job.nodes) for job in admitted)
     for job in admitted:
         _refresh_curve(context, job)
@@ -120,7 +120,7 @@ def _usable(context: EventContext, event: ev.JobMeasured) -> bool:
 
 
 def note_formed(context: EventContext, job: JobState, event: ev.GenerationFormed, before: tuple[Member, ...]) -> None:
-    """A generation formed, whose members that have the state were `before`: what it cost, and what the job is."""
+    """Note what the resize cost and what model the job trains. `before`: the members that had the state until now."""
     if job.trained_since_s is None:
         job.trained_since_s = context.now_s
     if not job_curves.measures(context.state) or job.restarts:
@@ -139,7 +139,7 @@ def note_formed(context: EventContext, job: JobState, event: ev.GenerationFormed
 
 
 def note_start(context: EventContext, job: JobState, took_s: float) -> None:
-    """A worker of the job took so long to become ready."""
+    """Note how long a worker of the job took to become ready."""
     if job_curves.measures(context.state) and not job.restarts:
         context.state.histories.note_cost(job.job.id, "start", took_s)
 

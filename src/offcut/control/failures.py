@@ -10,10 +10,10 @@ _DOUBLINGS = 7
 
 
 def count(job: JobState, event: ev.WorkerExited, generation: int) -> bool:
-    """Count a failure; True if it is one too many. `generation` is the last that the worker was in, 0 for none.
+    """Count a failure. Return True if it is one too many.
 
-    All ranks of one generation raise at the same step: that is one failure. A worker that never was in a generation
-    counts by itself.
+    `generation` is the last one that the worker was in, 0 for none. All ranks of one generation raise at the same step:
+    that is one failure. A worker that never was in a generation counts by itself.
     """
     if event.stable_step > job.failure_step:
         job.failures = 0
@@ -25,25 +25,25 @@ def count(job: JobState, event: ev.WorkerExited, generation: int) -> bool:
 
 
 def forgive(job: JobState, step: int) -> None:
-    """A generation's first step was `step`: the one before it is stable.
+    """Forgive the failures if the job got further than where it last failed.
 
-    Is that further than where the job last failed?
+    `step` is the first of a generation, so that the step before it is stable.
     """
     if step - 1 > job.failure_step:
         job.failures = 0
 
 
 def count_launch(job: JobState, *, progressed: bool) -> bool:
-    """Count a launch of a script that reports nothing; True if it is one failure too many.
+    """Count a failed launch of a script that reports nothing. Return True if it is one too many.
 
-    `progressed`: it ran for long enough to have got further than the launch before it.
+    `progressed`: it ran long enough to get further than the launch before it.
     """
     job.failures = 1 if progressed else job.failures + 1
     return job.failures > job.job.max_failures
 
 
 def count_broken(job: JobState) -> bool:
-    """Count a membership that could not form; True if it is one failure too many."""
+    """Count a membership that could not form as a failure. Return True if it is one too many."""
     job.failures += 1
     return job.failures > job.job.max_failures
 
@@ -53,15 +53,15 @@ def reason(job: JobState, event: ev.WorkerExited) -> str:
 
 
 def last_line(event: ev.WorkerExited) -> str:
-    """How it ended, in a line: of a traceback, the exception."""
+    """Return how the worker ended, in one line: of a traceback, the exception."""
     detail = event.detail.strip()
     return detail.splitlines()[-1] if detail else event.outcome
 
 
 def await_disk(job: JobState, event: ev.WorkerExited, now_s: float, first_s: float) -> float:
-    """The disk of the job's files is full: no failure of the job's. How long to wait before the restart.
+    """Note that the disk of the job's files is full, which is not a failure of the job. Return the wait in seconds.
 
-    What fails while a restart is already waited for waits for the same one.
+    Workers that fail during a wait share it.
     """
     job.disk.reason = event.disk
     if now_s >= job.disk.again_s:
@@ -71,10 +71,10 @@ def await_disk(job: JobState, event: ev.WorkerExited, now_s: float, first_s: flo
 
 
 def forgive_disk(job: JobState) -> None:
-    """It trains: its files can be written again."""
+    """Note that the job's files can be written again: it trains."""
     job.disk.reason, job.disk.waits = "", 0
 
 
 def wait_s(job: JobState, first_s: float) -> float:
-    """How long to wait before the restart after the newest failure."""
+    """Return how long to wait before the restart after the newest failure, in seconds."""
     return first_s * 2.0 ** min(_DOUBLINGS, max(0, job.failures - 1))

@@ -8,12 +8,12 @@ from offcut.model import Job, ScalingCurve, Sizes, amdahl
 
 
 def learns(state: State) -> bool:
-    """Whether curves other than the jobs' own are used."""
+    """Return whether a curve model estimates curves, so that not only those that jobs come with are used."""
     return state.settings.profiler != "oracle"
 
 
 def measures(state: State) -> bool:
-    """Whether throughput has to be measured for that."""
+    """Return whether the curve model needs measured throughput."""
     return load(state.settings.profiler).learns
 
 
@@ -41,7 +41,7 @@ def unit_rate(curve: ScalingCurve, sizes: Sizes) -> float:
 
 
 def costs_s(state: State, job: JobState) -> tuple[float, float]:
-    """Seconds of progress that growing and shrinking cost the job: as it says, as was measured, or the settings'.
+    """Return the seconds of progress that growing and shrinking cost: as the job says, as measured, or the settings'.
 
     A job without a node also waits for its first worker to start.
     """

@@ -1,4 +1,4 @@
-"""Jobs are submitted, changed, paused, cancelled, and come to their end."""
+"""Handlers of events about jobs: submitted, changed, paused, resumed, cancelled, trained, ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def note_progress(state: State, event: ev.JobProgressed) -> None:
 
 
 def note_step(job: JobState, time_s: float, generation: int, step: int, samples: int) -> bool:
-    """Note how far the job is; False if more is known. It goes back only with a generation that has formed."""
+    """Note how far the job is. Return False if more is known already.
+
+    Steps go back only with a generation that has formed.
+    """
     progress = job.progress
     if (generation, step) < (progress.generation, progress.step) or (
         step < progress.step and generation > job.formed_generation
@@ -55,7 +58,7 @@ def on_job_cancelled(context: EventContext, event: ev.JobCancelled) -> None:
 def on_job_paused(context: EventContext, event: ev.JobPaused) -> None:
     job = context.state.jobs.get(event.job)
     if job is not None and job.phase in LIVE:
-        membership.disband(context, job)
+        membership.take_all_nodes(context, job)
         job.phase = "paused"
         context.log(event.job, "paused")
 
@@ -111,7 +114,7 @@ def on_job_trained(context: EventContext, event: ev.JobTrained) -> None:
     membership.note_formed(context, job, event.generation)
     if event.generation != job.formed_generation:
         return  # of the past: a newer generation has trained on
-    # A newer generation may have been on its way: those who have trained are all in the last one that formed.
+    # A newer generation may be forming: the members that have trained are those of the last one that formed.
     job.members = tuple(member for member in job.members if member in job.state_holders)
     begin_finishing(context, job)
     if job.first_member not in job.members:
@@ -119,26 +122,29 @@ def on_job_trained(context: EventContext, event: ev.JobTrained) -> None:
 
 
 def begin_finishing(context: EventContext, job: JobState) -> None:
-    """A member's script is past its training: the membership stays as it is while all come to their end."""
+    """Begin the job's end: a member's script is past its training. The membership stays until all have ended."""
     job.phase = "finishing"
     context.set_timer(Timer("finish", job.job.id), job.finish_limit_s)
     members = {member.incarnation for member in job.members}
     for name in list(job.nodes):
         node = context.state.nodes[name]
         if node.incarnation not in members or node.worker != "member":
-            membership.withdraw(context, job, node)
+            membership.stop_and_detach(context, job, node)
     context.problem_changed = True
 
 
 def on_exit_while_finishing(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
-    """The first member does what is done once (saving the model, say): when it has ended, so has the job."""
+    """Answer the exit of a member whose script is past its training.
+
+    The first member does what is done once, such as saving the model: the job has ended when it has.
+    """
     if job.first_member is not None and job.first_member not in job.members:
-        # The others ran their end without it, and nobody did what is done once.
+        # The others ran their end without it, so that what is done once was not done.
         node.worker = "none"
         reopen(context, job)
     elif job.members[0] != event.member:
         node.worker = "none"
-        (membership.leave if event.outcome == "left" else membership.detach)(context, job, node, gone=False)
+        (membership.detach_leaving if event.outcome == "left" else membership.detach)(context, job, node, gone=False)
     elif event.outcome in ("finished", "left"):
         end(context, job, "finished", "its script came to its end")
     elif event.disk:
@@ -157,17 +163,17 @@ def on_exit_while_finishing(context: EventContext, job: JobState, node: NodeStat
 
 
 def reopen(context: EventContext, job: JobState) -> None:
-    """The first member was lost before its script came to the end: run the end again, from the final checkpoint."""
+    """Run the end of the script again, from the final checkpoint: a member that it needs was lost."""
     who = "a member" if job.restarts else "its first member"
     context.log(job.job.id, f"{who} was lost while finishing: its script runs its end again")
-    membership.disband(context, job)
+    membership.take_all_nodes(context, job)
     job.phase = "waiting"
     context.cancel_timer(Timer("finish", job.job.id))
     context.problem_changed = True
 
 
 def check_finishing(context: EventContext, job: JobState) -> None:
-    """A node of a finishing job went away: did one go with it that the end cannot do without?"""
+    """Run a finishing job's end again if a member that the end needs was on the node that went away."""
     if job.phase != "finishing":
         return
     if job.launch is not None:
@@ -179,7 +185,7 @@ def check_finishing(context: EventContext, job: JobState) -> None:
 
 
 def end(context: EventContext, job: JobState, phase: JobPhase, reason: str) -> None:
-    membership.disband(context, job)
+    membership.take_all_nodes(context, job)
     job.phase = phase
     admission.note_end(context.state, job)
     job.reason = visible(reason)

@@ -1,4 +1,4 @@
-"""A controller begins, perhaps where another was killed; and it ends."""
+"""Handlers of the controller's own start and stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from offcut.model import events as ev
 
 
 def on_controller_started(context: EventContext, event: ev.ControllerStarted) -> None:
-    """Timers are set again. The time without a controller does not count: nobody could report what they wait for."""
+    """Set the timers again, and go on above numbers that the journal has forgotten.
+
+    The time without a controller does not count: what the timers wait for could not be reported then.
+    """
     state = context.state
     state.stopping = False
     for timer, at_s in list(state.timers.items()):
@@ -22,7 +25,7 @@ def on_controller_started(context: EventContext, event: ev.ControllerStarted) ->
 
 
 def on_controller_stopping(context: EventContext, event: ev.ControllerStopping) -> None:
-    """Every node is released. What was said about claiming stands, for the next controller."""
+    """Release every node. Whether nodes are claimed stays as it is, for the next controller."""
     context.state.stopping = True
     context.problem_changed = True
     nodes.release_held(context, context.state.nodes, "released: the controller ends")

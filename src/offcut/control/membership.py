@@ -1,4 +1,4 @@
-"""From assigned nodes to generations: who is in, who waits, who leaves."""
+"""Sets the generations of a job from the nodes assigned to it: who is a member, who waits, who leaves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from offcut.model.events import Member, Timer
 
 
 def assign(context: EventContext, job: JobState, node: NodeState) -> None:
-    """The node is the job's from now on; its worker starts as soon as the node is up."""
+    """Assign the node to the job. Its worker starts as soon as the node is up."""
     context.state.free.pop(node.name, None)
     context.cancel_timer(Timer("hold", node.name))
     node.job = job.job.id
@@ -22,9 +22,9 @@ def assign(context: EventContext, job: JobState, node: NodeState) -> None:
 
 
 def detach(context: EventContext, job: JobState, node: NodeState, *, gone: bool) -> None:
-    """The node is the job's no more.
+    """Take the node from the job. A member's departure needs a new generation.
 
-    A member's departure forces a new generation; `gone`: it may not reach its boundary.
+    `gone`: the member may not reach its step boundary.
     """
     if node.worker != "none":
         context.change_membership(job.job.id, gone=gone and node.worker == "member")
@@ -38,10 +38,10 @@ def detach(context: EventContext, job: JobState, node: NodeState, *, gone: bool)
             context.set_timer(Timer("hold", node.name), context.state.settings.hold_s)
 
 
-def leave(context: EventContext, job: JobState, node: NodeState, *, gone: bool) -> None:
-    """The job's worker left by itself: its agent was told that the node is wanted, and goes too.
+def detach_leaving(context: EventContext, job: JobState, node: NodeState, *, gone: bool) -> None:
+    """Take the node from the job, whose worker left by itself: its agent was told that the queue wants the node.
 
-    Nobody else starts there; should the queue's word not follow, the node is used again after a while.
+    No worker is started there. If the queue does not take the node within `leaving_limit_s`, it is used again.
     """
     detach(context, job, node, gone=gone)
     context.state.free.pop(node.name, None)
@@ -50,8 +50,8 @@ def leave(context: EventContext, job: JobState, node: NodeState, *, gone: bool) 
     context.set_timer(Timer("leaving", node.name), context.state.settings.leaving_limit_s)
 
 
-def stay_after_all(context: EventContext, name: str) -> None:
-    """The queue did not want the node."""
+def use_again(context: EventContext, name: str) -> None:
+    """Use the node again: its worker left, and the queue has not taken it."""
     node = context.state.nodes.get(name)
     if node is not None and node.phase == "leaving":
         node.phase = "up"
@@ -60,29 +60,29 @@ def stay_after_all(context: EventContext, name: str) -> None:
         context.problem_changed = True
 
 
-def withdraw(context: EventContext, job: JobState, node: NodeState) -> None:
+def stop_and_detach(context: EventContext, job: JobState, node: NodeState) -> None:
     """Stop the job's worker on the node, if there is one, and take the node from the job."""
     if node.worker not in ("none", "stopped"):
         context.stop_worker(job.job.id, node.member)
     detach(context, job, node, gone=False)
 
 
-def prepare(context: EventContext, node: NodeState) -> None:
-    """A new incarnation is about to start on the node."""
+def next_incarnation(context: EventContext, node: NodeState) -> None:
+    """Give the node's next worker its incarnation, and wait until it is ready."""
     context.state.incarnations += 1
     node.incarnation = context.state.incarnations
     await_ready(context, node)
 
 
 def await_ready(context: EventContext, node: NodeState) -> None:
-    """The node's worker is booting."""
+    """Wait until the node's worker is ready, for `ready_limit_s` at most."""
     node.worker = "starting"
     context.set_timer(Timer("ready", node.name, node.incarnation), context.state.settings.ready_limit_s)
 
 
-def restart(context: EventContext, job: JobState, node: NodeState) -> None:
-    """Start the job's worker on this node again, at once."""
-    prepare(context, node)
+def restart_worker(context: EventContext, job: JobState, node: NodeState) -> None:
+    """Start a new worker of the job on this node, at once."""
+    next_incarnation(context, node)
     context.emit(StartWorkers, job=job.job.id, members=(node.member,))
 
 
@@ -95,7 +95,7 @@ def mark_ready(context: EventContext, job: JobState, node: NodeState) -> None:
 
 
 def is_member(state: State, job: JobState, member: Member) -> bool:
-    """Whether this very incarnation still is in the job's generation."""
+    """Return whether this incarnation still is in the job's generation."""
     node = state.nodes.get(member.node)
     return (
         node is not None
@@ -105,8 +105,8 @@ def is_member(state: State, job: JobState, member: Member) -> bool:
     )
 
 
-def staying(state: State, job: JobState) -> list[Member]:
-    """The members that `is_member` holds for, in order; asked for all of a large job at once, so spelt out."""
+def remaining_members(state: State, job: JobState) -> list[Member]:
+    """Return the members that still are in the generation, in order. As `is_member`, but fast for a whole large job."""
     nodes, job_id = state.nodes, job.job.id
     return [
         member
@@ -129,12 +129,12 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
     if job.phase not in LIVE:
         return
     state = context.state
-    stay = staying(state, job)
+    stay = remaining_members(state, job)
     nodes = [state.nodes[name] for name in job.nodes]
     ready = [node.member for node in nodes if node.worker == "ready"]
     size = job.job.sizes.largest_within(len(stay) + len(ready))
-    if _heirless(job, (stay + ready)[:size]):
-        # The state is with members that are leaving: let them save it, then start from what they saved.
+    if _loses_state(job, (stay + ready)[:size]):
+        # Only members that are leaving have the state: they save it first, and the next generation starts from that.
         if job.members:
             set_generation(context, job, [], abort=gone)
         if Timer("depart", job.job.id) not in state.timers:
@@ -157,20 +157,23 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
 
 
 def _departure_limit_s(state: State, job: JobState) -> float:
-    """How long to wait for the exit of the last holders of the state. On a node that is ours they have as long as they
-    were given to save it; a node that is wanted ends them at once, and only word of that may be lost."""
-    ours = any(member.node in state.nodes for member in job.state_holders)
-    return state.settings.depart_limit_s + (state.stop_limit_s(job.job.id) if ours else 0.0)
+    """Return how long to wait for the exit of the last members that have the state, in seconds.
+
+    On a node that we hold they have as long as they were given to save it. A node that the queue wants ends them at
+    once, so that only the report of their exit can be missing.
+    """
+    held = any(member.node in state.nodes for member in job.state_holders)
+    return state.settings.depart_limit_s + (state.stop_limit_s(job.job.id) if held else 0.0)
 
 
-def _heirless(job: JobState, members: list[Member]) -> bool:
+def _loses_state(job: JobState, members: list[Member]) -> bool:
     if not (members and job.state_holders):
         return False
     return {member.incarnation for member in job.state_holders}.isdisjoint([member.incarnation for member in members])
 
 
-def note_gone(context: EventContext, job: JobState, gone: Callable[[Member], bool]) -> None:
-    """These members are no more: nothing waits any more for them to save the state."""
+def note_members_gone(context: EventContext, job: JobState, gone: Callable[[Member], bool]) -> None:
+    """Note that these members are gone: no generation waits any longer until they have saved the state."""
     before = job.state_holders
     job.state_holders = tuple(member for member in before if not gone(member))
     if before and not job.state_holders:
@@ -180,13 +183,16 @@ def note_gone(context: EventContext, job: JobState, gone: Callable[[Member], boo
 
 
 def give_up_departing(context: EventContext, job: JobState) -> None:
-    """The last holders of the state had their time to save it. Members of a generation are no such holders."""
+    """Stop waiting for the last members that have the state, unless they are members of a generation again."""
     if not job.members:
-        note_gone(context, job, lambda member: True)
+        note_members_gone(context, job, lambda member: True)
 
 
 def note_formed(context: EventContext, job: JobState, generation: int) -> bool:
-    """The members of this generation have the state. False if it is of the past or never was."""
+    """Note that this generation formed: its members have the state.
+
+    Returns False if the generation is an old one, or none of the job's.
+    """
     members = job.forming.get(generation)
     if not members or job.phase in ENDED:
         return False
@@ -210,13 +216,13 @@ def note_formed(context: EventContext, job: JobState, generation: int) -> bool:
     return True
 
 
-def entered(job: JobState, member: Member) -> int:
-    """The first of the generations that have not formed yet which includes this member; 0 if none does."""
+def first_unformed_generation(job: JobState, member: Member) -> int:
+    """Return the first of the generations not formed yet that includes this member; 0 if none does."""
     return next((generation for generation, members in job.forming.items() if member in members), 0)
 
 
 def set_generation(context: EventContext, job: JobState, members: list[Member], *, abort: bool) -> None:
-    """The job's membership is another from now on."""
+    """Set the job's next generation, with these members."""
     state = context.state
     previous = job.members
     job.members = tuple(members)
@@ -231,7 +237,7 @@ def set_generation(context: EventContext, job: JobState, members: list[Member], 
     context.cancel_timer(Timer("renew", job.job.id))
     for member in members:
         state.nodes[member.node].worker = "member"
-    # A worker that is no longer a member cannot serve the size, even if its node is still the job's: free the node.
+    # A member that is left out although its node is still the job's does not fit the size: free the node.
     kept = {member.incarnation for member in members}
     out = [member for member in previous if member.incarnation not in kept]
     unserving = [member for member in out if is_member(state, job, member)]
@@ -252,9 +258,10 @@ def set_generation(context: EventContext, job: JobState, members: list[Member], 
 
 
 def abandon_older_generations(context: EventContext, job: JobState) -> None:
-    """A member was lost on the way to the newest generation: others may hang in the one before.
+    """Tell the members that what is in flight under older generations may never end.
 
-    The newest one stands.
+    To be called when a member was lost on the way to the newest generation, for others may wait for it in the one
+    before. The newest generation stays as it is.
     """
     if (
         job.members
@@ -268,7 +275,10 @@ def abandon_older_generations(context: EventContext, job: JobState) -> None:
 
 
 def await_renewal(context: EventContext, job: JobState) -> bool:
-    """Renew the generation after a while, unless it forms or another is set; False if that is under way already."""
+    """Set the generation again after a while, unless it forms before or another one is set.
+
+    Returns False if that is already awaited.
+    """
     timer = Timer("renew", job.job.id)
     if timer in context.state.timers:
         return False
@@ -277,13 +287,13 @@ def await_renewal(context: EventContext, job: JobState) -> bool:
 
 
 def renew(context: EventContext, job: JobState) -> None:
-    """Set a new generation with the same members: the last one broke and nobody was found dead."""
+    """Set a new generation with the same members: the last one broke, and no member was found dead."""
     job.renewals += 1
     set_generation(context, job, list(job.members), abort=True)
 
 
-def disband(context: EventContext, job: JobState) -> None:
-    """Take all nodes from the job: members leave at their boundary, with the state safe; the rest stop at once."""
+def take_all_nodes(context: EventContext, job: JobState) -> None:
+    """Take all nodes from the job. Members leave at their step boundary with the state saved; others stop at once."""
     state = context.state
     probes.end_probe(context, job)
     if job.members:
@@ -296,6 +306,6 @@ def disband(context: EventContext, job: JobState) -> None:
         )
     job.joining_since_s = None
     for name in list(job.nodes):
-        withdraw(context, job, state.nodes[name])
+        stop_and_detach(context, job, state.nodes[name])
     context.changed_memberships.pop(job.job.id, None)
     context.problem_changed = True

@@ -1,8 +1,8 @@
-"""Nodes on which starts fail: whose fault that is, and which nodes are set aside for it.
+"""Nodes on which starts fail: whether the node or the job is at fault, and which nodes are set aside.
 
-A script that cannot start fails everywhere, a bad node fails every script. So a failed start is held against the node
-while its job is well on other nodes and has failed to start on none of them; else against the job. A node that has
-failed several starts in a row is set aside: released, and not claimed for a while.
+A script that cannot start fails on every node; a bad node fails every script. So a failed start counts against the node
+if its job runs well on other nodes and has failed to start on none of them; otherwise against the job. A node on which
+several starts in a row failed is set aside: released, and not claimed for a while.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from offcut.control.event_context import EventContext
 from offcut.control.state import FailedStart, JobState, State
 from offcut.plaintext import visible
 
-#: Of each node no more than so many failed starts are kept.
+#: How many failed starts of each node are kept.
 _KEPT = 8
 
 
 def note(context: EventContext, node: str, job: str, reason: str) -> None:
-    """A worker of `job` ended before its first step on this node; no job: the node itself did not come up."""
+    """Note that a worker of `job` ended before its first step on this node. No job: the node itself did not boot."""
     starts = [*_recent(context.state, node), FailedStart(context.now_s, job, visible(reason))]
     context.state.failed_starts[node] = starts[-_KEPT:]
 
 
 def forgive(state: State, node: str) -> None:
-    """A worker took its first step there."""
+    """Forget the failed starts on the node: a worker took its first step there."""
     state.failed_starts.pop(node, None)
 
 
-def is_node_s_fault(state: State, node: str, job: JobState) -> bool:
-    """Whether the failed start of this job on this node says more about the node than about the job."""
+def is_node_at_fault(state: State, node: str, job: JobState) -> bool:
+    """Return whether the node, and not the job, is at fault for this failed start."""
     well = any(state.nodes[name].worker in ("ready", "member") for name in job.nodes if name != node)
     return well and not any(
         start.job == job.job.id for name in state.failed_starts if name != node for start in _recent(state, name)
@@ -35,7 +35,7 @@ def is_node_s_fault(state: State, node: str, job: JobState) -> bool:
 
 
 def is_bad(state: State, node: str, *, its_fault: bool) -> bool:
-    """Whether to give the node up: its fault again and again, or no job of several could start there."""
+    """Return whether to set the node aside: it was at fault several times, or several jobs could not start there."""
     starts = _recent(state, node)
     several = its_fault or len({start.job for start in starts}) > 1
     return several and len(starts) >= state.settings.forgiven_starts
@@ -49,7 +49,7 @@ def reason(state: State, node: str) -> str:
 
 
 def wait_s(state: State, node: str) -> float:
-    """How long to wait before the next start on the node."""
+    """Return how long to wait before the next start on the node, in seconds."""
     return state.settings.retry_wait_s * 2.0 ** max(0, len(_recent(state, node)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Nodes come, boot, are wanted back, and vanish."""
+"""Handlers of events about nodes: offered, booted, wanted, lost, released."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def on_nodes_changed(context: EventContext, event: ev.NodesChanged) -> None:
     if lost:
         for job in [state.jobs[job_id] for job_id in state.started]:
             if not lost.isdisjoint([member.node for member in job.state_holders]):
-                membership.note_gone(context, job, lambda member: member.node in lost)
+                membership.note_members_gone(context, job, lambda member: member.node in lost)
                 membership.abandon_older_generations(context, job)
     for node in gone:
         forget(context, node, "wanted by the queue" if node.name in wanted else "lost", died=node.name in lost)
@@ -72,22 +72,22 @@ def on_claim_refused(context: EventContext, event: ev.ClaimRefused) -> None:
 def on_nodes_booted(context: EventContext, event: ev.NodesBooted) -> None:
     state = context.state
     starting: dict[str, list[Member]] = {}
-    strangers = []
+    unknown = []
     for name in dict.fromkeys(event.nodes):
         node = state.nodes.get(name)
         if node is None:
-            strangers.append(name)
+            unknown.append(name)
         elif node.phase in ("idle", "claimed"):
             node.phase = "up"
             context.cancel_timer(Timer("boot", name))
             if node.job is None:
                 context.set_timer(Timer("hold", name), state.settings.hold_s)
             else:
-                membership.prepare(context, node)
+                membership.next_incarnation(context, node)
                 starting.setdefault(node.job, []).append(node.member)
-    if strangers:
-        # An agent on a node that is not ours (any more) has to go.
-        context.emit(Release, nodes=tuple(strangers))
+    if unknown:
+        # We do not hold these nodes, so their agents have to end.
+        context.emit(Release, nodes=tuple(unknown))
     for job, members in starting.items():
         context.emit(StartWorkers, job=job, members=tuple(members))
 
@@ -125,9 +125,7 @@ def on_agent_reported(context: EventContext, event: ev.AgentReported) -> None:
 
 
 def _note_silent_ends(context: EventContext, node: str, running: Collection[tuple[str, int]]) -> None:
-    """Members of generations that formed which the node's agent does not know of: nobody need wait for them to
-    leave.
-    """
+    """Note the end of members that the node's agent does not run any more: no generation waits for them."""
 
     def gone(job: JobState, member: Member) -> bool:
         return member.node == node and (job.job.id, member.incarnation) not in running
@@ -135,11 +133,11 @@ def _note_silent_ends(context: EventContext, node: str, running: Collection[tupl
     for job in [context.state.jobs[job_id] for job_id in context.state.started]:
         # After a restart every agent of a large job reports, and nearly all have their workers still.
         if any(gone(job, member) for member in job.state_holders if member.node == node):
-            membership.note_gone(context, job, partial(gone, job))
+            membership.note_members_gone(context, job, partial(gone, job))
 
 
 def _stop_stray(context: EventContext, job_id: str, member: Member) -> None:
-    """It should not run. One that is leaving may still be saving the state: it keeps the time that it was given."""
+    """Stop a worker that should not run. One that may be saving the state keeps the time that it was given for it."""
     job = context.state.jobs.get(job_id)
     saving = job is not None and member in job.state_holders
     limit_s = context.state.stop_limit_s(job_id) if saving else 0.0
@@ -147,11 +145,11 @@ def _stop_stray(context: EventContext, job_id: str, member: Member) -> None:
 
 
 def _on_worker_missing(context: EventContext, job: JobState, node: NodeState) -> None:
-    """The agent does not run the worker that it should: it ended unheard, or the order to start it was lost."""
+    """Start the worker again that the agent should run and does not: it ended unreported, or the order was lost."""
     job_id, member = job.job.id, node.member
     context.log(job_id, f"{node.name} came back without its worker")
     job.excuse_failure()
-    membership.note_gone(context, job, lambda other: other == member)
+    membership.note_members_gone(context, job, lambda other: other == member)
     if job.phase == "finishing":
         node.worker = "none"
         membership.detach(context, job, node, gone=True)
@@ -159,14 +157,14 @@ def _on_worker_missing(context: EventContext, job: JobState, node: NodeState) ->
         return
     if node.worker == "member":
         context.change_membership(job_id, gone=True)
-    membership.restart(context, job, node)
+    membership.restart_worker(context, job, node)
 
 
 def on_release_asked(context: EventContext, event: ev.ReleaseAsked) -> None:
     state = context.state
     if not event.nodes:
         state.claiming = False
-        # Whatever is being solved would claim nodes: its answer must find itself stale.
+        # The answer to the present problem would claim nodes: a new version makes it stale.
         context.problem_changed = True
     for name in release_held(context, event.nodes or state.nodes, "released by hand"):
         if event.nodes:
@@ -174,7 +172,7 @@ def on_release_asked(context: EventContext, event: ev.ReleaseAsked) -> None:
 
 
 def release_held(context: EventContext, names: Iterable[str], why: str) -> list[str]:
-    """Release those of the nodes that are held; their names."""
+    """Release those of the nodes that are held. Return their names."""
     nodes = context.state.nodes
     held = [nodes[name] for name in dict.fromkeys(names) if name in nodes and nodes[name].phase != "idle"]
     _release(context, held)
@@ -198,7 +196,7 @@ def _keep_aside(context: EventContext, name: str) -> None:
 
 
 def end_set_aside(context: EventContext, name: str) -> None:
-    """The node may be claimed again."""
+    """Let the node be claimed again."""
     if context.state.set_aside.pop(name, None) is not None:
         node_health.forgive(context.state, name)
     node = context.state.nodes.get(name)
@@ -213,7 +211,7 @@ def on_claiming_resumed(context: EventContext, event: ev.ClaimingResumed) -> Non
 
 
 def release_unused(context: EventContext, name: str) -> None:
-    """The node is held, and no job has wanted it for a while."""
+    """Release the node if it is held and has no job."""
     node = context.state.nodes.get(name)
     if node is None or node.job is not None or node.phase != "up":
         return
@@ -224,7 +222,7 @@ def release_unused(context: EventContext, name: str) -> None:
 
 
 def give_up_booting(context: EventContext, name: str) -> None:
-    """The agent of a claimed node has not answered in time."""
+    """Release a claimed node whose agent has not answered in time."""
     node = context.state.nodes.get(name)
     if node is None or node.phase != "claimed":
         return

@@ -17,14 +17,14 @@ from offcut.model.events import Timer
 
 
 def note_granted(jobs: Iterable[JobState], counts: Mapping[str, int]) -> None:
-    """An answer is being carried out: the jobs that try a size have it now."""
+    """Note which jobs have the size that they try: this answer is being carried out."""
     for job in jobs:
         if job.probe is not None and counts.get(job.job.id) == job.probe.size:
             job.probe.granted = True
 
 
 def try_next(context: EventContext, job: JobState) -> None:
-    """Begin a probe where the profiler wants one and no more jobs try sizes than may."""
+    """Begin a probe if the curve model asks for one and not too many jobs try sizes already."""
     state = context.state
     trying = [other for other_id in state.started if (other := state.jobs[other_id]).probe is not None]
     if len(trying) >= state.settings.max_probes:
@@ -67,7 +67,7 @@ def _circumstances(state: State, job: JobState, trying: list[JobState]) -> Circu
 
 
 def _expected_run_s(state: State, job: JobState) -> float:
-    """From its goal and its speed; else as long as jobs ran lately."""
+    """Return how long the job is expected to run: from its goal and its rate, else as long as jobs ran lately."""
     own = state.histories.find_or_add(job.job.id).observations
     goal = job.job.goal_samples
     posterior = state.histories.find_or_add(job.job.id).posterior
@@ -78,7 +78,7 @@ def _expected_run_s(state: State, job: JobState) -> float:
 
 
 def end_probe(context: EventContext, job: JobState) -> None:
-    """It has been measured, or cannot be any more: the job takes part in the allocation as always."""
+    """End the probe: the size has been measured, or cannot be. The job takes part in the allocation as always."""
     probe = job.probe
     if probe is None:
         return
@@ -89,7 +89,7 @@ def end_probe(context: EventContext, job: JobState) -> None:
 
 
 def give_up(context: EventContext, job_id: str) -> None:
-    """The size has not been measured in time."""
+    """End the probe: the size has not been measured in time."""
     job = context.state.jobs.get(job_id)
     if job is not None and job.probe is not None:
         context.log(

@@ -1,11 +1,12 @@
-"""Jobs of mode `restart`, whose scripts know nothing of offcut: a resize ends every rank and launches the script again.
+"""Jobs of mode `restart`: a resize ends every rank and launches the script again.
 
-An incarnation lives for one generation. When the membership has to change, all members are told to go, and wherever the
-job keeps the node a successor takes the place and waits. Only when nobody of the old generation is left is the next one
-set, and its members launch the script: two launches never run at once, and never write to the same checkpoint.
+Their scripts know nothing of offcut. An incarnation lives for one generation. When the membership has to change, all
+members are told to end; on each node that stays the job's, a successor starts and waits. The next generation is set
+only when no member of the old one is left, and then its members launch the script: two launches never run at once, and
+never write to the same checkpoint.
 
-A rank whose peer is gone fails, and that is not its script's fault. So a failure is held against the job only once the
-whole generation is accounted for, and only if the generation lost no node.
+A rank whose peer is gone fails, and that is not its script's fault. So a failure counts against the job only when the
+whole generation has ended, and only if the generation lost no node.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def _launch_of(job: JobState) -> Launch:
 
 
 def settle(context: EventContext, job: JobState) -> None:
-    """End the generation if its membership has to change; set the next one when the last is over and enough are
-    ready.
+    """End the generation if its membership has to change. Set the next one when the last has ended and enough workers
+    are ready.
     """
     if job.phase not in LIVE:
         return
@@ -42,7 +43,7 @@ def settle(context: EventContext, job: JobState) -> None:
 
 def _must_end(context: EventContext, job: JobState, nodes: list[NodeState]) -> bool:
     sizes = job.job.sizes
-    staying = len(membership.staying(context.state, job))
+    staying = len(membership.remaining_members(context.state, job))
     if staying < len(job.members) or job.size not in sizes:
         return True
     size = sizes.largest_within(staying + sum(node.worker == "ready" for node in nodes))
@@ -53,7 +54,7 @@ def _must_end(context: EventContext, job: JobState, nodes: list[NodeState]) -> b
 
 
 def _more_are_coming(context: EventContext, job: JobState, nodes: list[NodeState], size: int) -> bool:
-    """Whether nodes are on their way that would make it larger than `size`, and it still is worth waiting for them."""
+    """Return whether to wait for nodes that are on their way: with them the job could be larger than `size`."""
     here = [node for node in nodes if node.worker in ("member", "ready")]
     coming = [node for node in nodes if node.phase == "claimed" or node.worker in ("starting", "leaving")]
     if job.job.sizes.largest_within(len(here) + len(coming)) <= size:
@@ -66,8 +67,8 @@ def _more_are_coming(context: EventContext, job: JobState, nodes: list[NodeState
 
 
 def end_generation(context: EventContext, job: JobState) -> None:
-    """Everybody goes, by SIGTERM and within the job's grace; who keeps its node has a successor there."""
-    state, previous, staying = context.state, job.members, membership.staying(context.state, job)
+    """Tell all members to end, by SIGTERM within the job's grace. A node that stays the job's gets a successor."""
+    state, previous, staying = context.state, job.members, membership.remaining_members(context.state, job)
     launch = _launch_of(job)
     # What fails from here on fails because its peers were told to go.
     launch.excused = launch.excused or launch.failure is None
@@ -89,8 +90,8 @@ def _await_departure(context: EventContext, job: JobState) -> None:
 
 
 def _may_go_on(context: EventContext, job: JobState) -> bool:
-    """Hold the last generation's failure against the job, if it was its own: it may have to wait, or be one too
-    many.
+    """Count the last generation's failure against the job if it was its own. Return whether the job may launch now: it
+    may have to wait first, or have failed too often.
     """
     settings, launch = context.state.settings, _launch_of(job)
     failure = launch.failure
@@ -121,7 +122,7 @@ def _launch_script(context: EventContext, job: JobState, nodes: list[NodeState])
     if size == 0 or _more_are_coming(context, job, nodes, size):
         return
     membership.set_generation(context, job, ready[:size], abort=False)
-    # Ranks may write to the script's checkpoint until they end: none is launched before the last ones have gone.
+    # A launched member may write to the script's checkpoint: no other is launched before it has ended.
     membership.note_formed(context, job, job.generation)
     launch = _launch_of(job)
     launch.launched_s = context.now_s
@@ -130,7 +131,7 @@ def _launch_script(context: EventContext, job: JobState, nodes: list[NodeState])
 
 
 def on_exit(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
-    """The ranks of a member, or of one that was told to go, have ended."""
+    """The ranks of a member, or of a worker that was told to end, have ended."""
     if job.phase == "finishing":
         _on_exit_while_finishing(context, job, node, event)
         return
@@ -140,10 +141,10 @@ def on_exit(context: EventContext, job: JobState, node: NodeState, event: ev.Wor
         _on_exit_while_finishing(context, job, node, event)
     elif was_member and event.outcome == "left":
         context.log(event.job, f"its ranks on {node.name} left")
-        membership.leave(context, job, node, gone=True)
+        membership.detach_leaving(context, job, node, gone=True)
     else:
         _note_failure(context, job, node, event)
-        membership.restart(context, job, node)
+        membership.restart_worker(context, job, node)
         if was_member:
             context.change_membership(event.job, gone=True)
 

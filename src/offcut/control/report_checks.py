@@ -1,7 +1,7 @@
-"""Which of the things that agents say are believed. Pure, and asked before anything is journalled.
+"""Which reports of agents are believed. Pure; asked before anything is journalled.
 
-An agent may report a bit late: of a worker that has just been told to stop, or of a generation that has just been
-replaced. So what is not believed is no error. It is ignored.
+An agent may report a little late: about a worker that has just been told to stop, or a generation that has just been
+replaced. So a report that is not believed is not an error; it is ignored.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from offcut.model.events import Member
 
 
 def runs(state: State, job_id: str, member: Member) -> bool:
-    """Whether the member is one of the job, by what has been decided: on its way, in a generation, or about to leave
-    it.
-    """
+    """Return whether the member is one of the job's: starting, in a generation, or about to leave it."""
     job = state.jobs.get(job_id)
     if job is None:
         return False
@@ -28,7 +26,7 @@ def runs(state: State, job_id: str, member: Member) -> bool:
 
 
 def speaks_for(state: State, job_id: str, generation: int, member: Member) -> bool:
-    """Whether what the member says of the job's steps in this generation can be true: it is, or was, in it."""
+    """Return whether the member's report about the job's steps in this generation can be true: it is, or was, in it."""
     job = state.jobs.get(job_id)
     if job is None or not 0 < generation <= job.generation:
         return False
@@ -39,7 +37,7 @@ def speaks_for(state: State, job_id: str, generation: int, member: Member) -> bo
 
 
 def _is_member(state: State, job_id: str, member: Member) -> bool:
-    """Whether the member is in the job's newest generation."""
+    """Return whether the member is in the job's newest generation."""
     node = state.nodes.get(member.node)
     return (
         node is not None and node.worker == "member" and node.incarnation == member.incarnation and node.job == job_id
@@ -47,7 +45,7 @@ def _is_member(state: State, job_id: str, member: Member) -> bool:
 
 
 def _members(job: JobState, generation: int) -> tuple[Member, ...] | None:
-    """Those of a generation; None where it is so old that this has been forgotten."""
+    """Return the members of a generation; None if it is so old that they have been forgotten."""
     if generation in job.forming:
         return job.forming[generation]
     if generation == job.formed_generation:

@@ -1,9 +1,9 @@
-"""Numbers that leave the machine, of generations and incarnations, are never given twice.
+"""A journal that is older than what runs, restored from a copy for example: numbers are not given twice even then.
 
-Workers ignore a generation that is not newer than theirs, so one of a number that was given before would hang the job.
-The journal knows the last numbers, unless it is older than what runs: restored from a copy, say. Then others know
-better: what the controller noted beside the journal, and the agents, who report the numbers that they have heard. The
-controller goes on above them, and sets the membership of jobs that are behind again.
+The numbers are those of generations and incarnations. Workers ignore a generation that is not newer than theirs, so one
+whose number was given before would hang the job. If the journal has forgotten the last numbers, others know them: what
+the controller noted beside the journal, and the agents, which report the numbers that they have heard. The controller
+goes on above these, and sets the membership of jobs that are behind again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from offcut.model.events import Member, Timer
 
 #: One agent need not have heard the newest numbers: the next ones begin this far above those that it reports.
 _APART = 1000
-#: No journal is older than so many generations or incarnations: a report that says so is not believed.
+#: No journal is this many generations or incarnations behind: a report that says so is not believed.
 _MOST = 1_000_000
 #: How many stretches of forgotten incarnations are remembered.
 _STRETCHES = 8
 
 
 def note_reported(context: EventContext, event: ev.AgentReported) -> None:
-    """Go on above the numbers that an agent has heard, if it has heard of newer ones than the journal tells.
+    """Go on above the numbers that an agent has heard, if they are newer than those of the journal.
 
-    Then every number of the journal is of the past, those of jobs that this agent knows nothing of too.
+    Then every number of the journal is an old one, also those of jobs that this agent knows nothing of.
     """
     state = context.state
     said = max([event.incarnation, *(worker.incarnation for worker in event.workers)])
@@ -48,7 +48,7 @@ def _believed(said: int, known: int) -> int:
 
 
 def lift_incarnations(context: EventContext, to: int) -> None:
-    """Incarnations up to `to` may have been started already."""
+    """Go on above incarnation `to`: those up to it may have been started already."""
     state = context.state
     if to > state.incarnations:
         state.forgotten_incarnations = [*state.forgotten_incarnations, (state.incarnations, to)][-_STRETCHES:]
@@ -56,7 +56,7 @@ def lift_incarnations(context: EventContext, to: int) -> None:
 
 
 def lift_generation(context: EventContext, job: JobState, to: int) -> None:
-    """Generations of the job up to `to` may have been set already: its membership is set again, above them."""
+    """Go on above generation `to` of the job, which may have been set already. Its membership is set again."""
     if to <= job.generation or job.phase in ENDED:
         return
     before, job.generation = job.generation, to
@@ -73,7 +73,7 @@ def lift_generation(context: EventContext, job: JobState, to: int) -> None:
 def adopt(context: EventContext, job: JobState, node: NodeState, worker: ev.RunningWorker) -> bool:
     """Take over a later incarnation of the node's worker that the journal has forgotten: it has the training's state.
 
-    False where it is none.
+    Returns False if it is not such a worker.
     """
     forgotten = any(low < worker.incarnation <= high for low, high in context.state.forgotten_incarnations)
     if not forgotten or job.restarts or job.phase not in LIVE or node.worker == "none":

@@ -1,4 +1,4 @@
-"""What the controller knows. `step` owns a State and may mutate it; everybody else only reads."""
+"""What the controller knows. `step` owns a State and may mutate it; all others only read it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from offcut.advisor import JobHistories
 from offcut.model import Allocation, AllocationProblem, CostModel, Job
 from offcut.model.events import Member, Timer, WorkerExited
 
-#: `idle`: ours to claim. `claimed`: the claim is out, the agent boots. `up`: the agent answers. `leaving`: its worker
-#: left by itself, for the queue wants the node; the queue's word will follow.
+#: `idle`: it may be claimed. `claimed`: the claim was sent, the agent boots. `up`: the agent answers. `leaving`: its
+#: worker left by itself because the queue wants the node; the queue's event will follow.
 NodePhase = Literal["idle", "claimed", "up", "leaving"]
-#: `none`: no worker of the node's job. `starting`, `ready`: booting, waiting for a generation. `member`: in the
-#: generation. `stopped`: ended after a failure, to be started again when its timer fires. `leaving`: told to go, so
-#: that the script can be launched again (mode `restart`).
+#: `none`: no worker of the node's job. `starting`: it boots. `ready`: it waits for a generation. `member`: it is in the
+#: generation. `stopped`: it failed, and is started again when its timer fires. `leaving`: it was told to end, so that
+#: the script can be launched again (mode `restart`).
 WorkerPhase = Literal["none", "starting", "ready", "member", "stopped", "leaving"]
 #: `finishing`: the script is past its training and runs to its end.
 JobPhase = Literal["waiting", "running", "paused", "finishing", "finished", "failed", "cancelled"]
@@ -99,7 +99,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """A worker of `job` ended on some node before it took a step there; no job: the node did not boot."""
+    """A worker of `job` ended before its first step on a node. No job: the node did not boot."""
 
     time_s: float
     job: str
@@ -124,7 +124,7 @@ class NodeState:
 
 @dataclass(slots=True)
 class Progress:
-    """How far the job is known to be: by its reports, which are not journalled, and by its workers' ends, which are."""
+    """How far the job is: from its reports, which are not journalled, and from its workers' exits, which are."""
 
     generation: int = 0
     step: int = 0
@@ -135,11 +135,11 @@ class Progress:
 
 @dataclass(slots=True)
 class Probe:
-    """A job tries a size for a moment, to see how fast it is there."""
+    """A job has one size for a moment, so that its throughput there is measured."""
 
     size: int
     since_s: float
-    #: The job has had that many nodes: should it lose some, what is left is tried instead.
+    #: Whether the job has had that many nodes. If it loses some then, the size that is left is tried.
     granted: bool = False
 
 
@@ -152,7 +152,7 @@ class Launch:
     finished: tuple[Member, ...] = ()
     #: How it failed.
     failure: WorkerExited | None = None
-    #: Whether it could not but fail: it lost a node, or was told to end.
+    #: Whether its failure does not count: it lost a node, or was told to end.
     excused: bool = True
 
 
@@ -181,7 +181,7 @@ class JobState:
     #: The members of the last generation that formed, except those known to have gone: they have the training's state.
     state_holders: tuple[Member, ...] = ()
     formed_generation: int = 0
-    #: Members of generations before this one have been told to walk away from what is in flight there.
+    #: Members of generations before this one have been told to abandon what is in flight there.
     abandoned_before: int = 0
     #: The first member of that generation, gone or not. It does what is done once, such as saving the model.
     first_member: Member | None = None
@@ -204,7 +204,7 @@ class JobState:
     trained_since_s: float | None = None
     ended_s: float | None = None
     reason: str = ""
-    #: It will have trained so soon that its successor may start.
+    #: Whether it will have trained so soon that its successor may start.
     nears_end: bool = False
     progress: Progress = field(default_factory=Progress, compare=False)
     #: Steps that were done again because no member that had done them was left.
@@ -215,7 +215,7 @@ class JobState:
             self.launch = Launch()
 
     def excuse_failure(self) -> None:
-        """Hold the failure of the present launch against no one: it lost a node. Other modes have no launch."""
+        """Do not count the failure of the present launch, which lost a node. Other modes have no launch."""
         if self.launch is not None:
             self.launch.excused = True
 
@@ -225,7 +225,7 @@ class JobState:
 
     @property
     def restarts(self) -> bool:
-        """Whether a resize ends its ranks and launches its script again."""
+        """Whether a resize ends its ranks and launches its script again (mode `restart`)."""
         return self.job.mode == "restart"
 
     @property
@@ -263,7 +263,7 @@ class Skipped:
     event_id: int
     time_s: float
     kind: str
-    #: The job that it was about, if it was about one.
+    #: The job that the event was about; empty if it was about none.
     job: str
     reason: str
 
@@ -289,20 +289,20 @@ class State:
     #: The newest problem that has no answer yet.
     open_problem: AllocationProblem | None = None
     decision: Decision | None = None
-    #: How many answers in a row were quick ones, because the solver did not come back.
+    #: How many answers in a row were greedy ones, because the solver did not answer in time.
     standin_answers: int = 0
     #: What has been learned of the jobs' scaling and resizes.
     histories: JobHistories = field(default_factory=JobHistories)
     incarnations: int = 0
     #: Incarnations that were started and that the journal has forgotten: (before the first, the last).
     forgotten_incarnations: list[tuple[int, int]] = field(default_factory=list)
-    #: Timers that have not fired: they are armed again after a restart.
+    #: Timers that have not fired, with the time at which they do. They are set again after a restart.
     timers: dict[Timer, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
-    #: The controller ends: nothing is claimed any more. Until the next one starts.
+    #: The controller is ending: nothing is claimed until the next one starts.
     stopping: bool = False
-    #: By node: the starts that failed there lately, with no first step of any worker since.
+    #: By node: the starts that failed there lately, since the last worker took its first step there.
     failed_starts: dict[str, list[FailedStart]] = field(default_factory=dict)
     #: Nodes that are not claimed for a while, and why.
     set_aside: dict[str, str] = field(default_factory=dict)
@@ -310,12 +310,12 @@ class State:
     skipped: list[Skipped] = field(default_factory=list)
 
     def stop_limit_s(self, job_id: str) -> float:
-        """How long a worker of this job may take to go when it is told to."""
+        """Return how long a worker of this job may take to end when it is told to, in seconds."""
         job = self.jobs.get(job_id)
         return job.job.restart_grace_s if job is not None and job.restarts else self.settings.stop_limit_s
 
-    def become(self, other: State) -> None:
-        """Take over all that `other` holds, except what jobs last reported if it is older there."""
+    def replace_with(self, other: State) -> None:
+        """Take over all fields of `other`, except the progress of jobs, which is newer here."""
         progress = {job_id: job.progress for job_id, job in self.jobs.items()}
         for each in fields(self):
             setattr(self, each.name, getattr(other, each.name))

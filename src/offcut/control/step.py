@@ -1,4 +1,4 @@
-"""Which handler answers which event."""
+"""`step`: answers one event. Which handler answers which event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from offcut.control.state import Skipped, State
 from offcut.model import events as ev
 from offcut.model.effects import Effect
 
-#: How many events that could not be answered are remembered.
+#: How many of the events that could not be answered are kept.
 _SKIPPED = 20
 
 _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
@@ -69,7 +69,7 @@ def step(state: State, event: ev.Event) -> list[Effect]:
 
 
 def skip(state: State, event: ev.Event, reason: str) -> list[Effect]:
-    """Pass over an event that `step` cannot answer: it takes its number, changes nothing else, and is told.
+    """Pass over an event that `step` cannot answer. It takes its number, changes nothing else, and is logged.
 
     `step` leaves a half-changed state behind when it raises: `state` must be the one from before the event.
     """

@@ -19,7 +19,7 @@ def on_timer_fired(context: EventContext, event: ev.TimerFired) -> None:
         case Timer("hold", node):
             nodes.release_unused(context, node)
         case Timer("leaving", node):
-            membership.stay_after_all(context, node)
+            membership.use_again(context, node)
         case Timer("set_aside", node):
             nodes.end_set_aside(context, node)
         case Timer("ready", node, incarnation):

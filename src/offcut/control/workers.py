@@ -1,4 +1,4 @@
-"""Workers report ready, leave, finish, fail and die; generations form and break."""
+"""Handlers of events about workers and generations: ready, ended, formed, broken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from offcut.model.events import Member, Timer
 
 
 def _find(context: EventContext, job_id: str, member: Member) -> tuple[JobState, NodeState] | None:
-    """The job and node of this incarnation, unless it is of the past."""
+    """Return the job and the node of this incarnation; None if the node has another worker by now."""
     job = context.state.jobs.get(job_id)
     node = context.state.nodes.get(member.node)
     if job is None or node is None or node.job != job_id or node.incarnation != member.incarnation:
@@ -30,7 +30,7 @@ def on_worker_exited(context: EventContext, event: ev.WorkerExited) -> None:
     if told is not None and event.stable_step and event.member in (*told.members, *told.state_holders):
         jobs.note_step(told, context.now_s, event.generation, event.stable_step, event.samples)
     if told is not None and event.member in told.state_holders:
-        membership.note_gone(context, told, lambda member: member == event.member)
+        membership.note_members_gone(context, told, lambda member: member == event.member)
         if event.outcome in ("failed", "lost"):
             membership.abandon_older_generations(context, told)
     found = _find(context, event.job, event.member)
@@ -48,7 +48,7 @@ def on_worker_exited(context: EventContext, event: ev.WorkerExited) -> None:
         jobs.on_exit_while_finishing(context, job, node, event)
     elif event.outcome == "left":
         context.log(event.job, f"its worker on {node.name} left")
-        membership.leave(context, job, node, gone=False)
+        membership.detach_leaving(context, job, node, gone=False)
     else:
         _on_failure(context, job, node, event, was_member=was_member)
 
@@ -68,8 +68,10 @@ def _on_failure(
     its_fault = False
     if event.generation == 0:
         node_health.note(context, node.name, event.job, failures.last_line(event))
-        its_fault = node_health.is_node_s_fault(context.state, node.name, job)
-    if not its_fault and failures.count(job, event, event.generation or membership.entered(job, event.member)):
+        its_fault = node_health.is_node_at_fault(context.state, node.name, job)
+    if not its_fault and failures.count(
+        job, event, event.generation or membership.first_unformed_generation(job, event.member)
+    ):
         jobs.end(context, job, "failed", failures.reason(job, event))
     elif event.generation == 0 and node_health.is_bad(context.state, node.name, its_fault=its_fault):
         nodes.set_aside(context, node)
@@ -84,18 +86,18 @@ def _start_again(context: EventContext, job: JobState, node: NodeState, event: e
     if wait_s:
         context.set_timer(Timer("retry", node.name, node.incarnation), wait_s)
     else:
-        membership.restart(context, job, node)
+        membership.restart_worker(context, job, node)
 
 
 def retry(context: EventContext, name: str, incarnation: int) -> None:
-    """The wait after a failure is over."""
+    """Start the worker again: the wait after its failure is over."""
     node = context.state.nodes.get(name)
     if node and node.job and node.incarnation == incarnation and node.worker == "stopped":
-        membership.restart(context, context.state.jobs[node.job], node)
+        membership.restart_worker(context, context.state.jobs[node.job], node)
 
 
 def give_up_starting(context: EventContext, name: str, incarnation: int) -> None:
-    """The worker has not reported ready in time."""
+    """Stop the worker, which has not reported ready in time, and count that as a failure."""
     node = context.state.nodes.get(name)
     if node is None or node.job is None or node.incarnation != incarnation or node.worker != "starting":
         return
@@ -135,14 +137,15 @@ def on_generation_formed(context: EventContext, event: ev.GenerationFormed) -> N
 
 
 def on_generation_broken(context: EventContext, event: ev.GenerationBroken) -> None:
-    """Deaths are reported by agents and by cut connections, and bring a generation of their own; this is for the
-    rest.
+    """Set the generation again after a moment.
+
+    If it broke by a death, agents or cut connections report that first, and a new generation follows from it.
     """
     job = context.state.jobs.get(event.job)
     if job is None or job.phase not in LIVE or event.generation > job.generation or job.restarts:
         return
     if event.generation < job.generation:
-        # Where that was the controller's own word, everybody has it already.
+        # If the controller ordered that, the members know it already: `abandon_older_generations` does nothing then.
         membership.abandon_older_generations(context, job)
         return
     job.break_reason = f"at {event.member.node}: {event.detail or 'no reason known'}"
@@ -151,7 +154,7 @@ def on_generation_broken(context: EventContext, event: ev.GenerationBroken) -> N
 
 
 def renew(context: EventContext, job_id: str) -> None:
-    """The generation broke, and no death has been reported since: the same members try again, or other workers do."""
+    """Set the broken generation again; after too many times, start all workers of the job again."""
     job = context.state.jobs.get(job_id)
     if job is None or job.phase != "running":
         return
@@ -163,6 +166,6 @@ def renew(context: EventContext, job_id: str) -> None:
     if failures.count_broken(job):
         jobs.end(context, job, "failed", why)
         return
-    context.log(job_id, f"{why}: its workers are started again")
-    membership.disband(context, job)
+    context.log(job_id, f"{why}: its workers are started anew")
+    membership.take_all_nodes(context, job)
     job.phase = "waiting"

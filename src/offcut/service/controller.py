@@ -255,7 +255,7 @@ class Controller:
         _log.error("event_failed", number=number, kind=event.kind, exc_info=error)
         try:
             self._journal.mark_skipped(number, error)
-            self.state.become(self._journal.fold(until=number - 1))
+            self.state.replace_with(self._journal.fold(until=number - 1))
         except OffcutError as failed:
             # What the state was cannot be found out: nothing may be decided from what it is.
             told = failed if isinstance(failed, StoreError) else StoreError(failed.what, next_step=failed.next_step)
