@@ -254,3 +254,18 @@ def test_what_slurm_refuses_is_said_at_the_start(
 
     run(scenario)
     assert slurm.run("squeue", "--noheader") == ""
+
+
+def test_a_controller_starts_while_all_nodes_are_drained(private_slurm: Callable, state_dir: Path) -> None:
+    slurm = private_slurm(nodes=1)
+    slurm.run("scontrol", "update", "NodeName=n01", "State=DRAIN", "Reason=maintenance")
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir) as watched:
+            slurm.run("scontrol", "update", "NodeName=n01", "State=RESUME")
+            await watched.claim("n01")
+            (comment,) = slurm.run("squeue", "--noheader", "--partition=idle", "--format=%k").splitlines()
+            assert comment.startswith("offcut pilot of the controller on ")
+            assert comment.endswith(f", {state_dir}")
+
+    run(scenario)

@@ -15,7 +15,7 @@ import structlog
 from offcut.cluster.base import ClusterEvent
 from offcut.cluster.slurm import idle_nodes, limits, modes, pilot_state, pilots, waiting_jobs
 from offcut.cluster.slurm.claim_choice import choose_claims, choose_surplus, is_quiet
-from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
+from offcut.cluster.slurm.commands import Commands, check_installed
 from offcut.cluster.slurm.hazards import hazards
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.cluster.slurm.pilot_commands import PilotCommands
@@ -24,7 +24,7 @@ from offcut.cluster.slurm.pilots import PilotOptions
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.records import ENDED, JobRow, View, expand
 from offcut.cluster.slurm.site import SlurmSite
-from offcut.errors import ClusterError, InputError, OffcutError
+from offcut.errors import ClusterError, OffcutError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
 from offcut.wire.credentials import Credentials
 
@@ -60,6 +60,7 @@ class SlurmCluster:
         self._address_file = address_file
         self._credentials = credentials
         self._commands = commands or Commands(site.command_limit_s)
+        self._shared = shared
         self._name = pilots.pilot_name(shared)
         self._query = QueueQuery(self._commands, site, self._name)
         self._pilot_options: PilotOptions
@@ -101,6 +102,7 @@ class SlurmCluster:
         self._pilot_options = PilotOptions(
             site=self._site,
             name=self._name,
+            comment=pilots.pilot_comment(self._shared),
             logs=self._directory,
             address_file=self._address_file,
             credentials=self._credentials.directory,
@@ -113,26 +115,13 @@ class SlurmCluster:
                 self._pilots[node] = Pilot(node, PilotState.SUBMITTED, time.monotonic(), row.id)
                 self._credentials.issue(node, row.id)
         self._credentials.keep_only(pilot.job for pilot in self._pilots.values() if pilot.job is not None)
-        await self._check_submission(expand(partition.nodes))
-        if self._pilots:
+        if not self._pilots:
+            # Pilots that run show that Slurm takes them, and may use up a limit of submissions.
+            await self._pilot_commands.check(self._pilot_options, expand(partition.nodes), self._query.nodes)
+        else:
             _log.info("pilots_adopted", nodes=sorted(self._pilots))
         self._following = asyncio.create_task(self._follow())
         self._following.add_done_callback(lambda _: self._events.put_nowait(None))
-
-    async def _check_submission(self, nodes: Sequence[str]) -> None:
-        if not nodes:
-            raise InputError(f"The partition '{self._site.partition}' has no nodes.")
-        limit_s = max(60.0, min(self._site.least_hole_s, self._site.longest))
-        command = [*self._pilot_options.command(nodes[0], limit_s), "--test-only"]
-        try:
-            await self._commands.run([word for word in command if not word.startswith("--nodelist")], "#!/bin/sh\n")
-        except CommandError as error:
-            if not error.refused:
-                raise
-            raise InputError(
-                f"Slurm refuses our pilots in '{self._site.partition}': {error.said}",
-                next_step="Check partition, account, qos, constraint and gres in the site's file.",
-            ) from None
 
     async def observe(self) -> AsyncIterator[ClusterEvent]:
         while (event := await self._events.get()) is not None:

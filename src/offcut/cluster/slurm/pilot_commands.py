@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from offcut.cluster.slurm.commands import Commands
-from offcut.cluster.slurm.pilots import PilotOptions
-from offcut.errors import ClusterError
+import structlog
+
+from offcut.cluster.slurm.commands import CommandError, Commands
+from offcut.cluster.slurm.pilots import PilotOptions, may_pass
+from offcut.cluster.slurm.records import NodeRow
+from offcut.errors import ClusterError, InputError
+
+_log = structlog.get_logger()
 
 #: How many commands that submit or cancel run at once.
 _AT_ONCE = 4
@@ -35,6 +40,32 @@ class PilotCommands:
         self._on_change()
         # With several clusters the number is followed by the cluster's name.
         return shown.strip().split(";")[0]
+
+    async def check(
+        self, options: PilotOptions, nodes: Sequence[str], read_nodes: Callable[[], Awaitable[Mapping[str, NodeRow]]]
+    ) -> None:
+        """Check that Slurm would take a pilot; submit none. A refusal that may pass by itself is only logged.
+
+        Raises:
+            InputError: Slurm refuses pilots, or the partition has no nodes.
+            ClusterError: sbatch did not answer in time.
+        """
+        site = options.site
+        if not nodes:
+            raise InputError(f"The partition '{site.partition}' has no nodes.")
+        command = [*options.command(nodes[0], max(60.0, min(site.least_hole_s, site.longest))), "--test-only"]
+        try:
+            await self._commands.run([word for word in command if not word.startswith("--nodelist")], "#!/bin/sh\n")
+        except CommandError as error:
+            if not error.refused:
+                raise
+            if may_pass(error.said, (await read_nodes()).values()):
+                _log.warning("pilots_refused_for_now", said=error.said)
+                return
+            raise InputError(
+                f"Slurm refuses our pilots in '{site.partition}': {error.said}",
+                next_step="Check partition, account, qos, constraint and gres in the site's file.",
+            ) from None
 
     def cancel(self, jobs: Iterable[str | None]) -> None:
         """Cancel these jobs, without waiting for it. A command that fails is repeated after the next query."""

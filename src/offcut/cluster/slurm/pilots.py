@@ -6,10 +6,12 @@ import hashlib
 import json
 import re
 import shlex
+import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from offcut.cluster.slurm.records import JobRow, PartitionRow, expand
+from offcut.cluster.slurm.records import OUT_OF_SERVICE, JobRow, NodeRow, PartitionRow, expand
 from offcut.cluster.slurm.site import NAME, SlurmSite
 from offcut.cluster.slurm.waiting_jobs import PILOT_NICE
 from offcut.wire.worker_env import ENV_WORKER_ENV
@@ -20,12 +22,20 @@ def pilot_name(shared: Path) -> str:
     return f"offcut-{hashlib.sha256(str(shared).encode()).hexdigest()[:8]}"
 
 
+def pilot_comment(shared: Path) -> str:
+    """Return what a pilot's comment says: that it is offcut's, and the host and directory of its controller."""
+    said = f"offcut pilot of the controller on {socket.gethostname()}, {shared}"
+    return "".join(letter if letter.isprintable() else "?" for letter in said)[:500]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PilotOptions:
     """All that pilots of one controller have in common."""
 
     site: SlurmSite
     name: str
+    #: What `squeue --format=%k` and sacct show of whose pilots these are.
+    comment: str = ""
     #: Where pilots write their logs, on a file system that the nodes share with us.
     logs: Path
     address_file: Path
@@ -47,6 +57,7 @@ class PilotOptions:
             "ntasks": "1",
             "time": str(int(limit_s // 60)),
             # What crashes there leaves its traces there, and not where the controller was started.
+            "comment": self.comment,
             "chdir": str(self.logs),
             "output": str(self.logs / "%j.log"),
             "account": site.account,
@@ -98,6 +109,14 @@ def node_of(row: JobRow) -> str | None:
     """The node that a pilot is on or has to run on; None where Slurm does not say."""
     nodes = expand(row.nodes or row.required)
     return nodes[0] if len(nodes) == 1 else None
+
+
+def may_pass(said: str, nodes: Iterable[NodeRow]) -> bool:
+    """Whether Slurm's refusal of a pilot may pass by itself: a limit of submissions, or no node is in service now."""
+    if re.search(r"submit ?(job)? ?limit", said, re.IGNORECASE):
+        return True
+    in_service = any(row.state in ("idle", "allocated", "mixed") and not row.flags & OUT_OF_SERVICE for row in nodes)
+    return "node configuration is not available" in said and not in_service
 
 
 def is_valid_node_name(node: str) -> bool:

@@ -35,10 +35,9 @@ class QueueQuery:
     async def snapshot(self) -> View:
         """Everything that a decision needs. ClusterError where a command fails or prints what cannot be read."""
         began_s, clock_s = time.time(), time.monotonic()
-        read_nodes = self._json_nodes if self._site.reading == "json" else self._text_nodes
         read_jobs = self._json_jobs if self._site.reading == "json" else self._text_jobs
         nodes, (waiting, own, unreadable), reservations, partitions = await asyncio.gather(
-            read_nodes(),
+            self.nodes(),
             read_jobs(),
             self._commands.run(("scontrol", "show", "reservation", "--oneliner")),
             self.partitions(),
@@ -55,6 +54,10 @@ class QueueQuery:
             clock_s=clock_s,
             took_s=time.monotonic() - clock_s,
         )
+
+    async def nodes(self) -> dict[str, NodeRow]:
+        """The nodes of the partition."""
+        return await (self._json_nodes() if self._site.reading == "json" else self._text_nodes())
 
     async def pilots(self) -> dict[str, JobRow]:
         """Our pilots alone, which costs slurmctld next to nothing."""

@@ -26,6 +26,9 @@ ENDED = frozenset(
     }
 )
 
+#: Flags of a node that runs no new job.
+OUT_OF_SERVICE = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN"})
+
 
 # Plans and reservations stay the same over many looks.
 @lru_cache(maxsize=65536)
