@@ -1,4 +1,4 @@
-"""What the controller needs of a batch system, and what it may rely on."""
+"""What the controller needs of a batch system, and what it may rely on: the contract for authors of clusters."""
 
 from __future__ import annotations
 
@@ -11,48 +11,109 @@ ClusterEvent = NodesChanged | ClaimRefused
 
 
 class Cluster(Protocol):
-    """A batch system seen from our side. One task of the controller uses it.
+    """A batch system as the controller sees it. One task of the controller calls its methods, one at a time.
 
-    Promises, checked by the conformance suite for every implementation:
+    Promises, which `offcut.testing.ClusterConformance` checks for every implementation:
 
     - `observe` begins with what is idle now, and misses nothing from then on: a node is offered before it can be
-      claimed, and every claimed node is in the end reported lost, however it went (released, taken, broken).
-    - A node is never claimed twice at once: a claim that cannot be had is answered by ClaimRefused.
-    - `release` is idempotent and safe for nodes that are not ours.
+      claimed, and every claimed node is in the end reported lost, whatever the reason (released, wanted, broken).
+    - A node is never claimed twice at once: a claim that fails is answered by ClaimRefused.
+    - `release` is idempotent and safe for nodes that are not claimed.
     - A wanted node is reported once, and is not offered again before it has been reported lost (if it was claimed).
     - After `close` nothing of ours is left on any node.
     """
 
     def observe(self) -> AsyncIterator[ClusterEvent]:
-        """Node events, as they come. Ends when the batch system has gone for good (ClusterError) or after `close`."""
+        """Yield node events as they come; end after `close`.
+
+        They begin with offers of what is idle now. Times are seconds since 1970.
+
+        Yields:
+            NodesChanged: Nodes that are offered, wanted by the queue, or lost; all changes of one instant in one event.
+            ClaimRefused: Claimed nodes that were not idle any more, or that the batch system refused, with a reason
+                that users can read.
+
+        Raises:
+            ClusterError: The batch system is gone for good. One that does not answer for a while is no reason to raise.
+        """
         ...
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
-        """Take idle nodes through the queue and start an agent on each; `until_s` (seconds since 1970) is the earliest
-        known end of their windows. Returns at once; an agent that boots dials in by itself."""
+        """Claim idle nodes through the queue and start an agent on each. Return at once, before they are claimed.
+
+        Nothing answers a claim that succeeds: the node's agent connects to the controller by itself. A claim that fails
+        is answered by a ClaimRefused from `observe`.
+
+        Args:
+            nodes: Names of offered nodes. A node that is not offered any more is refused.
+            until_s: The earliest known end of their windows, seconds since 1970; None where no end is known.
+
+        Raises:
+            ClusterError: The batch system is gone.
+        """
         ...
 
     async def release(self, nodes: Sequence[str]) -> None:
-        """Hand nodes back: their agents are told, let workers leave, and exit. Returns at once."""
+        """Release nodes: tell their agents, which let workers leave and then exit. Return at once.
+
+        A node counts as claimed until `observe` reports it lost. A claim that is still under way is withdrawn.
+
+        Args:
+            nodes: Names of nodes; those that are not claimed are ignored.
+
+        Raises:
+            ClusterError: The batch system is gone.
+        """
         ...
 
     async def claimed(self) -> frozenset[str]:
-        """The nodes that we hold now, as the batch system sees it."""
+        """Return the names of the nodes that are claimed now, as the batch system sees it.
+
+        Nodes whose claim is under way count, and so do nodes that are being released. When a controller starts, these
+        are the nodes that an earlier one left claimed.
+        """
         ...
 
     def pilot(self, node: str) -> str | None:
-        """Names our present hold on the node, among all that there ever were; None where we hold it not (yet). The
-        node's agent has a credential for this one."""
+        """Return the name of the present hold on a node.
+
+        The node's agent has a credential that is bound to this name.
+
+        Args:
+            node: The node's name.
+
+        Returns:
+            A name that no other hold on any node ever has; None while the node is not held, or not held yet.
+        """
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What `offcut status` shows of it: `kind`, and whatever else helps to see what it does and why it does not."""
+        """Return what `offcut status` shows of the cluster.
+
+        Returns:
+            JSON values: `kind` (the cluster's name), and whatever helps to see what it does, and why not more.
+        """
         ...
 
     async def statistics(self) -> dict[str, Any]:
-        """`idle_node_s`: node-seconds left idle so far; `hand_backs`: node, wanted_s, took_s, killed of each."""
+        """Return what has been measured since the start.
+
+        Returns:
+            JSON values: `idle_node_s`, the node-seconds that the queue left idle so far, claimed by us or not; and
+            `hand_backs`, the reclaims of claimed nodes: for each `node`, `wanted_s` (seconds since 1970), `took_s`
+            (seconds until the node was released) and `killed` (whether the agent had to be killed). Empty where the
+            batch system does not tell.
+
+        Raises:
+            ClusterError: The batch system does not answer.
+        """
         ...
 
     async def close(self) -> None:
-        """Hand everything back, and leave nothing behind."""
+        """Release every node, wait until nothing of ours is left on any, and end `observe`.
+
+        Raises:
+            ClusterError: The batch system did not end everything in time; the error says what the user can do. An
+                adapter that goes on regardless logs it.
+        """
         ...
