@@ -9,7 +9,7 @@ import test_state_machine
 import transitions
 from world import World
 
-from offcut.control import phases
+from offcut.control import Settings, phases
 from offcut.model import effects as ef
 from offcut.model import events as ev
 
@@ -104,7 +104,46 @@ def test_a_job_whose_only_worker_cannot_start_fails() -> None:
     assert world.state.jobs["a"].phase == "failed"
 
 
+def test_a_node_is_wanted_before_it_is_claimed_and_before_its_agent_answers() -> None:
+    world = World()
+    world.offer("n1")
+    world.want("n1")
+    world.submit("a", "1:8")
+    world.offer("n2")
+    world.run_until(lambda: world.state.nodes["n2"].phase == "claimed")
+    world.want("n2")
+    assert not world.state.nodes
+
+
+def test_a_job_of_mode_restart_grows() -> None:
+    """Its members are told to end; where the job keeps the node, a successor starts."""
+    world = World(Settings(relaunch_window_s=0.1, restart_cost_s=1.0))
+    world.offer("n1", "n2")
+    world.submit("a", "1:8", mode="restart")
+    world.until_members("a", ["n1", "n2"])
+    world.offer("n3")
+    world.until_worker("n1", "leaving")
+    world.want("n2")
+    world.until_worker("n1", "starting")
+    assert "n2" not in world.state.nodes
+
+
+def test_a_paused_job_is_resumed_and_ends() -> None:
+    world = World()
+    world.offer("n1")
+    world.submit("a", "1:8")
+    world.until_members("a", ["n1"])
+    world.send(ev.JobPaused(time_s=world.now_s, job="a"))
+    world.send(ev.JobResumed(time_s=world.now_s, job="a"))
+    world.until_members("a", ["n1"])
+    world.exit(world.member("a", "n1"), "finished")
+    assert world.state.jobs["a"].phase == "finished"
+
+
 SCENARIOS = (
+    test_a_node_is_wanted_before_it_is_claimed_and_before_its_agent_answers,
+    test_a_job_of_mode_restart_grows,
+    test_a_paused_job_is_resumed_and_ends,
     test_a_ready_worker_fails,
     test_an_agent_comes_back_without_its_ready_worker,
     test_an_agent_comes_back_with_a_later_worker_than_the_one_that_stopped,
@@ -123,7 +162,7 @@ def test_every_change_in_the_tables_happens() -> None:
     transitions.observed.clear()
     for scenario in SCENARIOS:
         scenario()
-    test_state_machine.run(40, 50)
+    test_state_machine.run(20, 50)
     assert transitions.observed == transitions.ALLOWED
 
 
