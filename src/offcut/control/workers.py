@@ -166,6 +166,6 @@ def renew(context: EventContext, job_id: str) -> None:
     if failures.count_broken(job):
         jobs.end(context, job, "failed", why)
         return
-    context.log(job_id, f"{why}: its workers are started anew")
+    context.log(job_id, f"{why}: its workers are started again")
     membership.take_all_nodes(context, job)
     job.phase = "waiting"

@@ -128,7 +128,7 @@ class Reducer:
 class StepSignals:
     """The few numbers that ride on every step's reduce, and the changes of the model's buffers.
 
-    A message of its own would cost every step a second latency, so it takes a seat at the end of a gradient buffer
+    A message of its own would cost every step a second latency, so it is appended to a gradient buffer
     where it can. Each member writes its loss into places of its own, in as many parts as it takes to be exact there:
     adding the others' zeros changes no bit of it, and the sum over the members is the same on all of them.
     """
