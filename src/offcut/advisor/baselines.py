@@ -1,4 +1,4 @@
-"""Other ways to learn a curve, or not to: to compare with."""
+"""Other curve models, for comparison."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from offcut.advisor.posterior import Point, Posterior
 from offcut.model import ScalingCurve, Sizes
 
 
-class _Tries:
-    """Tries no size and measures nothing unless a subclass says so."""
+class _NoProbes:
+    """Tries no size and needs no measurements unless a subclass says so."""
 
     learns = False
 
@@ -18,29 +18,29 @@ class _Tries:
         return None
 
 
-class Oracle(_Tries):
-    """The curve that the job came with is the truth; without one, Amdahl's law."""
+class Oracle(_NoProbes):
+    """Uses the curve that the job came with; without one, Amdahl's law."""
 
     def posterior(self, evidence: Evidence) -> Posterior:
         return certain(evidence.given or assumed(evidence.sizes))
 
 
-class Linear(_Tries):
-    """Twice the nodes, twice the throughput."""
+class Linear(_NoProbes):
+    """Assumes that twice the nodes give twice the throughput."""
 
     def posterior(self, evidence: Evidence) -> Posterior:
         return certain(ScalingCurve((evidence.sizes.largest,), (float(evidence.sizes.largest),)))
 
 
-class Amdahl(_Tries):
-    """2 % serial work, whatever the job."""
+class Amdahl(_NoProbes):
+    """Assumes Amdahl's law with 2 % serial work for every job."""
 
     def posterior(self, evidence: Evidence) -> Posterior:
         return certain(assumed(evidence.sizes))
 
 
-class Passive(_Tries):
-    """Piecewise linear through the sizes that the job happened to have; linear beyond them."""
+class Passive(_NoProbes):
+    """Uses a piecewise linear curve through the sizes that the job had; linear beyond them."""
 
     learns = True
 
@@ -49,7 +49,7 @@ class Passive(_Tries):
 
 
 class Inverse(Passive):
-    """The published order: from the largest size downwards, three sizes, for every job again (arXiv 2404.15668)."""
+    """Tries three sizes of every job, from the largest downwards (arXiv 2404.15668)."""
 
     def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
         top = min(64, max(circumstances.size, circumstances.fair_size))

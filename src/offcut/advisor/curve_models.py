@@ -74,16 +74,20 @@ class Circumstances:
 
 
 class CurveModel(Protocol):
-    """Pure: equal questions must have equal answers."""
+    """A curve model. Pure: equal arguments must give equal results."""
 
     #: Whether the job's throughput has to be measured for it.
     learns: bool
 
     def posterior(self, evidence: Evidence) -> Posterior:
-        """The curve at the points of `evidence.sizes`, in any unit where nothing has been measured."""
+        """Return the estimated curve of the job.
+
+        Args:
+            evidence: What has been measured. If that is nothing, the unit of the rates is arbitrary.
+        """
 
     def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
-        """A size to try for a moment, or None."""
+        """Return a size to try for a moment, or None."""
 
 
 class GaussianProcess:
@@ -114,7 +118,7 @@ class GaussianProcess:
 
 
 def ladder(sizes: Sizes, top: int) -> list[int]:
-    """Allowed sizes from `top` (64 at most) downwards by thirds, at least 1."""
+    """Return the sizes to try: allowed sizes from `top` (64 at most) downwards by thirds, at least 1."""
     found: list[int] = []
     n = min(_LARGEST, max(top, sizes.smallest))
     while True:
@@ -127,7 +131,7 @@ def ladder(sizes: Sizes, top: int) -> list[int]:
 
 
 def probe_node_s(size: int, circumstances: Circumstances) -> float:
-    """What trying `size` costs: to get there and back, and the time at it."""
+    """Return what trying `size` costs in node-seconds: getting there and back, and the time at it."""
     c = circumstances
     there_and_back_s = c.grow_cost_s + c.shrink_cost_s
     return max(size, c.size) * there_and_back_s + size * c.settle_s
@@ -135,7 +139,7 @@ def probe_node_s(size: int, circumstances: Circumstances) -> float:
 
 @lru_cache(maxsize=1024)
 def shape_of(curve: ScalingCurve) -> Shape:
-    """The shape of a curve that somebody gave, at powers of two; where it says nothing it goes on as it was."""
+    """Return the shape of a given curve at powers of two; beyond its end the last value goes on."""
     shape: list[float] = []
     n = 1
     first = curve.rate_at(min(n, curve.max_nodes)) or 1.0
@@ -213,11 +217,11 @@ class FromFile:
 
 
 def certain(curve: ScalingCurve) -> Posterior:
-    """A curve that claims to know."""
+    """Return the curve as a posterior without uncertainty."""
     sizes, rate = curve.nodes[1:], curve.rate[1:]
     return Posterior(sizes, rate, (0.0,) * len(sizes), curve)
 
 
 def assumed(sizes: Sizes) -> ScalingCurve:
-    """What stands in for a curve where nobody measures."""
+    """Return the curve that is assumed without measurements: Amdahl's law with 2 % serial work."""
     return amdahl(sizes.largest)

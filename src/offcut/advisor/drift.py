@@ -1,13 +1,13 @@
-"""Has a job's throughput changed? A two-sided cumulative sum (Page 1954) over medians of 20 reports each."""
+"""Detects that a job's throughput has changed: a two-sided cumulative sum (Page 1954) over medians of 20 reports."""
 
 from __future__ import annotations
 
 import math
 from statistics import median
 
-#: Reports that make one block.
+#: How many reports make one block.
 BLOCK = 20
-#: Blocks that make the reference.
+#: How many blocks make the reference.
 _REFERENCE = 3
 #: Slack and threshold, in standard deviations of a block's median: a shift of 10 % is found within 3 to 4 blocks where
 #: steps vary by 5 %, and there is one false alarm in more than 3,000 blocks.
@@ -31,7 +31,7 @@ class DriftDetector:
         self._alarmed = False
 
     def add_rate(self, rate: float) -> float | None:
-        """The new level, samples/s, once the rate has moved away from the old one; else None. Then begin again."""
+        """Add a rate. Return the new level in samples/s once the rate has left the old one, else None."""
         self._block.append(rate)
         if len(self._block) < BLOCK:
             return None

@@ -23,21 +23,21 @@ _RELATIVE = 0.015**2
 #: A job that never left its warm-up was measured this badly; a change makes older observations this much worse.
 _UNSETTLED = 0.25**2
 _SHIFTED = 0.05**2
-#: Sizes nearer than this are compared with a family's; a difference of so many deviations casts a job out.
+#: Sizes nearer than this are compared with a family's; this many deviations of difference take a job out of it.
 _SAME = math.log(1.15)
 _SURPRISE = 4.0
 #: How many jobs of a family are kept, the newest.
 _FAMILY = 16
-#: How many FIRST_SHAPEs the first jobs that end are weighed against.
+#: The weight of FIRST_SHAPE in the mean of shapes, in jobs.
 _FIRST_WEIGHT = 3
 _COSTS = 9
-#: A job keeps the newest so many observations of one size.
+#: How many observations of one size a job keeps, the newest.
 _PER_SIZE = 4
 
 
 @dataclass(slots=True)
 class Observation:
-    """One segment: ln(samples/s per node) at `size`, in generation `generation`."""
+    """One measured segment: ln(samples/s per node) at `size`, in generation `generation`."""
 
     size: int
     log_efficiency: float
@@ -64,7 +64,7 @@ class JobHistory:
     cast_out: bool = False
     #: What the allocator uses; None: nothing has been measured that concerns it.
     posterior: Posterior | None = None
-    #: On what it rests; another basis, another posterior.
+    #: What the posterior rests on: it is computed again when this changes.
     basis: tuple[int, int, int] = (-1, -1, -1)
     #: How often its own observations have changed.
     version: int = 0
@@ -72,7 +72,7 @@ class JobHistory:
     spent_node_s: float = 0.0
     settle_s: float | None = None
     costs: Costs = field(default_factory=Costs)
-    #: The user has been told that the curve that came with it is wrong.
+    #: Whether the user has been told that the curve that came with the job is wrong.
     contradicted: bool = False
 
 
@@ -99,7 +99,7 @@ class JobHistories:
     # -- families -------------------------------------------------------------------------------------------------
 
     def join(self, job: str, key: str) -> bool:
-        """`key` is the job's most telling family from now on. False where it was already."""
+        """Put the job into family `key`, as its most specific one. Return False if it was there already."""
         history = self.find_or_add(job)
         if key in history.keys:
             return False
@@ -126,13 +126,13 @@ class JobHistories:
                 self.versions[key] += 1
 
     def family_key(self, job: str, history: JobHistory) -> str | None:
-        """The most telling key in which another job has been seen."""
+        """Return the most specific family in which another job has been measured; None if there is none."""
         if history.cast_out:
             return None
         return next((key for key in history.keys if any(other != job for other in self.families.get(key, ()))), None)
 
     def family_points(self, job: str, history: JobHistory) -> tuple[Point, ...]:
-        """What the job's relatives were measured at, one point per size."""
+        """Return what the job's relatives were measured at, one point per size."""
         key = self.family_key(job, history)
         if key is None:
             return ()
@@ -144,7 +144,7 @@ class JobHistories:
     def observe(
         self, job: str, *, generation: int, size: int, rate: float, spread: float, stretches: int, settled: bool
     ) -> bool:
-        """A segment of the job. False where it shows that the job is no relative of its family."""
+        """Add a measured segment of the job. Return False if it shows that the job does not belong to its family."""
         history = self.find_or_add(job)
         variance = _FLOOR + max(spread, _STRETCH) ** 2 / max(1, stretches) + (0.0 if settled else _UNSETTLED)
         seen = Observation(size, log_efficiency(size, rate), variance, generation)
@@ -164,9 +164,9 @@ class JobHistories:
         return fits
 
     def shift(self, job: str, *, size: int, rate: float) -> float:
-        """The job runs at another rate than before: its older observations keep their shape and lose their level.
+        """Adapt the job's older observations to a rate that has changed: they keep their shape and lose their level.
 
-        The change, as a factor.
+        Returns the change, as a factor.
         """
         history = self.find_or_add(job)
         before = [p.log_efficiency for p in merged(_points(history.observations)) if p.size == size]
@@ -202,12 +202,12 @@ class JobHistories:
         )
 
     def basis(self, job: str, history: JobHistory) -> tuple[int, int, int]:
-        """What a posterior of the job rests on, as numbers that change with it."""
+        """Return what an estimate for the job rests on, as numbers that change with it."""
         key = self.family_key(job, history)
         return history.version, 0 if key is None else self.versions[key], self.ended
 
     def end(self, job: str, run_s: float | None) -> None:
-        """The job has ended, after `run_s` of training unless it was cut short: it tells what jobs look like here."""
+        """Learn from a job that has ended. `run_s`: how long it trained; None if it was cut short."""
         history = self.jobs.get(job)
         if history is None:
             return
@@ -226,14 +226,14 @@ class JobHistories:
     # -- costs ----------------------------------------------------------------------------------------------------
 
     def note_cost(self, job: str, what: str, took_s: float) -> None:
-        """`what`: grow, shrink or start."""
+        """Add a measured cost. `what`: grow, shrink or start."""
         for costs in (self.find_or_add(job).costs, self.costs):
             values: list[float] = getattr(costs, f"{what}_s")
             values.append(took_s)
             del values[:-_COSTS]
 
     def cost_s(self, job: str, what: str, otherwise_s: float) -> float:
-        """The job's own median cost, s; else that of all jobs; else `otherwise_s`."""
+        """Return the job's own median cost in seconds; else that of all jobs; else `otherwise_s`."""
         history = self.jobs.get(job)
         for costs in (None if history is None else history.costs, self.costs):
             values: list[float] = [] if costs is None else getattr(costs, f"{what}_s")
@@ -247,7 +247,7 @@ def _points(seen: Iterable[Observation], more: float = 0.0) -> list[Point]:
 
 
 def _mean_shape(shape: Shape, posterior: Posterior, largest_seen: int, weight: int) -> Shape:
-    """The mean with one job more, as far as that job was measured; beyond, it says nothing."""
+    """Return the mean shape with one more job, as far as that job was measured."""
     rates = dict(zip(posterior.sizes, posterior.rate, strict=True))
     base = posterior.sizes[0]
     first = rates[base] / base
@@ -259,7 +259,7 @@ def _mean_shape(shape: Shape, posterior: Posterior, largest_seen: int, weight: i
         n = 1 << i
         if rates.get(n, 0.0) > 0 and base < n <= largest_seen:
             found[i] += (offset + math.log(rates[n] / n / first) - found[i]) / weight
-    # Where nobody has been the last seen slope goes on.
+    # Beyond the largest measured size the last slope goes on.
     for i in range(1, len(found)):
         if (1 << i) > largest_seen:
             found[i] = found[i - 1] + (shape[i] - shape[i - 1])

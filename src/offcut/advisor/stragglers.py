@@ -1,4 +1,4 @@
-"""A slow node told from a slow job.
+"""Tells a slow node from a slow job.
 
 All members of a generation take a step in the same time, for they wait for each other; what differs is how long each
 works before it waits. Every node says that now and then. A node that takes far longer than the middle of the others,
@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection
 
-#: A node is slow that works so many times as long as the others, in each of its newest reports.
+#: A node is slow if it works this many times as long as the others, in each of its newest reports.
 _SLOW = 1.3
 _REPORTS = 3
 
@@ -35,7 +35,7 @@ class Stragglers:
         self.slow: dict[str, float] = {}
 
     def add_report(self, node: str, own_step_s: float) -> str | None:
-        """`node` worked `own_step_s` for each step of late. The name of a node that turns out to be slow."""
+        """Add how long `node` worked on each step lately. Return a node that turns out to be slow, if any."""
         reports = self._own_s.setdefault(node, deque(maxlen=_REPORTS))
         if len(reports) == _REPORTS:
             del self._least_s[bisect_left(self._least_s, (min(reports), node))]
@@ -58,7 +58,7 @@ class Stragglers:
         return name if new else None
 
     def _others_s(self, name: str) -> float:
-        """How long the other nodes work on a step: the median of their medians."""
+        """Return how long the other nodes work on a step: the median of their medians, in seconds."""
         own = bisect_left(self._medians_s, _middle(self._own_s[name]))
         count = len(self._medians_s) - 1
 

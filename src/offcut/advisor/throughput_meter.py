@@ -25,9 +25,9 @@ _LEAST_VARYING = 20
 _VARYING = 0.10
 #: A later segment of the generation has this many times as many stretches as the one before.
 _AGAIN = 8
-#: Whatever has not settled after so many stretches never will.
+#: What has not settled after this many stretches is taken as it is.
 _NEVER = 400
-#: No job of any machine trains as many samples a second.
+#: More samples/s than any job trains: such a report is wrong.
 _ABSURD = 1e12
 _UNUSABLE = 20
 
@@ -49,7 +49,7 @@ class Segment:
 
 
 class ThroughputMeter:
-    """Pass the reports of one generation in their order."""
+    """Measures the throughput of one generation from its reports, which are added in their order."""
 
     __slots__ = (
         "_drift",
@@ -79,7 +79,7 @@ class ThroughputMeter:
         self.problem = ""
 
     def add_report(self, clock_s: float, step: int, samples: int) -> Segment | None:
-        """A report: the clock at the end of `step`, and all samples until then. A segment where there is a new one."""
+        """Add a report: the clock at the end of `step`, and all samples until then. Return a new segment, if any."""
         last = self._last
         if last is None or step < last[1]:
             self._last = clock_s, step, samples
@@ -123,7 +123,7 @@ class ThroughputMeter:
                 self.problem = f"its reports are absurd ({done} samples in {took_s:g} s)"
 
     def _settle(self) -> None:
-        """Look at the last 15 stretches: are the first five of them as quick as the ten after?"""
+        """Check whether the warm-up is over: of the last 15 stretches the first five are as fast as the others."""
         if len(self._paces) < _LOOK + _AHEAD:
             return
         dropped = len(self._paces) - _AHEAD
@@ -148,6 +148,6 @@ class ThroughputMeter:
 
 
 def _spread(rates: list[float]) -> float:
-    """The standard deviation of `rates` over their median, by the median deviation."""
+    """Return the standard deviation of `rates` over their median, estimated by the median deviation."""
     middle = median(rates)
     return 1.4826 * median([abs(rate - middle) for rate in rates]) / middle

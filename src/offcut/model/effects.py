@@ -1,4 +1,4 @@
-"""What the controller wants done. Effects are idempotent data, keyed by the event that caused them and an index."""
+"""What the controller wants carried out. Effects are idempotent data, keyed by an index and the event behind them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Caused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(_Caused):
-    """Take these idle nodes through the queue and boot an agent on each; `until_s` is the earliest known end."""
+    """Claim these idle nodes and boot an agent on each. `until_s` is the earliest known end of their windows."""
 
     nodes: tuple[str, ...]
     until_s: float | None = None
@@ -25,7 +25,7 @@ class Claim(_Caused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release(_Caused):
-    """Hand these nodes back: their agents let the workers leave at the step boundary, then exit."""
+    """Release these nodes: their agents let the workers leave at the step boundary, then exit."""
 
     nodes: tuple[str, ...]
 
@@ -40,8 +40,7 @@ class StartWorkers(_Caused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWorkers(_Caused):
-    """End the job's workers on these nodes: members of the last generation at their boundary, within `limit_s`; the
-    others at once."""
+    """Stop the job's workers on these nodes: members at their step boundary, within `limit_s`; others at once."""
 
     job: str
     members: tuple[Member, ...]
@@ -50,23 +49,21 @@ class StopWorkers(_Caused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetGeneration(_Caused):
-    """The job's newest membership. `previous` are told too, so that those who are not in it any more leave."""
+    """Set the job's newest generation. `previous` members are told too, so that those who are not in it leave."""
 
     job: str
     generation: int
     members: tuple[Member, ...]
     previous: tuple[Member, ...]
-    #: Some of `previous` are gone: do not wait for what is in flight with them.
+    #: Whether some of `previous` are gone: then members do not wait for what is in flight with them.
     abort: bool
-    #: Those of `previous` that live and are left out: what only they have they write down before they leave.
+    #: The members of `previous` that live and are left out: before they leave they save what only they have.
     departing: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbandonOlderGenerations(_Caused):
-    """What is in flight under the generations before the job's newest may never end: these members walk away from
-    it.
-    """
+    """Tell these members to abandon what is in flight under generations before the job's newest: it may never end."""
 
     job: str
     members: tuple[Member, ...]
@@ -88,7 +85,7 @@ class SetTimer(_Caused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteLog(_Caused):
-    """A line for the story of a job or a node."""
+    """Write a line to the log of a job or a node, which users read."""
 
     subject: str
     text: str

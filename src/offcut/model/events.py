@@ -1,4 +1,4 @@
-"""What can happen: the events that the controller answers. Time comes in on the event, in seconds since 1970.
+"""The events that the controller answers. An event carries its time, in seconds since 1970.
 
 One event carries everything of its kind that happened at one instant: on a large machine dozens of nodes come and go
 together. `JobProgressed` is the only one that the journal does not hold.
@@ -79,7 +79,7 @@ class JobGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerStarted:
-    """The controller began. It knows from elsewhere that these numbers have been given, if the journal does not."""
+    """The controller started. The journal may be older: these numbers have been given, as is known from elsewhere."""
 
     time_s: float
     incarnation: int = 0
@@ -187,7 +187,7 @@ class GenerationFormed:
     generation: int
     took_s: float
     step: int
-    #: So many steps that had been reported are done again: nobody who had done them was left.
+    #: How many reported steps are done again, because no member that had done them was left.
     redone: int = 0
     #: What the job's script trains, as `offcut.torch` hashed it; empty: not said.
     fingerprint: str = ""
@@ -265,14 +265,14 @@ class JobMeasured:
     span_s: float = 0.0
     settled: bool = True
     changed: bool = False
-    #: A node that slows the whole generation down; empty: none is known.
+    #: A node that slows the whole generation down; empty if none is known.
     slow_node: str = ""
     kind: Literal["job_measured"] = "job_measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNoted:
-    """Something that the job's user should know: a checkpoint that could not be written, say."""
+    """A message for the job's user: a checkpoint could not be written, for example."""
 
     time_s: float
     job: str

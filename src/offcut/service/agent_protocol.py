@@ -1,4 +1,4 @@
-"""What the controller and one agent say to each other: the agent's hello first, then its report_checks."""
+"""What the controller and one agent say to each other: the agent's hello first, then its reports."""
 
 from __future__ import annotations
 

@@ -20,14 +20,14 @@ SILENCE_S = 5.0
 
 class Socket(Protocol):
     def send_text(self, text: str) -> None:
-        """At once and in order; never waits for the peer."""
+        """Send at once and in order; never wait for the peer."""
         ...
 
     def close(self) -> None: ...
 
 
 class AgentConnection:
-    """Messages to one agent, in order."""
+    """The connection of one agent: sends messages in order."""
 
     def __init__(self, node: str, pilot: str, socket: Socket) -> None:
         self.node = node
@@ -60,7 +60,7 @@ class Agents:
             before.close()
 
     def is_current(self, connection: AgentConnection) -> bool:
-        """Whether this is the connection of its node: another may have taken its place."""
+        """Return whether this is the node's present connection: another one may have replaced it."""
         return self._connected.get(connection.node) is connection
 
     def disconnected(self, connection: AgentConnection) -> None:
@@ -70,7 +70,7 @@ class Agents:
         self.expect(connection.node, connection.pilot, RECONNECT_S)
 
     def expect(self, node: str, pilot: str, within_s: float) -> None:
-        """The hold counts as lost unless its agent dials in within `within_s`."""
+        """Count the hold as lost unless its agent dials in within `within_s`."""
         before = self._missing.get(node)
         if node in self._connected or (before is not None and before[0] == pilot):
             return
@@ -84,13 +84,13 @@ class Agents:
         self._gone(node, pilot)
 
     def send(self, node: str, message: messages.Message) -> None:
-        """To the node's agent; dropped if there is none, for its end is an event of its own."""
+        """Send to the node's agent. Dropped if it is not connected: its end is an event by itself."""
         connection = self._connected.get(node)
         if connection is not None:
             connection.send(message)
 
     async def watch(self) -> None:
-        """Cut off agents that are silent."""
+        """Close the connections of silent agents, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             before_s = loop.time()

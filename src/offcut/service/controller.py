@@ -1,4 +1,4 @@
-"""The loop: an event is journalled, `control.step` answers it, the effects are carried out."""
+"""The controller's loop: an event is journalled, `control.step` answers it, the effects are carried out."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _log = structlog.get_logger()
 
 #: How often the jobs' samples are noted for the report.
 _NOTE_S = 1.0
-#: After a restart the agents have so long to dial in, and so much more for each of them.
+#: How long agents have to dial in after a restart of the controller, and how much longer for each of them.
 _RETURN_S, _RETURN_EACH_S = 10.0, 0.02
 
 #: Effects that the world remembers: a journal that has forgotten them after a crash of the machine would repeat their
 #: numbers.
 _REMEMBERED = (effects.SetGeneration, effects.StartWorkers)
-#: What somebody was told is done.
+#: Events whose senders were told that they are done.
 _PROMISED = (
     *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
     *(events.ReleaseAsked, events.ClaimingResumed),
@@ -95,7 +95,7 @@ class Controller:
         )
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
-        #: The cluster is going away because we are: what is asked of it now is of no use.
+        #: The controller ends, and the cluster with it: its event stream may end.
         self.closing = False
         #: Called after every event: live views listen here.
         self.on_change: list[Callable[[], None]] = []
@@ -103,7 +103,7 @@ class Controller:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take up what the journal tells. Before anything else: what agents report is of the time after that."""
+        """Continue from the state that the journal tells. To be called first: what agents report is later than that."""
         if self.clock.ahead_s:
             _log.warning("wall_clock_behind", by_s=round(self.clock.ahead_s, 3), but="the journal's time goes on")
         given = self._given.read()
@@ -121,13 +121,13 @@ class Controller:
         self.handle(events.ControllerStarted(time_s=self.clock.now(), incarnation=incarnation, generations=generations))
 
     async def run(self) -> None:
-        """Reconcile with what was running before, then follow the cluster until cancelled."""
+        """Reconcile with what ran before, then follow the cluster until cancelled."""
         self.tasks.keep("rendezvous", self.rendezvous.keep)
         self.tasks.keep("agents", self.agents.watch)
         self.tasks.keep("silent jobs", self._watch_silent)
         self.tasks.keep("telemetry", self._note_samples)
         await self._reconcile()
-        # No answer comes before it is known which nodes are ours.
+        # No answer may come before it is known which nodes we hold.
         self.tasks.keep("solver", self.solver.run)
         async for event in self.cluster.observe():
             self.handle(replace(event, time_s=self.clock.now()))
@@ -135,7 +135,7 @@ class Controller:
             raise ClusterError("The batch system tells no more events.", next_step="Start the controller again.")
 
     async def _reconcile(self) -> None:
-        """After a restart: what the journal says and what the cluster holds may differ."""
+        """Report the differences between the journal and what the cluster holds, after a restart."""
         held = await self.cluster.claimed()
         now_s = self.clock.now()
         known = {node.name for node in self.state.nodes.values() if node.phase != "idle"}
@@ -177,7 +177,7 @@ class Controller:
     # -- events in ----------------------------------------------------------------------------------------------------
 
     def handle(self, event: events.Event) -> bool:
-        """Answer one event, now. False where that failed: then it has changed nothing, and is told."""
+        """Answer one event, now. Return False if that failed: then it has changed nothing, and is logged."""
         if isinstance(event, events.JobProgressed):
             self._progressed(event)
             return True
@@ -214,7 +214,7 @@ class Controller:
         return answered
 
     def _check(self, number: int, event: events.Event, index: int) -> list[effects.Effect]:
-        """Log what is wrong with the state after this event, for its log and for the controller's story."""
+        """Log what is wrong with the state after this event. Return the lines for the log of the controller."""
         found = check_state(self.state)
         if found:
             _log.error("state_check_failed", number=number, answered=event, found=found)
@@ -229,7 +229,7 @@ class Controller:
         ]
 
     def _secure(self, event: events.Event, caused: list[effects.Effect]) -> None:
-        """Before effects leave the machine that a crash of it must not undo, see that their event is on the disk."""
+        """Make sure that the event is on the disk before effects leave that a crash of the machine must not undo."""
         given = any(isinstance(effect, _REMEMBERED) for effect in caused)
         if given:
             self._given.note(self.state)
@@ -242,7 +242,11 @@ class Controller:
                 raise
 
     def ask(self, event: events.Event) -> None:
-        """Answer an event that somebody waits for. Raises OffcutError where that failed."""
+        """Answer an event of a user who waits for it.
+
+        Raises:
+            OffcutError: The event could not be answered.
+        """
         if not self.handle(event):
             reason = self.state.skipped[-1].reason
             raise OffcutError(
@@ -251,7 +255,7 @@ class Controller:
             )
 
     def _skip(self, number: int, event: events.Event, error: Exception) -> list[effects.Effect]:
-        """The event is journalled and cannot be answered: go back to the state before it, as every fold will."""
+        """Go back to the state before an event that cannot be answered, as every fold will."""
         _log.error("event_failed", number=number, kind=event.kind, exc_info=error)
         try:
             self._journal.mark_skipped(number, error)
@@ -323,12 +327,12 @@ class Controller:
                 self.generations.note_address(hello.node, worker)
         self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running, incarnation=hello.incarnation))
         self._started_workers.note_adopted(hello)
-        # What it missed while it was cut off.
+        # The generations that it missed while it was cut off.
         for job in {worker.job for worker in hello.workers}:
             self.generations.send_again(job, hello.node)
 
     def agent_said(self, node: str, message: messages.FromAgent) -> None:
-        """A report; what its agent cannot know is ignored."""
+        """Handle an agent's report. It is ignored if the agent cannot know what it says."""
         if not self._started_workers.is_credible(node, message):
             _log.debug("report_ignored", node=node, kind=message.kind)
             return

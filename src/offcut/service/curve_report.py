@@ -1,4 +1,4 @@
-"""What is known of a job's scaling, as plain data for people and programs."""
+"""What is known of a job's scaling, as plain data and as sentences."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _curve(curve: ScalingCurve) -> dict[str, list[float]]:
 
 
 def words(state: State, job: JobState) -> list[str]:
-    """Sentences on where the job's curve comes from."""
+    """Return sentences that say where the job's curve comes from."""
     told = describe(state, job)
     if not job_curves.learns(state):
         return [] if job.job.curve else ["Its scaling is not known: Amdahl's law with 2 % serial work stands in."]

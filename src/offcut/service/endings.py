@@ -1,4 +1,4 @@
-"""How a controller is told to end, and that it does end."""
+"""Signals that end the controller, and the guarantee that it does end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HURRIED_STEP_S = 0.2
 
 
 class Endings:
-    """SIGTERM, SIGINT and SIGHUP ask for an orderly end; a second one for an end at once."""
+    """Handles the signals: SIGTERM, SIGINT and SIGHUP ask for an orderly end; a second one for an end at once."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -36,7 +36,7 @@ class Endings:
         self._guard: threading.Timer | None = None
 
     def listen(self) -> None:
-        """Take the signals from now on. A SIGHUP that is ignored (nohup) stays ignored."""
+        """Handle the signals from now on. A SIGHUP that is ignored (nohup) stays ignored."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
@@ -51,19 +51,19 @@ class Endings:
         self.asked.set()
 
     def surely_within(self, limit_s: float) -> None:
-        """The process ends with exit code 1 after `limit_s` if it is still there, even if a thread of it hangs."""
+        """End the process with exit code 1 after `limit_s` if it still runs, even if a thread of it hangs."""
         self.withdraw()
         self._guard = threading.Timer(limit_s, _end)
         self._guard.daemon = True
         self._guard.start()
 
     def withdraw(self) -> None:
-        """It has come to its end by itself."""
+        """Cancel the guard: the process has come to its end by itself."""
         if self._guard is not None:
             self._guard.cancel()
 
     async def step(self, what: Awaitable[Any], limit_s: float = STEP_LIMIT_S) -> Any:
-        """Wait for one step of the end: for `limit_s` at most, hardly once hurried. None if it was given up."""
+        """Wait for one step of the end, `limit_s` at most, and hardly once hurried. Return None if it was given up."""
         task = asyncio.ensure_future(what)
         hurried = asyncio.ensure_future(self.hurried.wait())
         try:

@@ -1,4 +1,4 @@
-"""How the API says no: `{"error": ..., "next_step": ...}`, whatever was wrong with a request."""
+"""Error responses of the API: `{"error": ..., "next_step": ...}`, whatever was wrong with a request."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Holder:
 
 
 def ourselves() -> Holder:
-    """This process, as a new holder."""
+    """Return this process as a new holder."""
     return Holder(
         id=secrets.token_hex(16),
         host=socket.gethostname(),
@@ -94,7 +94,11 @@ class Lease:
         self._held = False
 
     def acquire(self) -> None:
-        """Have the lease; may wait for STALE_S. StoreError if a living controller has it."""
+        """Acquire the lease; may wait for STALE_S.
+
+        Raises:
+            StoreError: A living controller has it.
+        """
         try:
             if not self._create():
                 found, verdict = self._look()
@@ -143,7 +147,7 @@ class Lease:
             ended.set()
 
     def renew(self) -> None:
-        """Say that we live. LeaseLost if the lease is another's."""
+        """Renew the lease once. Raises LeaseLost if the lease is another's."""
         found = self._read()
         if found is not None and found.id != self._us.id:
             self._held = False
@@ -154,7 +158,7 @@ class Lease:
         self._write()
 
     def drop(self) -> None:
-        """Nobody needs to wait for us. Nothing happens to a lease that is another's."""
+        """Give the lease up: the next controller need not wait. Nothing happens to a lease that is another's."""
         with suppress(OSError, OffcutError):
             found = self._read()
             if self._held and found is not None and found.id == self._us.id:
@@ -183,7 +187,7 @@ class Lease:
         )
 
     def _read(self) -> Holder | None:
-        """Who has it; None if there is nothing that can be read."""
+        """Return who has the lease; None if there is nothing that can be read."""
         try:
             return Holder(**json.loads(read_own(self._path)))
         except (FileNotFoundError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""What the plans of a pipeline job say of it: which sizes it may have, and its scaling curve before it has run."""
+"""What the plans of a pipeline job determine: the sizes it may have, and its scaling curve before it has run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from offcut.wire.worker_env import ENV_PLANS
 
 
 def check_sizes(job: Job, sizes: Sizes) -> None:
-    """InputError where a pipeline job has no plan for one of `sizes`; other jobs may have any."""
+    """Check that a pipeline job has a plan for each of `sizes`; other jobs may have any size.
+
+    Raises:
+        InputError: A size has no plan.
+    """
     path = dict(job.env).get(ENV_PLANS)
     if path is not None:
         _check(sizes, read_plans(Path(path)).sizes(job.ranks_per_node), path)
@@ -29,9 +33,10 @@ def _check(sizes: Sizes, planned: Sizes, path: str) -> None:
 
 
 def with_plans(spec: JobSpec) -> JobSpec:
-    """The job with the sizes and the curve of its plans, where it names none itself; others as they are.
+    """Return the job with the sizes and the curve of its plans, unless it names its own. Other jobs are as they were.
 
-    Raises InputError where the file cannot be used, or a size has no plan.
+    Raises:
+        InputError: The file cannot be used, or a size has no plan.
     """
     path = spec.plans
     if path is None:

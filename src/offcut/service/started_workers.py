@@ -1,4 +1,4 @@
-"""Which workers each agent was told to run: what an agent says of any others is not believed."""
+"""Which workers each agent was told to run. What an agent reports of other workers is not believed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from offcut.wire import messages
 
 
 class StartedWorkers:
-    """Kept from one connection of an agent to the next, and not over a restart: then the state says who runs what."""
+    """Remembers which workers were started on which node.
+
+    Kept from one connection of an agent to the next, but not over a restart of the controller: then the state says
+    which worker runs where.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -43,27 +47,27 @@ class StartedWorkers:
         return hello.model_copy(update={"incarnation": 0, "workers": workers})
 
     def note_adopted(self, hello: messages.Hello) -> None:
-        """Of what the agent says it runs, the state may have taken over more meanwhile."""
+        """Note the workers that the state has taken over since, of those that the agent says it runs."""
         for worker in hello.workers:
             if report_checks.runs(self._state, worker.job, Member(hello.node, worker.incarnation)):
                 self._by_node[hello.node][1].add((worker.job, worker.incarnation))
 
     def note_started(self, job: str, member: Member) -> None:
-        """Its agent is told to start this worker."""
+        """Note that the agent of the member's node is told to start this worker."""
         if member.node in self._by_node:
             self._by_node[member.node][1].add((job, member.incarnation))
 
     def note_ended(self, job: str, member: Member) -> None:
-        """The worker's end has been reported."""
+        """Note that the worker's end has been reported."""
         if member.node in self._by_node:
             self._by_node[member.node][1].discard((job, member.incarnation))
 
     def runs(self, node: str, job: str, incarnation: int) -> bool:
-        """Whether the node's agent was told to start this worker, and has not reported its end."""
+        """Return whether the node's agent was told to start this worker, and has not reported its end."""
         return (job, incarnation) in self._by_node.get(node, ("", set()))[1]
 
     def is_credible(self, node: str, message: messages.FromAgent) -> bool:
-        """Whether the node's agent can know what it says."""
+        """Return whether the node's agent can know what it reports."""
         started = self._by_node.get(node, ("", set()))[1]
         match message:
             case messages.Ready() | messages.Exited():
@@ -73,7 +77,7 @@ class StartedWorkers:
                 job = self._state.jobs.get(message.job)
                 return (message.job, message.incarnation) in started and (
                     report_checks.speaks_for(self._state, message.job, message.generation, member)
-                    # One that broke may have been replaced already: its members may still hang in it.
+                    # A generation that broke may have been replaced already, while members still wait in it.
                     or (
                         isinstance(message, messages.Broken) and job is not None and message.generation < job.generation
                     )

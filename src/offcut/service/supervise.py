@@ -28,7 +28,7 @@ Body = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class TaskHealth:
-    """What is known of one kept task."""
+    """The state of one background task."""
 
     name: str
     #: `running`, or `failed`: it waits for its restart.

@@ -18,7 +18,7 @@ from offcut.wire import messages
 #: A job that runs and has not said anything of its steps for so long is mentioned.
 _SILENT_S = 60.0
 #: So long after a job's speed has changed it is known whether one of its nodes is slow: nodes report every 2 s, and one
-#: is named after three report_checks.
+#: is named after three reports.
 _VERDICT_S = 8.0
 
 
@@ -34,7 +34,7 @@ class _Generation:
 
 
 class ThroughputReports:
-    """One meter per job, for its newest generation. Every method yields the events that follow."""
+    """Keeps one meter per job, for its newest generation. Every method yields the events that follow."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -84,7 +84,7 @@ class ThroughputReports:
             yield events.JobNoted(time_s=now_s, job=slow, text=f"slow in {message.job}: {text}")
 
     def silent(self, now_s: float) -> Iterator[events.Event]:
-        """Jobs that run and say nothing."""
+        """Report the jobs that run and have not reported a step for a while."""
         for job in list(self._state.jobs.values()):
             if job.phase != "running" or job.restarts:
                 self._generations.pop(job.job.id, None)

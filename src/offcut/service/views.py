@@ -1,4 +1,4 @@
-"""What people and programs are shown of the controller: plain data, ready for JSON."""
+"""What people and programs are shown of the controller, as plain data for JSON."""
 
 from __future__ import annotations
 

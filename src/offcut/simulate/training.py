@@ -17,7 +17,7 @@ Cause = Literal["grow", "reclaim", "shrink"]
 
 @lru_cache(maxsize=4096)
 def speed_up(curve: ScalingCurve, largest: int) -> tuple[float, ...]:
-    """Throughput at 0, 1, .. `largest` nodes over that at one node."""
+    """Return the throughput at 0, 1, .. `largest` nodes over that at one node."""
     one = curve.rate_at(1) or 1.0
     return tuple(curve.rate_at(n) / one for n in range(largest + 1))
 
@@ -98,7 +98,7 @@ class Training:
             self._committed = self.work + rate * max(0.0, self._committed_s - begin_s)
 
     def resize(self, now_s: float, size: int, cause: Cause, cost_s: float, *, has_state: bool) -> None:
-        """A generation of `size` members was set; `has_state`: one of them has the training's state."""
+        """Note that a generation of `size` members was set. `has_state`: one of them has the training's state."""
         self.advance(now_s)
         before = self.size
         self.size = size
@@ -118,14 +118,14 @@ class Training:
             self.cause = cause
 
     def _roll_back(self, now_s: float) -> None:
-        """The state went with its last holder: go on from what was last saved."""
+        """Go back to what was last saved: the state went with its last holder."""
         if self.commit_s:
             self.redone += self.work - self._committed
             self.work = self._committed
             self._committed_s = now_s
 
     def end_s(self) -> float:
-        """When the job is done if nothing changes; infinite if it stands still."""
+        """Return when the job is done if nothing changes, in seconds; infinite if it stands still."""
         if not self.size:
             return math.inf
         return max(self.updated_s, self.stalled_until_s) + max(0.0, self.goal - self.work) / self.speed[self.size]
