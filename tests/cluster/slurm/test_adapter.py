@@ -269,3 +269,23 @@ def test_a_controller_starts_while_all_nodes_are_drained(private_slurm: Callable
             assert comment.endswith(f", {state_dir}")
 
     run(scenario)
+
+
+def test_a_pilot_that_an_administrator_cancels_is_not_submitted_again(private_slurm: Callable, state_dir: Path) -> None:
+    slurm = private_slurm(nodes=2)
+
+    async def scenario() -> None:
+        async with connected(slurm, state_dir, bench_s=600.0) as watched:
+            for node, by_administrator in (("n01", True), ("n02", False)):
+                await watched.claim(node)
+                if by_administrator:
+                    slurm.run("scancel", *watched.pilots("%i"))
+                    await asyncio.sleep(0.2)
+                # As the controller does when the agent is gone.
+                await watched.cluster.release([node])
+                await watched.until("the end", lambda node=node: node in watched.lost)
+            await watched.until("an offer", lambda: "n02" in watched.offers)
+            await asyncio.sleep(2.0)
+            assert set(watched.offers) == {"n02"}
+
+    run(scenario)

@@ -19,8 +19,10 @@ def row(state: str, job: str = "7", reason: str = "Resources") -> JobRow:
     )
 
 
-def seen(state: PilotState, shown: JobRow | None, *, busy: bool = False, after_s: float = 1.0) -> Observation:
-    pilot = Pilot("n1", state, submitted_s=100.0, job="7")
+def seen(
+    state: PilotState, shown: JobRow | None, *, busy: bool = False, after_s: float = 1.0, cancelled: bool = False
+) -> Observation:
+    pilot = Pilot("n1", state, submitted_s=100.0, job="7", cancelled=cancelled)
     return observe(pilot, shown, node_busy=busy, now_s=100.0 + after_s, pending_limit_s=LIMIT_S)
 
 
@@ -38,7 +40,13 @@ def test_a_preemption_is_told_unless_the_controller_knows_of_it(state: PilotStat
 @pytest.mark.parametrize("end", sorted(ENDED))
 def test_the_end_of_a_pilot_that_was_given_up_is_no_fault(end: str) -> None:
     for state in GIVEN_UP:
-        assert seen(state, row(end)) == Observation(state=None)
+        assert seen(state, row(end), cancelled=True) == Observation(state=None)
+
+
+@pytest.mark.parametrize("state", [*GIVEN_UP, PilotState.RUNNING])
+def test_the_node_of_a_pilot_that_somebody_else_cancelled_is_set_aside(state: PilotState) -> None:
+    # The controller may have noticed first that the agent is gone, and have released the node.
+    assert seen(state, row("CANCELLED")) == Observation(state=None, set_aside=True)
 
 
 def test_a_failed_pilot_s_node_is_set_aside_and_a_finished_one_s_is_not() -> None:

@@ -145,9 +145,13 @@ class SlurmCluster:
 
     async def release(self, nodes: Sequence[str]) -> None:
         ours = [pilot for node in nodes if (pilot := self._pilots.get(node)) is not None]
+        # A node that the queue wants does not wait for an answer.
+        wanted = [pilot for pilot in ours if pilot.state is PilotState.WANTED or pilot.given_up]
+        others = [pilot for pilot in ours if not (pilot.state is PilotState.WANTED or pilot.given_up)]
         for pilot in ours:
             pilot.give_up()
-        self._pilot_commands.cancel(pilot.job for pilot in ours)
+        self._pilot_commands.cancel(wanted)
+        self._pilot_commands.cancel_unless_ending(others, self._query.pilots)
 
     async def claimed(self) -> frozenset[str]:
         return frozenset(self._pilots)
@@ -287,7 +291,7 @@ class SlurmCluster:
         """Return wanted and lost nodes, by what Slurm showed of our pilots when it was asked at `asked_s`."""
         wanted: list[str] = []
         lost: list[str] = []
-        cancel: list[str | None] = []
+        cancel: list[Pilot] = []
         for node, pilot in list(self._pilots.items()):
             if pilot.job is None or pilot.submitted_s >= asked_s:
                 continue
@@ -302,11 +306,11 @@ class SlurmCluster:
             if seen.wanted:
                 wanted.append(node)
             if seen.cancel:
-                cancel.append(pilot.job)
+                cancel.append(pilot)
             if seen.state is None:
                 lost.append(node)
             self._apply(pilot, row, seen, asked_s)
-        self._pilot_commands.cancel([*cancel, *pilot_state.stray_jobs(rows, self._pilots.values())])
+        self._pilot_commands.cancel(cancel, pilot_state.stray_jobs(rows, self._pilots.values()))
         return wanted, lost
 
     def _apply(self, pilot: Pilot, row: JobRow | None, seen: Observation, asked_s: float) -> None:
@@ -366,7 +370,7 @@ class SlurmCluster:
             pilot.give_up()
             self._note_failure(str(error))
         if pilot.given_up:
-            self._pilot_commands.cancel([pilot.job])
+            self._pilot_commands.cancel([pilot])
 
     def _refuse(self, node: str, reason: str) -> None:
         self._figures["refusals"] += 1

@@ -10,14 +10,20 @@ from typing import Any
 import structlog
 
 from offcut.cluster.slurm.commands import CommandError, Commands
+from offcut.cluster.slurm.pilot_state import Pilot
 from offcut.cluster.slurm.pilots import PilotOptions, may_pass
-from offcut.cluster.slurm.records import NodeRow
+from offcut.cluster.slurm.records import JobRow, NodeRow
 from offcut.errors import ClusterError, InputError
 
 _log = structlog.get_logger()
 
 #: How many commands that submit or cancel run at once.
 _AT_ONCE = 4
+#: A released pilot is cancelled after this, whether or not Slurm has said that it is ending already.
+_ENDING_QUERY_S = 1.0
+
+#: Reads our pilots, by Slurm's numbers of their jobs.
+_Query = Callable[[], Awaitable[Mapping[str, JobRow]]]
 
 
 class PilotCommands:
@@ -67,11 +73,29 @@ class PilotCommands:
                 next_step="Check partition, account, qos, constraint and gres in the site's file.",
             ) from None
 
-    def cancel(self, jobs: Iterable[str | None]) -> None:
-        """Cancel these jobs, without waiting for it. A command that fails is repeated after the next query."""
-        known = [job for job in jobs if job is not None]
-        if known:
-            self.run_in_background(self._cancel(known))
+    def cancel(self, pilots: Iterable[Pilot], strays: Iterable[str] = ()) -> None:
+        """Cancel these pilots and jobs, without waiting for it. What fails is repeated after the next query."""
+        jobs = list(strays)
+        for pilot in pilots:
+            if pilot.job is not None:
+                pilot.cancelled = True
+                jobs.append(pilot.job)
+        if jobs:
+            self.run_in_background(self._cancel(jobs))
+
+    def cancel_unless_ending(
+        self, pilots: Sequence[Pilot], query: Callable[[], Awaitable[Mapping[str, JobRow]]]
+    ) -> None:
+        """Cancel those of these pilots that Slurm is not ending already: somebody else has cancelled the others."""
+        if pilots:
+            self.run_in_background(self._cancel_unless_ending(pilots, query))
+
+    async def _cancel_unless_ending(self, pilots: Sequence[Pilot], query: _Query) -> None:
+        rows: Mapping[str, JobRow] = {}
+        with suppress(ClusterError, TimeoutError):
+            async with asyncio.timeout(_ENDING_QUERY_S):
+                rows = await query()
+        self.cancel(p for p in pilots if p.job is None or (row := rows.get(p.job)) is None or not row.is_ending)
 
     async def _cancel(self, jobs: list[str]) -> None:
         with suppress(ClusterError):

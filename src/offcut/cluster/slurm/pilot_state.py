@@ -49,6 +49,8 @@ class Pilot:
     job: str | None = None
     #: The end that Slurm showed when it began to run, seconds since 1970.
     first_end_s: float | None = None
+    #: We have asked Slurm to cancel it, while it was pending or running.
+    cancelled: bool = False
 
     @property
     def holds_node(self) -> bool:
@@ -110,7 +112,8 @@ def _ended(pilot: Pilot, row: JobRow) -> Observation:
         told = pilot.state is PilotState.WANTED or pilot.given_up
         return Observation(state=None, wanted=not told)
     if pilot.given_up:
-        return Observation(state=None)
+        # Its agent was gone before we gave it up: somebody else has cancelled it.
+        return Observation(state=None, set_aside=row.state == "CANCELLED" and not pilot.cancelled)
     if row.state in _FAILURES:
         failure = f"pilot {row.id} on {pilot.node} ended as {row.state} ({row.reason})"
         return Observation(state=None, set_aside=True, failure=failure)

@@ -78,6 +78,11 @@ class JobRow:
     preempt_s: float | None = None
     reason: str = ""
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether Slurm is ending it or has ended it."""
+        return self.state == "COMPLETING" or self.state in ENDED
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationRow:
