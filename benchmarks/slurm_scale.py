@@ -27,7 +27,7 @@ from offcut.cluster.slurm.records import PartitionRow, ReservationRow, View
 from offcut.cluster.slurm.site import make_site
 
 SEED = 1
-DATA = Path(__file__).parents[1] / "tests" / "slurm" / "data"
+DATA = Path(__file__).parents[1] / "tests" / "cluster" / "slurm" / "data"
 FORMS = ("text", "json of 22.05", "json of 23.11")
 
 
@@ -48,7 +48,7 @@ def generate(form: str, nodes: int, jobs: int) -> tuple[str, str]:
             state, runs_on, planned = ("PENDING", "", hosts if plan else "(null)") if waits else ("RUNNING", hosts, "")
             begins = start_s if plan or not waits else "N/A"
             where = f"{job}|{state}|main|{size}|{runs_on}||{planned}|{begins}|{start_s + 3600}"
-            lines.append(f"{where}|user{job % 300}|Priority|train_{job}\n")
+            lines.append(f"{where}|user{job % 300}|Priority|N/A|0\n")
         return shown_nodes, "".join(lines)
     old = form == "json of 22.05"
     words = {"planned": ["idle", "PLANNED"], "drained": ["idle", "DRAIN"]}
@@ -109,7 +109,8 @@ def measure(form: str, files: tuple[Path, Path], repeats: int, answer: Any) -> N
     safe = 0
     for _ in range(repeats):
         began_s = time.perf_counter()
-        rows, found = reader.read_nodes(shown_nodes), reader.read_jobs(shown_jobs)
+        rows = reader.read_nodes(shown_nodes)
+        found = text.read_jobs(shown_jobs) if form == "text" else schema.read_jobs(shown_jobs)[0]
         read_s = time.perf_counter()
         waiting = tuple(job for job in found if job.state == "PENDING")
         view = View(time_s=1_000_000.0, nodes=rows, waiting=waiting, own={}, reservations=reserved, partition=partition)

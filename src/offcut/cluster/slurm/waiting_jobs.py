@@ -63,7 +63,10 @@ def nodes_to_leave(
     made_way.forget({job.id for job in view.waiting}, view.time_s)
     room = _Room(idle=dict.fromkeys(idle), ours=dict(ends_s))
     leave: dict[str, str] = {}
+    usable: dict[tuple[str, ...], frozenset[str]] = {}
     for job in jobs:
+        if not room.ours:
+            break
         patient = job.nice >= PILOT_NICE or made_way.in_vain(job.id, view.time_s)
         if patient or not waits_for_nodes(job.reason):
             continue
@@ -71,7 +74,9 @@ def nodes_to_leave(
         if job.start_s is not None and job.tasks == 1:
             found = room.planned(job)
         else:
-            found = room.fitting(job, _usable(job, view))
+            if job.partitions not in usable:
+                usable[job.partitions] = _usable(job.partitions, view)
+            found = room.fitting(job, usable[job.partitions])
         for node in found:
             leave[node] = f"job {job.id} waits for it"
         if found:
@@ -79,9 +84,9 @@ def nodes_to_leave(
     return leave
 
 
-def _usable(job: JobRow, view: View) -> frozenset[str]:
-    """The nodes of the partition that the job may run on. A partition that we cannot see may have any node."""
-    rows = [view.partitions.get(name) for name in job.partitions]
+def _usable(partitions: Iterable[str], view: View) -> frozenset[str]:
+    """Those nodes of our partition that these have, too. A partition that we cannot see may have any node."""
+    rows = [view.partitions.get(name) for name in partitions]
     if any(row is None for row in rows):
         return frozenset(view.nodes)
     return frozenset(node for row in rows if row is not None for node in expand(row.nodes) if node in view.nodes)
@@ -104,8 +109,10 @@ class _Room:
 
     def fitting(self, job: JobRow, usable: Collection[str]) -> list[str]:
         """Nodes of ours that, with what is idle, are enough for the job's tasks, or for as many as fit."""
-        planned, required = expand(job.scheduled), expand(job.required)
         left: list[str] = []
+        if job.node_count > len(self.idle) + len(self.ours):
+            return left
+        planned, required = expand(job.scheduled), expand(job.required)
         for _ in range(job.tasks):
             idle = [node for node in self.idle if node in usable]
             ours = [node for node in self.ours if node in usable]
