@@ -29,9 +29,9 @@ class Cluster(Protocol):
         They begin with offers of what is idle now. Times are seconds since 1970.
 
         Yields:
-            NodesChanged: Nodes that are offered, wanted by the queue, or lost; all changes of one instant in one event.
-            ClaimRefused: Claimed nodes that were not idle any more, or that the batch system refused, with a reason
-                that users can read.
+            `NodesChanged`, with the nodes that are offered, wanted by the queue, or lost, all changes of one instant in
+            one event; and `ClaimRefused`, with claimed nodes that were not idle any more or that the batch system
+            refused, and a reason that users can read.
 
         Raises:
             ClusterError: The batch system is gone for good. One that does not answer for a while is no reason to raise.
