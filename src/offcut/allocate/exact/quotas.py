@@ -15,8 +15,8 @@ from numba import njit
 from offcut.allocate.exact.counts import Counts
 from offcut.allocate.exact.pieces import Floats, Ints, Pieces, build
 from offcut.allocate.exact.relaxation import Relaxation, best_at, relax
-from offcut.allocate.exact.rows import Rows, fill_rows, trace_back
-from offcut.allocate.exact.search import options_within, total_value
+from offcut.allocate.exact.search import fill_rows, options_within, total_value, trace_back
+from offcut.allocate.exact.tables import Rows
 from offcut.errors import AllocationError
 from offcut.model import AllocationProblem, QuotaGroup
 

@@ -3,7 +3,7 @@
 Under a limit on the total regret, every size of larger regret drops out (Pisinger's core idea for multiple-choice
 knapsacks): most jobs keep one size, the others a few short runs of sizes. Rows of least total regret are built from the
 last job to the first, so that the way back, from the first job to the last, can give earlier jobs more among ties. A
-piece is linear in the size, so one row takes one sliding-window minimum per piece, whatever the piece's length.
+piece is linear in the size, so one row takes one sliding-window minimum per piece, for pieces of any length.
 
 The rules for compiled functions stand in `relaxation`. Pieces have nudged bases here (see `Relaxation.nudged`), except
 where an answer's values are added up.
@@ -18,7 +18,7 @@ from numba import njit
 
 from offcut.allocate.exact.pieces import Pieces
 from offcut.allocate.exact.relaxation import Relaxation
-from offcut.allocate.exact.rows import Options, Rows, fill_last_row, fill_rows, row_ranges, trace_back
+from offcut.allocate.exact.tables import Options, Rows
 
 Array = Any
 
@@ -43,12 +43,12 @@ def search(
         slope: field of `Pieces`, shape (pieces,).
         base: field of `Pieces`, shape (pieces,).
         current: field of `Pieces`, shape (jobs,).
-        price: field of `Relaxation`, units of the objective per node.
-        bound: field of `Relaxation`, units of the objective.
-        tie: field of `Relaxation`, units of the objective.
+        price: field of `Relaxation`.
+        bound: field of `Relaxation`.
+        tie: field of `Relaxation`.
         nudged: field of `Relaxation`, shape (pieces,).
         best: field of `Relaxation`, shape (jobs,).
-        fewest: field of `Relaxation`, nodes.
+        fewest: field of `Relaxation`.
 
     Returns:
         True if the sizes are proven to be optimal; the number of `limits` that no allocation keeps; the sizes, shape
@@ -237,18 +237,7 @@ def _total_regret(pieces: Pieces, relaxation: Relaxation, nodes: int, answer: Ar
 
 @njit(cache=True)
 def options_within(pieces: Pieces, relaxation: Relaxation, limit: float, nodes: int, answer: Array) -> Any:
-    """Find the sizes whose regret is within a limit.
-
-    Args:
-        pieces: the values of the jobs.
-        relaxation: their relaxation.
-        limit: the largest regret of a size.
-        nodes: the number of nodes.
-        answer: shape (jobs,); receives every job's smallest remaining size.
-
-    Returns:
-        The fields of `Options`.
-    """
+    """Return the `Options` under `limit`; writes every job's smallest remaining size into `answer`, shape (jobs,)."""
     jobs, count = len(pieces.current), len(pieces.low)
     job, start = np.empty(jobs, np.int64), np.zeros(jobs + 1, np.int64)
     first, last = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -278,3 +267,129 @@ def options_within(pieces: Pieces, relaxation: Relaxation, limit: float, nodes: 
             q += 1
             start[q] = m
     return Options(job[:q], start[: q + 1], first[:m], last[:m], regret[:m], per_node[:m], left)
+
+
+@njit(cache=True)
+def row_ranges(options: Options, limit: float, price: float) -> Any:
+    """Compute, per row, the fewest and the most nodes that an allocation can have left, and the work of filling all
+    rows.
+
+    The ranges have the shape (rows,). The work is -1 if no allocation within the limit exists.
+    """
+    start, last, left = options.start, options.last, options.left
+    rows = len(start)
+    lower, upper = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    if left < 0:
+        return lower, upper, -1
+    unused = left if price * left <= limit else np.int64(limit / price)
+    upper[rows - 1] = min(left, unused)
+    for q in range(rows - 2, -1, -1):
+        upper[q] = min(left, upper[q + 1] + last[start[q + 1] - 1])
+    lower[0] = left
+    for q in range(rows - 1):
+        lower[q + 1] = max(0, lower[q] - last[start[q + 1] - 1])
+    if upper[0] < left or lower[-1] > upper[-1]:
+        return lower, upper, -1
+    work = 0
+    for q in range(rows - 1):
+        work += max(0, upper[q] - lower[q] + 1) * (start[q + 1] - start[q])
+    return lower, upper, work
+
+
+@njit(cache=True)
+def fill_last_row(rows: Rows, price: float, row: Array) -> None:
+    """Write the regret of leaving w nodes unused into `row`, for every w in the last row's range."""
+    for w in range(rows.lower[-1], rows.upper[-1] + 1):
+        row[w - rows.lower[-1]] = price * w
+
+
+@njit(cache=True)
+def fill_rows(options: Options, rows: Rows, limit: float, begin: int, end: int) -> None:
+    """Fill the rows `end - 1` down to `begin`, given row `end`; entries above `limit` need not be the least."""
+    _, start, first, last, regret, per_node, _ = options
+    lower, upper, offset, table = rows
+    widest = 1
+    for q in range(begin, end + 1):
+        widest = max(widest, upper[q] - lower[q] + 1)
+    queue, key = np.empty(widest, np.int64), np.empty(widest)
+    live = np.empty(widest, np.int64)
+    for q in range(end - 1, begin - 1, -1):
+        old = offset[q + 1] - lower[q + 1]
+        count = 0
+        for w in range(lower[q + 1], upper[q + 1] + 1):
+            if table[old + w] <= limit:
+                live[count] = w
+                count += 1
+        a, b = (live[0], live[count - 1]) if count > 0 else (1, 0)
+        new = offset[q] - lower[q]
+        for w in range(lower[q], upper[q] + 1):
+            table[new + w] = np.inf
+        for i in range(start[q], start[q + 1]):
+            u, v, at_u, more = first[i], last[i], regret[i], per_node[i]
+            if v - u < 4:
+                for n in range(u, v + 1):
+                    r = at_u + more * (n - u)
+                    if 3 * count > b - a:
+                        for w in range(max(lower[q], a + n), min(upper[q], b + n) + 1):
+                            x = table[old + w - n] + r
+                            table[new + w] = min(x, table[new + w])
+                        continue
+                    for k in range(count):  # far apart, as with rigid sizes
+                        w = live[k] + n
+                        if lower[q] <= w <= upper[q]:
+                            x = table[old + live[k]] + r
+                            table[new + w] = min(x, table[new + w])
+                continue
+            # table[new + w] = at_u + more * (w - u) + min over m in [w - v, w - u] of (table[old + m] - more * m)
+            head = tail = 0
+            entered = max(a, lower[q] - v)
+            for w in range(max(lower[q], a + u), min(upper[q], b + v) + 1):
+                while entered <= min(b, w - u):
+                    x = table[old + entered] - more * entered
+                    while tail > head and key[tail - 1] >= x:
+                        tail -= 1
+                    queue[tail] = entered
+                    key[tail] = x
+                    tail += 1
+                    entered += 1
+                while head < tail and queue[head] < w - v:
+                    head += 1
+                if head < tail:
+                    # Not key[head] + more * w: the difference of two large numbers would lose what ties need.
+                    m = queue[head]
+                    x = table[old + m] + (at_u + more * (w - m - u))
+                    table[new + w] = min(x, table[new + w])
+
+
+@njit(cache=True)
+def trace_back(
+    options: Options, rows: Rows, begin: int, end: int, left: int, spent: float, target: float, answer: Array
+) -> Any:
+    """Choose the sizes of jobs `begin` to `end - 1`, each the largest with which the total regret stays within
+    `target`.
+
+    `left` nodes are left and `spent` is the regret before job `begin`; both are returned as they are after the last
+    job. The sizes are added to `answer`, shape (jobs,).
+    """
+    job, start, first, last, regret, per_node, _ = options
+    lower, upper, offset, table = rows
+    for q in range(begin, end):
+        found = False
+        nearest, size, cost = np.inf, np.int64(0), 0.0
+        for i in range(start[q + 1] - 1, start[q] - 1, -1):
+            for n in range(min(last[i], left - lower[q + 1]), first[i] - 1, -1):
+                if left - n > upper[q + 1]:
+                    break
+                r = regret[i] + per_node[i] * (n - first[i])
+                total = spent + r + table[offset[q + 1] + left - n - lower[q + 1]]
+                if total < nearest:
+                    nearest, size, cost = total, n, r
+                if total <= target:
+                    size, cost, found = n, r, True
+                    break
+            if found:
+                break
+        answer[job[q]] += size
+        left -= size
+        spent += cost
+    return left, spent

@@ -15,8 +15,16 @@ import numpy as np
 
 from offcut.allocate.exact.pieces import Ints, Pieces
 from offcut.allocate.exact.relaxation import Relaxation
-from offcut.allocate.exact.rows import Options, Rows, fill_last_row, fill_rows, row_ranges, trace_back
-from offcut.allocate.exact.search import limits, options_within, total_value
+from offcut.allocate.exact.search import (
+    fill_last_row,
+    fill_rows,
+    limits,
+    options_within,
+    row_ranges,
+    total_value,
+    trace_back,
+)
+from offcut.allocate.exact.tables import Options, Rows
 
 #: Entries made between two looks at the clock, about 10 ms of work.
 _CHUNK = 4_000_000

@@ -8,8 +8,7 @@ The names of the steps are the paper's; their content is inferred from its descr
 3. memory-fit: layers at the edge of a stage that does not fit move to the neighbour with more room;
 4. every schedule and micro-batch size is tried, data parallelism too, and the fastest that fits is chosen.
 
-(Its intra-layer step divides one layer between neighbours; PyTorch cannot run that, `bound.fractional_balance` bounds
-what it could bring.)
+Its intra-layer step, which divides one layer between neighbours, is left out, because PyTorch cannot run the result.
 """
 
 from __future__ import annotations

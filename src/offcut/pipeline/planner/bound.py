@@ -265,17 +265,3 @@ def any_plan_bound(chain: Chain, micro_batches: int, total_speed: float, best_sp
         Seconds: all the work divided among all devices, or one micro-batch on the fastest.
     """
     return max(micro_batches * chain.total_s / total_speed, chain.total_s / best_speed)
-
-
-def fractional_balance(chain: Chain, speeds: NDArray[np.float64]) -> float:
-    """Return the slowest stage's time if layers could be divided between neighbours: a lower bound (BaPipe's
-    intra-layer step).
-
-    Args:
-        chain: the layers on the profile's device.
-        speeds: shape (devices,), each device's speed relative to the profile's device.
-
-    Returns:
-        Seconds per micro-batch.
-    """
-    return float(chain.total_s / speeds.sum())
