@@ -199,6 +199,9 @@ class Controller:
             self.process.kill()
             self.process.wait()
 
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def cpu_s(self) -> float:
         """User and system time so far, of all its threads."""
         assert self.process is not None
@@ -319,6 +322,8 @@ class Run:
     async def _start(self) -> None:
         self._controller.start()
         while not (self._state / "address.json").exists() or not (self._state / "control.sock").exists():
+            if not self._controller.runs():
+                raise SystemExit((self._state / "load.log").read_text()[-2000:])
             await asyncio.sleep(0.05)
         window = await self._window()
         curve = {"nodes": [0, self._nodes], "rate": [0.0, float(self._nodes)]}

@@ -27,12 +27,13 @@ from urllib.parse import urlsplit
 
 from websockets.client import ClientProtocol
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Response
 from websockets.uri import parse_uri
 
 from offcut.agent import controller_link as agent_line
 from offcut.wire import messages
+from offcut.wire.generation_changes import GenerationReader
 
 #: From the order to start a worker to its report that it is ready.
 BOOT_S = 0.2
@@ -42,12 +43,41 @@ PROGRESS_S = 0.5
 #: How long a worker takes to leave at its step boundary, and the first rank to do the first step of a generation.
 STEP_S = 0.05
 _GENERATION = re.compile(rb'"generation":(\d+)')
-_FIRST = re.compile(rb'"members":\[\{"node":"([^"]*)"')
+_BASE = re.compile(rb'"base":(\d+)')
+#: Generations that an agent of this process has read, and how many of them are kept.
+_READ: dict[int, messages.NewGeneration] = {}
+_MOST_READ = 100
 
 
 def tell(**line: Any) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
+
+
+def read_generation(data: bytes, *, changed: bool, told: int) -> messages.NewGeneration:
+    """Read a generation as `offcut.agent` does, but once for all agents of this process.
+
+    Args:
+        data: The message.
+        changed: It tells what has changed since the generation `told`, the last that this agent was told.
+    """
+    number = _GENERATION.search(data)
+    assert number is not None
+    if changed:
+        base = _BASE.search(data)
+        assert base is not None
+        if int(base[1]) != told:
+            raise SystemExit(f"An agent that knows generation {told} was told {data[:200]!r}.")
+    generation = int(number[1])
+    if generation not in _READ:
+        reader, message = GenerationReader(), messages.to_agent(data)
+        if isinstance(message, messages.GenerationChange):
+            reader.read(_READ[message.base])
+        assert isinstance(message, messages.NewGeneration | messages.GenerationChange)
+        _READ[generation] = reader.read(message)
+        while len(_READ) > _MOST_READ:
+            del _READ[next(iter(_READ))]
+    return _READ[generation]
 
 
 class Agent(asyncio.Protocol):
@@ -66,6 +96,8 @@ class Agent(asyncio.Protocol):
         self.ready = False
         self.generation = 0
         self.members = 0
+        #: The last generation that came over the present connection.
+        self._told = 0
         self._first = False
         self.ended = False
         #: Since the last look: bytes that came, messages by kind; when it was told to go.
@@ -117,6 +149,7 @@ class Agent(asyncio.Protocol):
                     continue
                 self.connections += 1
                 self.resumed_s = 0.0
+                self._told = 0
                 workers = ()
                 if self.worker is not None:
                     job, incarnation = self.worker
@@ -166,8 +199,8 @@ class Agent(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         kind = data[9 : data.index(b'"', 9)].decode()
         self.received[kind] = self.received.get(kind, 0) + 1
-        if kind == "generation":
-            self._take_generation(data)
+        if kind.startswith("generation"):
+            self._take_generation(kind, data)
             return
         message = messages.to_agent(data)
         match message:
@@ -182,14 +215,13 @@ class Agent(asyncio.Protocol):
             case messages.Refused() if message.fatal:
                 self.end()
 
-    def _take_generation(self, data: bytes) -> None:
-        found = _GENERATION.search(data)
-        assert found is not None
-        self.generation = max(self.generation, int(found[1]))
+    def _take_generation(self, kind: str, data: bytes) -> None:
+        whole = read_generation(data, changed=kind != "generation", told=self._told)
+        self._told = whole.generation
+        self.generation = max(self.generation, whole.generation)
         self.resumed_s = self.resumed_s or time.monotonic()
-        self.members = data[: data.find(b'"departing"')].count(b'"node"')
-        first = _FIRST.search(data)
-        self._first = first is not None and first[1].decode() == self.node
+        self.members = len(whole.members)
+        self._first = bool(whole.members) and whole.members[0].node == self.node
         if self._first:
             asyncio.get_running_loop().call_later(STEP_S, self._form, self.generation)
 
@@ -254,7 +286,10 @@ class Agent(asyncio.Protocol):
         if self.ended:
             return
         self.ended = True
-        if self._transport is not None:
+        if self._ws is not None and self._transport is not None:
+            with suppress(Exception):
+                self._ws.send_close(CloseCode.NORMAL_CLOSURE)
+            self._flush()
             self._transport.close()
         self._lost.set()
         tell(lost={self.node: self.pilot})

@@ -110,6 +110,15 @@ garbage = st.one_of(
     st.builds(ev.TimerFired, time_s=st.floats(0, 1000), timer=any_timer),
 )
 
+#: The same, and some that are answered together.
+garbage_together = st.builds(
+    ev.EventsGathered,
+    time_s=st.just(0.0),
+    events=st.lists(garbage, max_size=12).map(
+        lambda events: tuple(event for event in events if isinstance(event, ev.GatheredEvent))
+    ),
+)
+
 
 #: How many of the things that are due happen before the next rule: mostly few, so that rules meet half-done resizes.
 moments = st.sampled_from([0, 0, 1, 2, 4, 12, 40])
@@ -291,7 +300,7 @@ class Cluster(RuleBasedStateMachine):
         self.world.run(for_s)
 
     @precondition(lambda self: not self.sane)
-    @then_time_passes(event=garbage)
+    @then_time_passes(event=garbage | garbage_together)
     def nonsense(self, event: ev.Event) -> None:
         self.world.send(event)
 

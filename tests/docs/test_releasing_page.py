@@ -9,7 +9,7 @@ import pytest
 
 from offcut.agent import agent
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
-from offcut.control import Settings
+from offcut.control import Settings, network_blips
 from offcut.membership import leaving
 from offcut.service import agents
 
@@ -33,6 +33,8 @@ def test_the_limits_of_silence_are_the_ones_of_agent_and_controller() -> None:
     assert f"after {timeouts.stopped_s:g} s of silence if the kernel says that it is stopped" in PAGE
     assert f"else after {timeouts.any_s:g} s |" in PAGE
     assert f"{agents.RECONNECT_S:g} s after the connection broke, or after {agents.SILENCE_S:g} s of silence" in PAGE
+    assert f"they are waited for up to {agents.BLIP_S:g} s more" in PAGE
+    assert f"the controller: {network_blips._LEAST_AGENTS} agents or more" in PAGE
 
 
 @pytest.mark.parametrize(("seconds", "name"), re.findall(r"([\d.]+) s \(`(\w+)`\)", PAGE))

@@ -108,3 +108,70 @@ def test_the_end_of_an_old_hold_does_not_end_the_next_one(tmp_path: Path) -> Non
         await controller.close()
 
     asyncio.run(run())
+
+
+def cut_off(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, *, back: int, cut: bool = True, held: bool = True
+) -> list[str]:
+    """The nodes given up within 0.2 s when the connections of all agents break at once, and `back` dial in again."""
+    monkeypatch.setattr(module, "RECONNECT_S", 0.02)
+    monkeypatch.setattr(module, "BLIP_S", 0.5)
+    gone: list[str] = []
+
+    async def run() -> None:
+        agents = Agents(lambda node, pilot: gone.append(node), lambda node: held)
+        connections = [AgentConnection(f"n{i}", "p", Line()) for i in range(nodes)]
+        for connection in connections:
+            agents.connected(connection)
+        for connection in connections:
+            agents.disconnected(connection, cut=cut)
+        await asyncio.sleep(0.2)
+        for connection in connections[:back]:
+            agents.connected(AgentConnection(connection.node, "p", Line()))
+        early = list(gone)
+        await asyncio.sleep(0.6)
+        assert set(gone) == {connection.node for connection in connections[back:]} | set(early)
+        gone[:] = early
+
+    asyncio.run(run())
+    return gone
+
+
+def test_a_network_blip_is_not_the_death_of_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cut_off(monkeypatch, 200, back=200) == []
+
+
+def test_those_that_do_not_come_back_after_a_blip_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cut_off(monkeypatch, 200, back=150) == []
+
+
+def test_a_few_that_are_cut_off_are_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(cut_off(monkeypatch, 8, back=0)) == 8
+
+
+@pytest.mark.parametrize("why", [{"cut": False}, {"held": False}])
+def test_agents_that_said_goodbye_or_were_taken_are_no_blip(
+    monkeypatch: pytest.MonkeyPatch, why: dict[str, bool]
+) -> None:
+    assert len(cut_off(monkeypatch, 200, back=0, **why)) == 200
+
+
+@pytest.mark.parametrize(("silent", "given_up"), [(3, 3), (150, 0)])
+def test_many_that_are_silent_at_once_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, silent: int, given_up: int
+) -> None:
+    gone: list[str] = []
+
+    async def run() -> None:
+        agents = Agents(lambda node, pilot: gone.append(node))
+        for i in range(200):
+            connection = AgentConnection(f"n{i}", "p", Line())
+            agents.connected(connection)
+            if i < silent:
+                connection.heard_s -= module.SILENCE_S + 1
+        watch = asyncio.create_task(agents.watch())
+        await asyncio.sleep(0.2 * module.SILENCE_S)
+        watch.cancel()
+
+    asyncio.run(run())
+    assert len(gone) == given_up

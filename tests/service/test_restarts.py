@@ -142,6 +142,9 @@ def test_what_the_world_remembers_is_on_the_disk_first(tmp_path, monkeypatch):
         sync = it.journal.sync
         monkeypatch.setattr(it.journal, "sync", lambda: (order.append("sync"), sync()))
         monkeypatch.setattr(it.controller.agents, "send", lambda node, message: order.append(message.kind))
+        monkeypatch.setattr(
+            it.controller.agents, "send_generation", lambda node, whole, change: order.append(whole.kind)
+        )
         it.submit("a")
         assert order == ["sync"], "the user was told that the job is accepted"
         order.clear()

@@ -18,6 +18,7 @@ from offcut.errors import OffcutError, ProtocolError
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.wire import messages, tokens
 from offcut.wire.certificate import trusting
+from offcut.wire.generation_changes import GenerationReader
 from offcut.wire.ownership import read_own
 
 _log = structlog.get_logger()
@@ -137,9 +138,12 @@ class ControllerLink:
         await socket.send(self._hello().model_dump_json())
         self._up_since_s = time.monotonic()
         sender = asyncio.create_task(self._send(socket))
+        reader = GenerationReader()
         try:
             async for data in socket:
                 message = messages.to_agent(data)
+                if isinstance(message, messages.NewGeneration | messages.GenerationChange):
+                    message = reader.read(message)
                 if isinstance(message, messages.Refused):
                     if message.fatal:
                         return False

@@ -42,6 +42,14 @@ _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
 }
 
 
+def _on_events_gathered(context: EventContext, event: ev.EventsGathered) -> None:
+    for each in event.events:
+        _HANDLERS[type(each)](context, each)
+
+
+_HANDLERS[ev.EventsGathered] = _on_events_gathered
+
+
 def step(state: State, event: ev.Event) -> list[Effect]:
     """Answer one event: change `state` and return what is to be done, in this order: nodes to release, membership
     generations, workers to stop, then the allocation problem to solve.

@@ -358,6 +358,21 @@ class TimerFired:
     kind: Literal["timer_fired"] = "timer_fired"
 
 
+#: The events that are gathered where many come within a moment.
+GatheredEvent = NodesChanged | NodesBooted | WorkersReady | WorkerExited
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsGathered:
+    """Events that came within a moment, in their order. They are answered as one: with one generation of each job that
+    they change, and one allocation problem.
+    """
+
+    time_s: float
+    events: tuple[GatheredEvent, ...]
+    kind: Literal["events_gathered"] = "events_gathered"
+
+
 Event = (
     ControllerStarted
     | ControllerStopping
@@ -384,4 +399,5 @@ Event = (
     | Solved
     | SolveFailed
     | TimerFired
+    | EventsGathered
 )

@@ -29,27 +29,33 @@ def launch_of(job: Job, directory: Path, umask: int | None) -> messages.Launch:
     )
 
 
+def ready_of(now_s: float, node: str, message: messages.Ready) -> events.WorkersReady:
+    """The event that a worker on `node` has booted."""
+    return events.WorkersReady(time_s=now_s, job=message.job, members=(Member(node, message.incarnation),))
+
+
+def exit_of(now_s: float, node: str, message: messages.Exited) -> events.WorkerExited:
+    """The event that a worker on `node` has ended."""
+    return events.WorkerExited(
+        time_s=now_s,
+        job=message.job,
+        member=Member(node, message.incarnation),
+        outcome=message.outcome,
+        detail=message.detail,
+        generation=message.generation,
+        stable_step=message.stable_step,
+        samples=message.samples,
+        disk=message.disk,
+    )
+
+
 def event_of(
     now_s: float,
     node: str,
-    message: messages.Ready | messages.Exited | messages.Trained | messages.Broken | messages.Progress | messages.Note,
+    message: messages.Trained | messages.Broken | messages.Progress | messages.Note,
 ) -> events.Event:
-    """The event that a report from `node` is."""
+    """The event that a report from `node` is, which is answered at once."""
     match message:
-        case messages.Ready():
-            return events.WorkersReady(time_s=now_s, job=message.job, members=(Member(node, message.incarnation),))
-        case messages.Exited():
-            return events.WorkerExited(
-                time_s=now_s,
-                job=message.job,
-                member=Member(node, message.incarnation),
-                outcome=message.outcome,
-                detail=message.detail,
-                generation=message.generation,
-                stable_step=message.stable_step,
-                samples=message.samples,
-                disk=message.disk,
-            )
         case messages.Trained():
             return events.JobTrained(
                 time_s=now_s, job=message.job, generation=message.generation, step=message.step, samples=message.samples

@@ -65,4 +65,4 @@ class AgentProtocol:
 
     def ended(self) -> None:
         if self._connection is not None:
-            self._controller.agents.disconnected(self._connection)
+            self._controller.agents.disconnected(self._connection, cut=not self._socket.peer_closed)

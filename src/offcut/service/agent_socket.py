@@ -131,6 +131,11 @@ class AgentSocket(asyncio.Protocol):
         if self._transport.get_write_buffer_size() > self._limits.unsent_bytes:
             self.abort()
 
+    @property
+    def peer_closed(self) -> bool:
+        """Whether the peer has said that it ends the connection."""
+        return self._ws.close_rcvd is not None
+
     def close(self) -> None:
         """End the connection in good order, and by force if the peer does not answer."""
         with suppress(InvalidState):

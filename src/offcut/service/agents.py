@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
+from offcut.control.network_blips import is_blip
 from offcut.wire import messages
 
 _log = structlog.get_logger()
@@ -16,6 +18,8 @@ _log = structlog.get_logger()
 RECONNECT_S = 1.0
 #: An agent that is connected and silent for this long is frozen or cut off.
 SILENCE_S = 5.0
+#: The same, in addition, where so many are not heard that the network is the likelier cause.
+BLIP_S = 10.0
 
 
 class Socket(Protocol):
@@ -35,26 +39,57 @@ class AgentConnection:
         self.heard_s = asyncio.get_running_loop().time()
         self._socket = socket
 
+        #: By job: the generation that was sent last, where the agent's node is in it.
+        self._told: dict[str, int] = {}
+
     def send(self, message: messages.Message) -> None:
         self._socket.send_text(message.encoded)
+
+    def send_generation(self, whole: messages.NewGeneration, change: messages.GenerationChange | None = None) -> None:
+        """Send a generation: as `change`, if the generation that it changes is the last that was sent."""
+        told = self._told.get(whole.job)
+        self.send(whole if change is None or told != change.base else change)
+        if whole.members:
+            self._told[whole.job] = whole.generation
+        else:
+            self._told.pop(whole.job, None)
 
     def close(self) -> None:
         self._socket.close()
 
 
-class Agents:
-    """All connected agents by node; `gone` is called with the node and pilot of an agent that does not come back."""
+@dataclass(slots=True)
+class _Missing:
+    """An agent that is awaited until `timer` fires. `cut`: its connection broke without a word at `since_s`."""
 
-    def __init__(self, gone: Callable[[str, str], None]) -> None:
+    pilot: str
+    timer: asyncio.TimerHandle
+    since_s: float
+    cut: bool
+
+
+class Agents:
+    """All connected agents by node.
+
+    Args:
+        gone: Called with the node and pilot of an agent that does not come back.
+        is_held: Whether a node is still held, as far as the batch system has said.
+    """
+
+    def __init__(self, gone: Callable[[str, str], None], is_held: Callable[[str], bool] = lambda node: True) -> None:
         self._gone = gone
+        self._is_held = is_held
         self._connected: dict[str, AgentConnection] = {}
-        #: By node: the pilot whose agent is awaited, until its timer fires.
-        self._missing: dict[str, tuple[str, asyncio.TimerHandle]] = {}
+        self._missing: dict[str, _Missing] = {}
+
+    def count(self) -> int:
+        """How many agents are connected, or were a moment ago."""
+        return len(self._connected) + len(self._missing)
 
     def connected(self, connection: AgentConnection) -> None:
         missing = self._missing.pop(connection.node, None)
         if missing is not None:
-            missing[1].cancel()
+            missing.timer.cancel()
         before, self._connected[connection.node] = self._connected.get(connection.node), connection
         if before is not None:
             before.close()
@@ -63,25 +98,47 @@ class Agents:
         """Return whether this is the node's present connection: another one may have replaced it."""
         return self._connected.get(connection.node) is connection
 
-    def disconnected(self, connection: AgentConnection) -> None:
+    def disconnected(self, connection: AgentConnection, *, cut: bool = True) -> None:
+        """The connection has ended. `cut`: without a word, as it does when the network or the node fails."""
         if not self.is_current(connection):
             return
         del self._connected[connection.node]
-        self.expect(connection.node, connection.pilot, RECONNECT_S)
+        self.expect(connection.node, connection.pilot, RECONNECT_S, cut=cut)
 
-    def expect(self, node: str, pilot: str, within_s: float) -> None:
+    def expect(self, node: str, pilot: str, within_s: float, *, cut: bool = False) -> None:
         """Count the hold as lost unless its agent dials in within `within_s`."""
         before = self._missing.get(node)
-        if node in self._connected or (before is not None and before[0] == pilot):
+        if node in self._connected or (before is not None and before.pilot == pilot):
             return
         if before is not None:
-            before[1].cancel()
-        timer = asyncio.get_running_loop().call_later(within_s, self._give_up, node, pilot)
-        self._missing[node] = pilot, timer
+            before.timer.cancel()
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(within_s, self._give_up, node)
+        self._missing[node] = _Missing(pilot, timer, loop.time(), cut)
 
-    def _give_up(self, node: str, pilot: str) -> None:
-        self._missing.pop(node, None)
-        self._gone(node, pilot)
+    def _give_up(self, node: str) -> None:
+        loop, missing = asyncio.get_running_loop(), self._missing[node]
+        left_s = missing.since_s + BLIP_S - loop.time()
+        if missing.cut and left_s > 0 and self._is_held(node) and self._is_blip(len(self._silent(loop.time()))):
+            missing.timer = loop.call_later(min(RECONNECT_S, left_s), self._give_up, node)
+            return
+        del self._missing[node]
+        self._gone(node, missing.pilot)
+
+    def _is_blip(self, silent: int) -> bool:
+        cut = sum(missing.cut and self._is_held(node) for node, missing in self._missing.items())
+        return is_blip(silent + cut, self.count())
+
+    def _silent(self, now_s: float, for_s: float = SILENCE_S) -> list[AgentConnection]:
+        return [connection for connection in self._connected.values() if now_s - connection.heard_s > for_s]
+
+    def send_generation(
+        self, node: str, whole: messages.NewGeneration, change: messages.GenerationChange | None = None
+    ) -> None:
+        """As `AgentConnection.send_generation`, to the node's agent; dropped if there is none."""
+        connection = self._connected.get(node)
+        if connection is not None:
+            connection.send_generation(whole, change)
 
     def send(self, node: str, message: messages.Message) -> None:
         """Send to the node's agent. Dropped if it is not connected: its end is an event by itself."""
@@ -98,9 +155,11 @@ class Agents:
             # If this process itself did not get to run, an agent's silence proves nothing.
             if loop.time() - before_s > SILENCE_S / 3:
                 continue
-            for connection in list(self._connected.values()):
-                if loop.time() - connection.heard_s > SILENCE_S:
-                    _log.info("agent_silent", node=connection.node)
-                    del self._connected[connection.node]
-                    self._gone(connection.node, connection.pilot)
-                    connection.close()
+            silent = self._silent(loop.time())
+            if silent and self._is_blip(len(silent)):
+                silent = self._silent(loop.time(), SILENCE_S + BLIP_S)
+            for connection in silent:
+                _log.info("agent_silent", node=connection.node)
+                del self._connected[connection.node]
+                self._gone(connection.node, connection.pilot)
+                connection.close()

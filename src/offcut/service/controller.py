@@ -17,10 +17,11 @@ from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.plaintext import visible
-from offcut.service.agent_messages import event_of, launch_of
+from offcut.service.agent_messages import event_of, exit_of, launch_of, ready_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
 from offcut.service.effect_runner import EffectRunner
+from offcut.service.event_gatherer import EventGatherer
 from offcut.service.generation_sender import GenerationSender
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
@@ -77,7 +78,8 @@ class Controller:
         self._paths = paths
         self.tasks = Tasks()
         self.solver = Solver(self._solved, policy, state.settings.solve_limit_s)
-        self.agents = Agents(self._agent_gone)
+        self.agents = Agents(self._agent_gone, self._is_held)
+        self.gatherer = EventGatherer(self._handle, self.agents.count)
         self._started_workers = StartedWorkers(state)
         self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
         self.generations = GenerationSender(state, self.agents, self.metrics, self.rendezvous, self.clock.now)
@@ -129,8 +131,12 @@ class Controller:
         await self._reconcile()
         # No answer may come before it is known which nodes we hold.
         self.tasks.keep("solver", self.solver.run)
-        async for event in self.cluster.observe():
-            self.handle(replace(event, time_s=self.clock.now()))
+        async for seen in self.cluster.observe():
+            event = replace(seen, time_s=self.clock.now())
+            if isinstance(event, events.NodesChanged):
+                self.gatherer.add(event, at_once=bool(event.wanted))
+            else:
+                self.handle(event)
         if not self.closing:
             raise ClusterError("The batch system tells no more events.", next_step="Start the controller again.")
 
@@ -168,6 +174,7 @@ class Controller:
             self._telemetry.note(self.clock.now(), self.state)
 
     async def close(self) -> None:
+        self.gatherer.flush()
         self.solver.close()
         await self.tasks.close()
         with suppress(StoreError):
@@ -181,6 +188,10 @@ class Controller:
         if isinstance(event, events.JobProgressed):
             self._progressed(event)
             return True
+        self.gatherer.flush()
+        return self._handle(event)
+
+    def _handle(self, event: events.Event) -> bool:
         number = self.state.event_id + 1
         try:
             self._journal.append(number, event)
@@ -197,9 +208,9 @@ class Controller:
         if self.state.settings.check_state:
             caused += self._check(number, event, len(caused))
         # Nothing keeps a node from the queue, not even a slow disk.
-        for effect in caused:
-            if isinstance(effect, effects.Release):
-                self._effects.carry_out(effect)
+        released = [node for effect in caused if isinstance(effect, effects.Release) for node in effect.nodes]
+        if released:
+            self._effects.release(tuple(dict.fromkeys(released)))
         self._secure(event, caused)
         for effect in caused:
             if not isinstance(effect, effects.Release):
@@ -299,13 +310,16 @@ class Controller:
         else:
             self.handle(events.Solved(time_s=now_s, version=version, allocation=answer, late=late))
 
+    def _is_held(self, node: str) -> bool:
+        return node in self.state.nodes and self.state.nodes[node].phase != "idle"
+
     def _agent_gone(self, node: str, pilot: str) -> None:
         """Report the node as lost if it is still held."""
         if self.cluster.pilot(node) not in (pilot, None):
             return  # that hold is over, and the node is held again
-        if node in self.state.nodes and self.state.nodes[node].phase != "idle":
+        if self._is_held(node):
             _log.info("agent_gone", node=node)
-            self.handle(events.NodesChanged(time_s=self.clock.now(), lost=(node,)))
+            self.gatherer.add(events.NodesChanged(time_s=self.clock.now(), lost=(node,)))
 
     def _rendezvous_changed(self) -> None:
         self._handle_all(self.generations.store_changed())
@@ -313,13 +327,15 @@ class Controller:
     # -- agents -------------------------------------------------------------------------------------------------------
 
     def agent_connected(self, connection: AgentConnection, hello: messages.Hello) -> None:
+        if hello.workers:
+            self.gatherer.flush()  # what waits may be about them
         self.agents.connected(connection)
         hello = self._started_workers.accept_hello(hello)
         now_s = self.clock.now()
         node = self.state.nodes.get(hello.node)
         news = hello.incarnation > self.state.incarnations
         if node is not None and node.phase == "claimed" and not hello.workers and not news:
-            self.handle(events.NodesBooted(time_s=now_s, nodes=(hello.node,)))
+            self.gatherer.add(events.NodesBooted(time_s=now_s, nodes=(hello.node,)))
             return
         running = tuple(events.RunningWorker(w.job, w.incarnation, w.ready, w.generation) for w in hello.workers)
         for worker in hello.workers:
@@ -347,16 +363,17 @@ class Controller:
                 self._handle_all(self.throughput.progress(now_s, message))
             case messages.Ready():
                 self.generations.note_address(node, message)
-                self.handle(event_of(now_s, node, message))
+                self.gatherer.add(ready_of(now_s, node, message))
             case messages.Exited():
                 member = Member(node, message.incarnation)
                 self.generations.forget_address(member)
                 self._started_workers.note_ended(message.job, member)
-                self.handle(event_of(now_s, node, message))
+                self.gatherer.add(exit_of(now_s, node, message))
             case messages.Trained() | messages.Broken() | messages.Note():
                 self.handle(event_of(now_s, node, message))
 
     def _formed(self, now_s: float, message: messages.Formed) -> None:
+        self.gatherer.flush()
         job = self.state.jobs.get(message.job)
         took_s = self.metrics.generation_formed(now_s, message.job, message.generation)
         counts = job is not None and not job.restarts and message.generation in job.forming

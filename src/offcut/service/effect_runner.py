@@ -57,10 +57,7 @@ class EffectRunner:
         """Start what the effect asks for. Returns at once."""
         match effect:
             case effects.Release():
-                # Both ways: the agent is told at once, and the batch system surely.
-                for node in effect.nodes:
-                    self._agents.send(node, messages.ReleaseNode())
-                self._tasks.once("cluster call", self._cluster_call(self._cluster.release(effect.nodes)))
+                self.release(effect.nodes)
             case effects.Claim():
                 self._started_workers.note_claimed(effect.nodes)
                 self._tasks.once("cluster call", self._cluster_call(self._cluster.claim(effect.nodes, effect.until_s)))
@@ -76,6 +73,7 @@ class EffectRunner:
                     self._started_workers.note_started(effect.job, member)
                     self._agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
             case effects.StopWorkers():
+                self._generations.flush(effect.job)  # a member hears first who goes on without it
                 for member in effect.members:
                     self._agents.send(
                         member.node,
@@ -89,6 +87,13 @@ class EffectRunner:
                 _log.info("story", subject=effect.subject, text=effect.text)
             case _:
                 assert_never(effect)
+
+    def release(self, nodes: tuple[str, ...]) -> None:
+        """Release the nodes with one call. Both ways: the agents are told at once, and the batch system surely."""
+        message = messages.ReleaseNode()
+        for node in nodes:
+            self._agents.send(node, message)
+        self._tasks.once("cluster call", self._cluster_call(self._cluster.release(nodes)))
 
     async def _cluster_call(self, call: Coroutine[Any, Any, None]) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +15,29 @@ from offcut.service.agents import Agents
 from offcut.service.metrics import Metrics
 from offcut.service.rendezvous import Rendezvous
 from offcut.wire import messages
+from offcut.wire.generation_changes import change_between
+
+#: Between two generations of a job pass at least this many seconds for each of its members, from so many members on:
+#: what hundreds of agents are told must neither fill the network nor change faster than they can form it.
+_PAUSE_EACH_S = 0.00025
+_LEAST_PACED = 64
+
+
+def pause_s(members: int) -> float:
+    """How long the next generation of a job of this size waits after the one before, at most."""
+    return members * _PAUSE_EACH_S if members >= _LEAST_PACED else 0.0
+
+
+def superseding(newer: effects.SetGeneration, older: effects.SetGeneration) -> effects.SetGeneration:
+    """Return `newer`, for an agent that has not been told `older`, which came directly before it."""
+    stay = set(newer.members)
+    departing = dict.fromkeys(member for member in (*older.departing, *newer.departing) if member not in stay)
+    return replace(
+        newer,
+        previous=tuple(dict.fromkeys((*older.previous, *older.members, *newer.previous))),
+        abort=older.abort or newer.abort,
+        departing=tuple(departing),
+    )
 
 
 class GenerationSender:
@@ -34,6 +59,10 @@ class GenerationSender:
         self._unsent: dict[str, effects.SetGeneration] = {}
         #: By job: the generation that was last sent to an agent that came back.
         self._resent: dict[str, tuple[tuple[int, tuple[Member, ...], str], messages.NewGeneration]] = {}
+        #: By job: the generation that was sent last, and when; and a newer one that waits until it may be sent.
+        self._last: dict[str, messages.NewGeneration] = {}
+        self._sent_s: dict[str, float] = {}
+        self._waiting: dict[str, tuple[effects.SetGeneration, asyncio.TimerHandle]] = {}
         #: Where the first rank of a member is found that is still to be launched, or was (mode `restart`).
         self._addresses: dict[Member, str] = {}
 
@@ -44,20 +73,55 @@ class GenerationSender:
         self._metrics.generation_set(now_s, effect.job, effect.generation, len(effect.members), len(effect.previous))
         if not effect.members and job.phase in ENDED:
             self._metrics.job_stopped(now_s, effect.job)
+        if effect.job in self._waiting:
+            older, timer = self._waiting.pop(effect.job)
+            timer.cancel()
+            effect = superseding(effect, older)
         if effect.members and not self._meeting_point(job, effect.members):
             self._unsent[effect.job] = effect
             return
         self._unsent.pop(effect.job, None)
+        self._pace(effect)
+
+    def flush(self, job_id: str) -> None:
+        """Send the generation of this job that waits for its turn, if one does."""
+        if job_id in self._waiting:
+            effect, timer = self._waiting.pop(job_id)
+            timer.cancel()
+            self._send_now(effect)
+
+    def _pace(self, effect: effects.SetGeneration) -> None:
+        """Send the generation, not sooner after the one before than its size allows."""
+        loop = asyncio.get_running_loop()
+        at_s = self._sent_s.get(effect.job, -math.inf) + pause_s(max(len(effect.members), len(effect.previous)))
+        if loop.time() >= at_s:
+            self._send_now(effect)
+        else:
+            self._waiting[effect.job] = effect, loop.call_at(at_s, self.flush, effect.job)
+
+    def _send_now(self, effect: effects.SetGeneration) -> None:
+        job = self._state.jobs[effect.job]
         self._resent.pop(effect.job, None)
-        message = self._message(job, effect.generation, effect.members, abort=effect.abort, departing=effect.departing)
+        self._sent_s[effect.job] = asyncio.get_running_loop().time()
+        whole = self._message(job, effect.generation, effect.members, abort=effect.abort, departing=effect.departing)
+        before = self._last.pop(effect.job, None)
+        change = change_between(before, whole) if before is not None else None
         for node in dict.fromkeys(member.node for member in (*effect.previous, *effect.members)):
-            self._agents.send(node, message)
+            self._agents.send_generation(node, whole, change)
+        if effect.members:
+            self._last[effect.job] = whole
+        elif job.phase in ENDED:
+            self._sent_s.pop(effect.job, None)
 
     def send_again(self, job_id: str, node: str) -> None:
         """Tell one agent the newest generation of a job, and that what is in flight under older ones may never end."""
         job = self._state.jobs.get(job_id)
         if job_id in self._unsent:
             self._unsent[job_id] = replace(self._unsent[job_id], abort=True)
+            return
+        if job_id in self._waiting:
+            effect, timer = self._waiting[job_id]
+            self._waiting[job_id] = replace(effect, abort=True), timer
             return
         if job is None or job.generation == 0 or (job.members and not self._meeting_point(job, job.members)):
             return
@@ -67,12 +131,14 @@ class GenerationSender:
         if message is None or before != what:
             message = self._message(job, job.generation, job.members, abort=True)
             self._resent[job_id] = what, message
+            if job.members:
+                self._last[job_id] = message
         told = {node}
         if job.restarts and job.members and job.members[0].node == node:
             # Here the others of a launch meet: they may have been waiting for its word.
             told |= {member.node for member in job.members}
         for other in told:
-            self._agents.send(other, message)
+            self._agents.send_generation(other, message)
 
     def store_changed(self) -> list[events.Event]:
         """Send what waited for a rendezvous store; the events that a new store causes."""

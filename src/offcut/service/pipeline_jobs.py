@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from offcut.errors import InputError
 from offcut.model import Job, Sizes
-from offcut.pipeline.plan_set import read_plans
 from offcut.wire.jobspec import CurveSpec, JobSpec
 from offcut.wire.worker_env import ENV_PLANS
+
+if TYPE_CHECKING:
+    from offcut.pipeline.plan_set import PlanSet
+
+
+def _read(path: str) -> PlanSet:
+    # With it comes a compiler, which a controller without pipeline jobs need not load when it starts.
+    from offcut.pipeline.plan_set import read_plans
+
+    return read_plans(Path(path))
 
 
 def check_sizes(job: Job, sizes: Sizes) -> None:
@@ -20,7 +30,7 @@ def check_sizes(job: Job, sizes: Sizes) -> None:
     """
     path = dict(job.env).get(ENV_PLANS)
     if path is not None:
-        _check(sizes, read_plans(Path(path)).sizes(job.ranks_per_node), path)
+        _check(sizes, _read(path).sizes(job.ranks_per_node), path)
 
 
 def _check(sizes: Sizes, planned: Sizes, path: str) -> None:
@@ -41,7 +51,7 @@ def with_plans(spec: JobSpec) -> JobSpec:
     path = spec.plans
     if path is None:
         return spec
-    plans = read_plans(Path(path))
+    plans = _read(path)
     planned, curve = plans.sizes(spec.ranks_per_node), plans.curve(spec.ranks_per_node)
     if "sizes" not in spec.model_fields_set:
         spec = spec.model_copy(update={"sizes": str(planned)})

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from offcut.errors import ProtocolError
 
 #: Raised with every change that an older peer could misread.
-VERSION = 4
+VERSION = 5
 
 
 #: Of a text for people. A longer one is cut: what it is about must not be lost because of it.
@@ -233,6 +233,25 @@ class NewGeneration(Message):
     abort: bool
 
 
+class GenerationChange(Message):
+    """A new generation told by how it differs from generation `base`, the last that the agent was told of this job.
+
+    Its members are those of `base` without those that `left`, then those that `joined`. `left` and `departing` name
+    members of `base` by their incarnations. Nearly all of a large generation are in the next one too.
+    """
+
+    kind: Literal["generation_change"] = "generation_change"
+    job: str
+    generation: int
+    base: int
+    left: tuple[int, ...] = ()
+    joined: tuple[GenerationMember, ...] = ()
+    departing: tuple[int, ...] = ()
+    store: str
+    secret: str = Field(default="", repr=False)
+    abort: bool
+
+
 class Refused(Message):
     """The controller closes the connection, and why. A stale agent (`fatal`) exits."""
 
@@ -244,7 +263,9 @@ class Refused(Message):
 FromAgent = Annotated[
     Hello | Ready | Exited | Formed | Trained | Broken | Progress | Pace | Note | Heartbeat, Field(discriminator="kind")
 ]
-ToAgent = Annotated[Start | Stop | NewGeneration | ReleaseNode | Refused, Field(discriminator="kind")]
+ToAgent = Annotated[
+    Start | Stop | NewGeneration | GenerationChange | ReleaseNode | Refused, Field(discriminator="kind")
+]
 
 _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(FromAgent)
 _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)
