@@ -37,7 +37,7 @@ def times(factor: float, part: Expression) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The variables' values, the objective, HiGHS's bound on it, and whether the two agree."""
+    """The variables' values, the objective, HiGHS's bound on it, and True if the two agree."""
 
     values: list[float]
     objective: float

@@ -149,7 +149,7 @@ def _as_json(found: Findings) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity: null where there is nothing to say."""
+    """Replace an infinite number by null, because JSON has no infinity."""
     return value if math.isfinite(value) else None
 
 

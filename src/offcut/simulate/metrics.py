@@ -1,4 +1,4 @@
-"""What came of a replay, each figure with its physical limit beside it. Formulae: docs/metrics.md."""
+"""The results of a replay, each with its physical limit. Formulae: docs/metrics.md."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Counts(NamedTuple):
     objective: float
     #: What no allocation can exceed.
     bound: float
-    #: Whether the sizes are shown to be optimal.
+    #: True if the sizes are proven to be optimal.
     proven: bool
     #: What one node more would be worth at most.
     price: float

@@ -82,7 +82,7 @@ def highest_floor(pieces: Pieces, problem: AllocationProblem) -> Floor:
 
 @njit(cache=True)
 def _smallest_sizes(pieces: Pieces, floor: Any, out: Any) -> bool:
-    """Write every job's smallest size worth at least `floor[j]` into `out`; False where a job has none."""
+    """Write every job's smallest size worth at least `floor[j]` into `out`; False if a job has none."""
     start, low, high, slope, base, _ = pieces
     for j in range(len(start) - 1):
         found = False

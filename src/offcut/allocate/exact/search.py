@@ -114,7 +114,7 @@ def _regret(pieces: Pieces, relaxation: Relaxation, j: int, k: int, n: int) -> A
 
 @njit(cache=True)
 def _sizes_within(pieces: Pieces, relaxation: Relaxation, limit: float, j: int, k: int) -> Any:
-    """The part of job j's piece k with regret at most `limit`: first and last size; (1, 0) where there is none."""
+    """The part of job j's piece k with regret at most `limit`: first and last size; (1, 0) if there is none."""
     low, high = pieces.low[k], pieces.high[k]
     s = pieces.slope[k] - relaxation.price
     at_low = _regret(pieces, relaxation, j, k, low)
@@ -170,7 +170,7 @@ def _without_regret(pieces: Pieces, relaxation: Relaxation, nodes: int, answer: 
 
 @njit(cache=True)
 def _fill_greedily(pieces: Pieces, nodes: int, answer: Array) -> None:
-    """Make `answer` feasible if it is not, then spend what is left where it gains most."""
+    """Make `answer` feasible if it is not, then give each remaining node to the job that gains most."""
     start, low, high, slope, base, current = pieces
     jobs = len(current)
     left = nodes - answer.sum()

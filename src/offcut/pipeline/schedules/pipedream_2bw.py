@@ -1,6 +1,6 @@
 """PipeDream-2BW (Narayanan et al., ICML 2021): 1F1B without a flush, gradients coalesced over m >= p micro-batches.
 
-Two versions of the weights whatever the depth; every update uses gradients that are one update old. The rate is
+Two versions of the weights at any depth; every update uses gradients that are one update old. The rate is
 PipeDream's. Never chosen unless asked for.
 """
 
