@@ -2,8 +2,10 @@
 
 - `agent`: the process: messages of the controller in, reports out, and releasing the node in time
 - `controller_link`: the connection to the controller, which may be cut and come back
-- `job_workers`: one job's workers on this node, from start to exit
-- `restart_workers`: the same for a script that knows nothing of offcut
+- `job_workers`: what the agent needs of one job's workers on this node
+- `session_workers`: the workers of a script that has a session
+- `restart_workers`: the workers of a script that knows nothing of offcut
+- `rank_processes`: starting and ending a job's ranks, and reporting how they ended
 - `rank`: one worker process and its connection to the agent
 - `devices`: which of the node's accelerators each rank sees
 - `launch`: starting a worker's process, and making sure that it ends

@@ -18,7 +18,9 @@ from offcut.agent.forced_exit import ForcedExit
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.agent.job_workers import JobWorkers
 from offcut.agent.launch import Launcher
+from offcut.agent.rank_processes import RankProcesses
 from offcut.agent.restart_workers import RestartWorkers
+from offcut.agent.session_workers import SessionWorkers
 from offcut.errors import ProtocolError
 from offcut.process import unix_socket
 from offcut.wire import messages
@@ -102,7 +104,7 @@ class Agent:
         return [
             running.pid
             for workers in list(self._jobs.values())
-            for rank in workers.ranks
+            for rank in workers.processes.ranks
             if (running := rank.running) is not None
         ]
 
@@ -114,7 +116,7 @@ class Agent:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=limit_s)
         for workers in self._jobs.values():
-            workers.kill()
+            workers.processes.kill()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_WORDS_S)
         await self._line.drained(_LAST_WORDS_S)
@@ -159,14 +161,18 @@ class Agent:
                 for (job, _), workers in self._jobs.items():
                     if job == message.job and message.generation >= workers.newest_generation:
                         workers.newest_generation = message.generation
-                        workers.take_generation(message)
+                        workers.set_generation(message)
 
     def _start(self, start: messages.Start) -> None:
         key = (start.launch.job, start.incarnation)
         if key in self._jobs or self._leaving.is_set():
             return
-        given = self._config.node, start, self._config.socket, dict(self._config.worker_env), self._line.report
-        workers = RestartWorkers(*given, host=self._line.host) if start.launch.mode == "restart" else JobWorkers(*given)
+        processes = RankProcesses(self._config.node, start, dict(self._config.worker_env), self._line.report)
+        workers: JobWorkers
+        if start.launch.mode == "restart":
+            workers = RestartWorkers(processes, self._line.host)
+        else:
+            workers = SessionWorkers(processes, self._config.socket)
         self._jobs[key] = workers
         self._incarnation = max(self._incarnation, start.incarnation)
         task = asyncio.create_task(self._run(key, workers))
@@ -189,7 +195,7 @@ class Agent:
             if not isinstance(hello, WorkerHello):
                 return
             for workers in list(self._jobs.values()):
-                rank = workers.rank(hello.worker)
+                rank = workers.processes.rank(hello.worker)
                 if rank is not None:
                     workers.connected(rank, writer, unix_socket.peer_pid(writer.get_extra_info("socket")))
                     while message := await _read(reader):

@@ -11,66 +11,87 @@ import asyncio
 import random
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
-from offcut.agent.job_workers import JobWorkers
+from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.agent.launch import Launcher
 from offcut.agent.rank import Rank
-from offcut.wire import messages
+from offcut.agent.rank_processes import Ended, Outcome, RankProcesses, StableStep
+from offcut.wire import messages, worker_messages
 
 #: Outside of the range that systems take the ports of outgoing connections from.
 _PORTS = range(20_000, 32_000)
 
 
-class RestartWorkers(JobWorkers):
-    """Is ready at once; launches the script when a generation includes it, and lives no longer than that generation."""
+class RestartWorkers:
+    """Workers that are ready at once, start when a generation includes them, and live no longer than that generation.
 
-    def __init__(self, *given: Any, host: str) -> None:
-        super().__init__(*given)
+    `host` is this node's address for other nodes.
+    """
+
+    def __init__(self, processes: RankProcesses, host: str) -> None:
+        self.processes = processes
+        self.address = ""
+        self.newest_generation = 0
         self._host = host
-        self._ordered = asyncio.Event()
+        self._told_ready = False
+        #: Set when a generation includes this node, or when the workers were told to leave.
+        self._may_start = asyncio.Event()
         self._membership: messages.NewGeneration | None = None
         #: The first rank that ended badly: the others fail because of it.
         self._first_to_fail: tuple[Rank, int] | None = None
 
     @property
     def ready(self) -> bool:
+        """Whether the controller has been told that this node can be part of a generation."""
         return self._told_ready
+
+    async def run(self, launcher: Launcher) -> None:
+        """Wait for a generation, start every rank, wait until all are gone, and report how they ended."""
+        ended = await self.processes.run(
+            launcher,
+            prepare=self._prepare,
+            rank_env=self._rank_env,
+            on_start=self._on_start,
+            on_exit=self._on_exit,
+        )
+        generation = 0 if self._membership is None else self._membership.generation
+        await self.processes.report_exit(*self._outcome(ended), StableStep(generation=generation))
 
     async def _prepare(self) -> None:
         with _reserved_port(self._host) as port:
             self.address = f"{self._host}:{port}"
             self._told_ready = True
-            self._report(messages.Ready(job=self.launch.job, incarnation=self.incarnation, address=self.address))
-            await self._ordered.wait()
+            self.processes.report(
+                messages.Ready(
+                    job=self.processes.launch.job, incarnation=self.processes.incarnation, address=self.address
+                )
+            )
+            await self._may_start.wait()
 
-    async def _start(self, launcher: Launcher, rank: Rank, local_rank: int) -> None:
-        await super()._start(launcher, rank, local_rank)
-        if rank.running is None:
-            return  # told to go meanwhile
-        generation = self._membership
-        if generation is not None and rank is self.ranks[0] and generation.members[0].node == self._node:
-            self._report(messages.Formed(job=self.launch.job, generation=generation.generation, step=0))
-
-    def _rank_env(self, rank: Rank, local_rank: int) -> dict[str, str]:
+    def _rank_env(self, _: Rank, local_rank: int) -> dict[str, str]:
         assert self._membership is not None
-        return {**self._env, **torchrun_env(self._membership, self._node, local_rank)}
+        return {**self.processes.env, **torchrun_env(self._membership, self.processes.node, local_rank)}
 
-    async def _wait(self, rank: Rank) -> int:
-        code = await self._exit_code(rank)
+    def _on_start(self, rank: Rank) -> None:
+        generation = self._membership
+        first = rank is self.processes.ranks[0]
+        if generation is not None and first and generation.members[0].node == self.processes.node:
+            self.processes.report(
+                messages.Formed(job=self.processes.launch.job, generation=generation.generation, step=0)
+            )
+
+    def _on_exit(self, rank: Rank, code: int) -> None:
         if code != 0:
             if self._first_to_fail is None:
                 self._first_to_fail = rank, code
-            self.kill()
-        return code
+            self.processes.kill()
 
-    def _outcome(self, codes: list[int], detail: str) -> tuple[Any, str]:
-        if detail:
-            return "failed", detail
-        if self._stopping is not None:
+    def _outcome(self, ended: Ended) -> tuple[Outcome, str]:
+        if ended.error:
+            return "failed", ended.error
+        if self.processes.leaving:
             return "left", ""
         if self._first_to_fail is None:
             return "finished", ""
@@ -79,30 +100,36 @@ class RestartWorkers(JobWorkers):
             return "lost", f"killed by signal {-code}"
         return "failed", rank.last_output or f"exit code {code}, and no output"
 
-    def take_generation(self, generation: messages.NewGeneration) -> None:
+    def set_generation(self, generation: messages.NewGeneration) -> None:
+        """Start the ranks in the first generation that includes this node; end them when a newer one is told."""
         if self._membership is None:
-            if any(
-                (member.node, member.incarnation) == (self._node, self.incarnation) for member in generation.members
-            ):
+            us = self.processes.node, self.processes.incarnation
+            if any((member.node, member.incarnation) == us for member in generation.members):
                 self._membership = generation
-                self._generation = generation.generation
-                self._ordered.set()
+                self._may_start.set()
         elif generation.generation > self._membership.generation:
-            # Its launch is over. The word to stop follows, unless it was lost.
-            self.leave(self.launch.restart_grace_s)
+            # The controller also tells the agent to stop them, but that message may be lost.
+            self.leave(self.processes.launch.restart_grace_s)
 
     def leave(self, limit_s: float) -> None:
-        """SIGTERM, as the batch system gives it; what is left after `limit_s` is killed."""
-        leave_by = time.monotonic() + limit_s
-        first = self._stopping is None
-        if self._stopping is not None and leave_by >= self._stopping:
+        """Send SIGTERM once, as the batch system does; kill what is left after `limit_s`."""
+        first = not self.processes.leaving
+        if not self.processes.leave_within(limit_s):
             return
-        self._stopping = leave_by
-        self._ordered.set()
-        for rank in self.ranks:
+        self._may_start.set()
+        for rank in self.processes.ranks:
             if first and rank.running is not None:
                 rank.running.signal(signal.SIGTERM)
-        asyncio.get_running_loop().call_later(limit_s, self.kill)
+
+    def connected(self, rank: Rank, connection: asyncio.StreamWriter, pid: int) -> None:
+        """Refuse the connection: these scripts have no session, and are not told where the agent listens."""
+        connection.close()
+
+    def on_message(self, rank: Rank, message: worker_messages.FromWorker) -> None:
+        """Ignore the message; see `connected`."""
+
+    def kill_frozen(self, timeouts: HeartbeatTimeouts) -> None:
+        """Do nothing: these workers send no heartbeats."""
 
 
 def torchrun_env(generation: messages.NewGeneration, node: str, local_rank: int) -> dict[str, str]:

@@ -1,0 +1,238 @@
+"""The processes of one job's ranks on this node: starting, ending, and reporting how they ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from offcut.agent import disks, escaped_processes
+from offcut.agent.launch import Launcher, WorkerProcess, is_script
+from offcut.agent.rank import Rank
+from offcut.errors import ClusterError
+from offcut.process.daemon_thread import in_daemon_thread
+from offcut.wire import messages
+from offcut.wire.worker_env import (
+    ENV_CHECKPOINT_AGE,
+    ENV_GOAL,
+    ENV_JOB,
+    ENV_JOB_DIR,
+    ENV_RECORDS,
+    ENV_WORKERS_MARK,
+    HUGE_PAGES,
+    worker_name,
+)
+
+#: How much of a failed worker's log its report carries.
+_TAIL_BYTES = 4000
+#: Logs, and processes that hold on to a file system that hangs, are looked at for this long.
+_LOOK_LIMIT_S = 2.0
+_Result = TypeVar("_Result")
+
+Outcome = Literal["left", "finished", "failed", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the ranks ended: their exit codes, or in `error` why they could not be started."""
+
+    codes: Sequence[int] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StableStep:
+    """What was stable when the workers were last heard of: steps, and samples since the training began."""
+
+    generation: int = 0
+    step: int = 0
+    samples: int = 0
+
+
+class RankProcesses:
+    """The ranks of one job on this node. `report` gets what the controller should hear; `extra_env` is the agent's."""
+
+    def __init__(
+        self,
+        node: str,
+        start: messages.Start,
+        extra_env: dict[str, str],
+        report: Callable[[messages.Message], None],
+    ) -> None:
+        self.node = node
+        self.launch = start.launch
+        self.incarnation = start.incarnation
+        self.report = report
+        self._mark = f"{self.launch.directory}#{self.incarnation}"
+        self._leave_by: float | None = None
+        directory = Path(self.launch.directory)
+        self.ranks = [
+            Rank(name := worker_name(node, self.incarnation, i), directory / "logs" / f"{name}.log")
+            for i in range(self.launch.ranks_per_node)
+        ]
+        #: The environment that all ranks have in common.
+        self.env = {
+            **os.environ,
+            **extra_env,
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "PYTHONUNBUFFERED": "1",
+            HUGE_PAGES[0]: os.environ.get(*HUGE_PAGES),
+            **self.launch.env,
+            ENV_WORKERS_MARK: self._mark,
+            ENV_JOB: self.launch.job,
+            ENV_JOB_DIR: self.launch.directory,
+            ENV_CHECKPOINT_AGE: str(self.launch.checkpoint_age_s),
+            ENV_GOAL: "" if self.launch.goal_samples is None else str(self.launch.goal_samples),
+            ENV_RECORDS: "1" if self.launch.step_records else "",
+        }
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the workers were told to leave."""
+        return self._leave_by is not None
+
+    @property
+    def left_s(self) -> float:
+        """How many seconds workers that were told to leave still have."""
+        return 0.0 if self._leave_by is None else max(0.0, self._leave_by - time.monotonic())
+
+    def leave_within(self, limit_s: float) -> bool:
+        """Kill what is left after `limit_s`; return False where an earlier limit holds already."""
+        leave_by = time.monotonic() + limit_s
+        if self._leave_by is not None and leave_by >= self._leave_by:
+            return False
+        self._leave_by = leave_by
+        asyncio.get_running_loop().call_later(limit_s, self.kill)
+        return True
+
+    def rank(self, name: str) -> Rank | None:
+        """Return the rank with this worker name."""
+        return next((rank for rank in self.ranks if rank.name == name), None)
+
+    def kill(self) -> None:
+        """Kill every rank, and all that it started."""
+        for rank in self.ranks:
+            if rank.running is not None:
+                rank.running.kill()
+
+    async def run(
+        self,
+        launcher: Launcher,
+        *,
+        prepare: Callable[[], Awaitable[None]],
+        rank_env: Callable[[Rank, int], dict[str, str]],
+        on_exit: Callable[[Rank, int], None],
+        on_start: Callable[[Rank], None] = lambda _: None,
+    ) -> Ended:
+        """Start every rank and wait until all are gone.
+
+        Args:
+            launcher: Starts the processes.
+            prepare: Awaited before the ranks are started.
+            rank_env: Returns the environment of the rank with this number on the node.
+            on_exit: Called with each rank's exit code; minus the signal's number if one ended it.
+            on_start: Called with each rank when it has been started.
+        """
+        if self.leaving:
+            return Ended()
+        error = ""
+        try:
+            await prepare()
+            if not self.leaving:
+                await self._start_all(launcher, rank_env, on_start)
+        except (ClusterError, OSError) as failed:
+            error = str(failed)
+            self.kill()
+        codes = await asyncio.gather(*(self._wait(rank, on_exit) for rank in self.ranks if rank.running))
+        await _within(_LOOK_LIMIT_S, escaped_processes.kill_marked, ENV_WORKERS_MARK, self._mark)
+        if not self.leaving and any(codes):
+            for rank in self.ranks:
+                rank.last_output = await _within(_LOOK_LIMIT_S, tail, rank.log) or ""
+        return Ended(codes=codes, error=error)
+
+    async def _start_all(
+        self, launcher: Launcher, rank_env: Callable[[Rank, int], dict[str, str]], on_start: Callable[[Rank], None]
+    ) -> None:
+        starts = (
+            self._start(launcher, rank, partial(rank_env, rank, i), on_start) for i, rank in enumerate(self.ranks)
+        )
+        # Wait for all starts, whatever becomes of one: no process may be started after this.
+        for outcome in await asyncio.gather(*starts, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
+
+    async def _start(
+        self, launcher: Launcher, rank: Rank, env: Callable[[], dict[str, str]], on_start: Callable[[Rank], None]
+    ) -> None:
+        # The directory is on a file system that all nodes share and that may hang: the agent does not wait for it.
+        await in_daemon_thread(partial(rank.log.parent.mkdir, parents=True, exist_ok=True))
+        if self.leaving:
+            return
+        command = self.launch.command
+        if is_script(command) and not os.path.isabs(command[0]):
+            command = (os.path.join(self.launch.workdir, command[0]), *command[1:])
+        rank.running = await launcher.start(
+            WorkerProcess(
+                command=command,
+                env=env(),
+                workdir=self.launch.workdir,
+                log=rank.log,
+                setup=self.launch.setup,
+                umask=self.launch.umask,
+            )
+        )
+        if self._leave_by is not None:  # told to leave meanwhile
+            rank.running.kill()
+        on_start(rank)
+
+    @staticmethod
+    async def _wait(rank: Rank, on_exit: Callable[[Rank, int], None]) -> int:
+        assert rank.running is not None
+        code = await rank.running.wait()
+        # Its number may be another process's from now on.
+        rank.running = None
+        on_exit(rank, code)
+        return code
+
+    async def report_exit(self, outcome: Outcome, detail: str, stable: StableStep) -> None:
+        """Report that all ranks are gone, and how they ended."""
+        disk = ""
+        if outcome == "failed" and not any(rank.hung for rank in self.ranks):
+            disk = await _within(_LOOK_LIMIT_S, disks.trouble, Path(self.launch.directory), detail) or ""
+        self.report(
+            messages.Exited(
+                job=self.launch.job,
+                incarnation=self.incarnation,
+                outcome=outcome,
+                detail=detail,
+                generation=stable.generation,
+                stable_step=stable.step,
+                samples=stable.samples,
+                disk=disk,
+            )
+        )
+
+
+async def _within(limit_s: float, function: Callable[..., _Result], *arguments: Any) -> _Result | None:
+    """Return what the function returns; None if it takes longer than `limit_s`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            return await in_daemon_thread(function, *arguments)
+    return None
+
+
+def tail(log: Path) -> str:
+    """Return the end of what a rank printed."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            return file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""
