@@ -70,7 +70,7 @@ GOOD = 'name = "a"\ncommand = ["train.py"]\n'
         ('name = "a b"\ncommand = ["train.py"]\n', "name"),
         ('command = ["train.py"]\n', "name: Field required"),
         ('name = "a"\ncommand = ["gone.py"]\n', "there is no script"),
-        (GOOD + 'workdir = "nowhere"\n', "nowhere is no directory"),
+        (GOOD + 'workdir = "nowhere"\n', "nowhere is not a directory"),
         ("name = [\n", "is not TOML"),
     ],
 )
@@ -87,7 +87,7 @@ def test_job_file(monkeypatch, capsys, tmp_path: Path, script: Path, text: str, 
     [
         (["--sizes", "3:2"], "min 3 > max 2"),
         (["--env", "NOVALUE"], "'NOVALUE' is not NAME=VALUE"),
-        (["--workdir", "/nowhere/at/all"], "is no directory"),
+        (["--workdir", "/nowhere/at/all"], "is not a directory"),
         (["--weight", "0"], "weight"),
         (["--name", "a/b"], "name"),
     ],

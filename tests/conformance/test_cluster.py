@@ -28,7 +28,7 @@ class TestVirtualNodes(ClusterConformance):
     def cluster(self, directory: Path) -> StartCluster:
         @asynccontextmanager
         async def start() -> AsyncIterator[WatchedCluster]:
-            credentials = Credentials.of(directory / "agents.key", directory / "agents")
+            credentials = Credentials.load(directory / "agents.key", directory / "agents")
             await ensure_running(directory / "cluster", LocalSite(schedule=Schedule.always_idle(self.nodes)))
             cluster = LocalCluster(directory / "cluster", directory / "address.json", credentials)
             await cluster.connect()
@@ -48,7 +48,7 @@ class TestSlurm(ClusterConformance):
         @asynccontextmanager
         async def start() -> AsyncIterator[WatchedCluster]:
             slurm = private_slurm(nodes=len(self.nodes))
-            credentials = Credentials.of(directory / "agents.key", directory / "agents")
+            credentials = Credentials.load(directory / "agents.key", directory / "agents")
             files = directory / "cluster", directory, directory / "address.json", credentials
             cluster = SlurmCluster(make_site(QUICK, "test"), *files, Commands(20.0, slurm.env))
 

@@ -43,7 +43,7 @@ def refusal(address: str, token: str, hello: str) -> messages.Refused:
 def test_tokens_and_versions(up: Callable) -> None:
     running = up(1)
     address = json.loads(running.paths.address.read_text())["agents"]
-    credentials = Credentials.of(running.paths.agent_key, running.paths.credentials)
+    credentials = Credentials.load(running.paths.agent_key, running.paths.credentials)
     token = credentials.of_identity(Identity("n01", "p"))
     hello = messages.Hello(node="n01", pilot="p").model_dump_json()
 

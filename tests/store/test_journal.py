@@ -191,8 +191,8 @@ def test_the_story_of_a_job_is_told_in_order_and_once(path):
         for cause in (1, 2)
         for i, subject in enumerate("ab")
     ]
-    book.tell(5.0, lines)
-    book.tell(5.0, lines)
+    book.append_log(5.0, lines)
+    book.append_log(5.0, lines)
     assert book.story("a") == [(5.0, "1.0"), (5.0, "2.0")]
     assert book.story("b", last=1) == [(5.0, "2.1")]
     assert book.story("c") == []

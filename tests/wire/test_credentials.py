@@ -16,14 +16,14 @@ ALICE = Identity("n01", "n01-7")
 
 @pytest.fixture
 def credentials(tmp_path: Path) -> Credentials:
-    return Credentials.of(tmp_path / "agents.key", tmp_path / "agents")
+    return Credentials.load(tmp_path / "agents.key", tmp_path / "agents")
 
 
 def test_what_was_issued_is_known_again_by_the_next_controller(tmp_path: Path, credentials: Credentials) -> None:
     path = credentials.issue(ALICE.node, ALICE.pilot)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert Credentials.of(tmp_path / "agents.key", tmp_path / "agents").check(tokens.read(path)) == ALICE
+    assert Credentials.load(tmp_path / "agents.key", tmp_path / "agents").check(tokens.read(path)) == ALICE
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_credential_does_not_serve_another_node_pilot_or_controller(tmp_path: 
     other = credentials.of_identity(Identity("n02", "n01-7"))
     mixed = other.rpartition(".")[0] + "." + token.rpartition(".")[2]
     assert credentials.check(mixed) is None
-    assert Credentials.of(tmp_path / "other.key", tmp_path / "agents").check(token) is None
+    assert Credentials.load(tmp_path / "other.key", tmp_path / "agents").check(token) is None
     # Names cannot be shifted from one field to the other.
     assert credentials.of_identity(Identity("a.b", "c")) != credentials.of_identity(Identity("a", "b.c"))
     odd = Identity("n 01.é", "…")
@@ -69,12 +69,12 @@ def test_a_directory_that_others_may_open_is_refused(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents").chmod(0o777)
     with pytest.raises(InputError, match="only you can open"):
-        Credentials.of(tmp_path / "agents.key", tmp_path / "agents")
+        Credentials.load(tmp_path / "agents.key", tmp_path / "agents")
     (tmp_path / "agents").rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "agents").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="only you can open"):
-        Credentials.of(tmp_path / "agents.key", tmp_path / "agents")
+        Credentials.load(tmp_path / "agents.key", tmp_path / "agents")
 
 
 def test_a_secret_that_is_not_one_is_refused(tmp_path: Path) -> None:

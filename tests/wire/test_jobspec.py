@@ -177,8 +177,8 @@ def test_a_missing_key_is_named():
     ("text", "sentence"),
     [
         ('name = "a"\ncommand = ["gone.py"]', "command: there is no script {place}/gone.py."),
-        ('name = "a"\ncommand = ["x"]\nworkdir = "gone"', "workdir: {place}/gone is no directory."),
-        ('name = "a"\ncommand = ["x"]\nworkdir = "job.toml"', "workdir: {place}/job.toml is no directory."),
+        ('name = "a"\ncommand = ["x"]\nworkdir = "gone"', "workdir: {place}/gone is not a directory."),
+        ('name = "a"\ncommand = ["x"]\nworkdir = "job.toml"', "workdir: {place}/job.toml is not a directory."),
     ],
 )
 def test_what_the_file_points_to_must_be_there(place, text, sentence):

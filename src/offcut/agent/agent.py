@@ -31,7 +31,7 @@ _log = structlog.get_logger()
 #: A wanted node's workers are killed after this; with the rest it stays below a second.
 LEAVE_LIMIT_S = 0.8
 #: How long the last reports may take when the agent exits.
-_LAST_WORDS_S = 0.1
+_LAST_REPORTS_S = 0.1
 #: What an orderly end may take beyond `leave_limit_s`; then it is ended by force.
 _FORCED_EXIT_S = 0.15
 #: See `AgentConfig`.
@@ -68,20 +68,20 @@ class Agent:
         #: StartedWorkers start one after another: a node that passes from one job to the next is empty in between.
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._line = ControllerLink(config.address_file, config.token_file, self._hello, self._take)
+        self._controller = ControllerLink(config.address_file, config.token_file, self._hello, self._on_message)
         self._leaving = asyncio.Event()
-        self._forced_exit = ForcedExit(config.leave_limit_s + _FORCED_EXIT_S, self._told_to_leave, self._groups)
+        self._forced_exit = ForcedExit(config.leave_limit_s + _FORCED_EXIT_S, self._on_signal, self._groups)
         #: The highest that was ever started here.
         self._incarnation = 0
 
     async def run(self) -> None:
-        """Until the node is wanted, or the controller has no use for this agent."""
+        """Serve until the node is wanted, or the controller refuses this agent."""
         self._loop = asyncio.get_running_loop()
         self._forced_exit.listen()
         server = await asyncio.start_unix_server(
             self._serve_worker, sock=unix_socket.listen(self._config.socket), limit=_LINE_LIMIT_BYTES
         )
-        line = asyncio.create_task(self._line.run())
+        line = asyncio.create_task(self._controller.run())
         watches = [asyncio.create_task(self._watch_workers()), asyncio.create_task(self._watch_controller())]
         leaving = asyncio.create_task(self._leaving.wait())
         # A watch that fails ends the agent too: a node must not be held by one that does not look after it.
@@ -94,13 +94,13 @@ class Agent:
         with suppress(FileNotFoundError):
             self._config.socket.unlink()
 
-    def _told_to_leave(self) -> None:
-        """By a signal; called in another thread."""
+    def _on_signal(self) -> None:
+        """Begin to leave. Called in another thread when a signal has come."""
         with suppress(RuntimeError):  # the loop has been closed: it has left
             self._loop.call_soon_threadsafe(self._leaving.set)
 
     def _groups(self) -> list[int]:
-        """The process groups of all workers; called in another thread."""
+        """Return the process groups of all workers. Called in another thread."""
         return [
             running.pid
             for workers in list(self._jobs.values())
@@ -118,8 +118,8 @@ class Agent:
         for workers in self._jobs.values():
             workers.processes.kill()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_LAST_WORDS_S)
-        await self._line.drained(_LAST_WORDS_S)
+            await asyncio.wait(self._tasks, timeout=_LAST_REPORTS_S)
+        await self._controller.drained(_LAST_REPORTS_S)
 
     # -- the controller ---------------------------------------------------------------------------------------------
 
@@ -137,17 +137,17 @@ class Agent:
                 )
                 for (job, incarnation), workers in self._jobs.items()
             )
-            # Their end is about to be reported: until then the controller should not miss them.
+            # Workers whose end has not been reported yet: the controller must not think that they vanished.
             + tuple(
                 messages.WorkerReport(
                     job=exited.job, incarnation=exited.incarnation, ready=True, generation=exited.generation
                 )
-                for exited in self._line.unsent_exits()
+                for exited in self._controller.unsent_exits()
             ),
             incarnation=self._incarnation,
         )
 
-    def _take(self, message: messages.ToAgent) -> None:
+    def _on_message(self, message: messages.ToAgent) -> None:
         match message:
             case messages.Start():
                 self._start(message)
@@ -167,10 +167,10 @@ class Agent:
         key = (start.launch.job, start.incarnation)
         if key in self._jobs or self._leaving.is_set():
             return
-        processes = RankProcesses(self._config.node, start, dict(self._config.worker_env), self._line.report)
+        processes = RankProcesses(self._config.node, start, dict(self._config.worker_env), self._controller.report)
         workers: JobWorkers
         if start.launch.mode == "restart":
-            workers = RestartWorkers(processes, self._line.host)
+            workers = RestartWorkers(processes, self._controller.host)
         else:
             workers = SessionWorkers(processes, self._config.socket)
         self._jobs[key] = workers
@@ -214,13 +214,13 @@ class Agent:
         period_s = min(1.0, config.empty_limit_s / 10, config.orphan_limit_s / 10)
         while True:
             await asyncio.sleep(period_s)
-            away_s = self._line.away_s()
+            away_s = self._controller.away_s()
             if away_s > (config.orphan_limit_s if self._jobs else config.empty_limit_s):
                 _log.warning("no_controller", node=config.node, away_s=round(away_s), workers=bool(self._jobs))
                 return
 
     async def _watch_workers(self) -> None:
-        """Find frozen workers."""
+        """Kill frozen workers, for as long as the agent runs."""
         limits = self._config.heartbeat_timeouts
         period_s = limits.stopped_s / 10
         while True:

@@ -1,4 +1,4 @@
-"""The agent's line to the controller: dialled out, cut now and then, dialled again."""
+"""The agent's connection to the controller: opened by the agent, and opened again whenever it breaks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LASTS_S = 1.0
 
 
 class ControllerLink:
-    """Sends reports in order, keeps them while the line is cut, and hands every message of the controller to `take`.
+    """Sends reports in order, keeps them while the controller is away, and calls `on_message` with its messages.
 
     `address_file` is read again at each attempt: a restarted controller listens elsewhere. `hello` says what the agent
     runs at that moment.
@@ -47,12 +47,12 @@ class ControllerLink:
         address_file: Path,
         token_file: Path,
         hello: Callable[[], messages.Hello],
-        take: Callable[[messages.ToAgent], None],
+        on_message: Callable[[messages.ToAgent], None],
     ) -> None:
         self._address_file = address_file
         self._token_file = token_file
         self._hello = hello
-        self._take = take
+        self._on_message = on_message
         self._waiting: deque[messages.Message] = deque()
         self._progress: dict[str, messages.Progress] = {}
         self._news = asyncio.Event()
@@ -62,7 +62,7 @@ class ControllerLink:
         self.host = "127.0.0.1"
 
     def report(self, message: messages.Message) -> None:
-        """Send it when the line is up; of a job's progress only the newest is worth sending."""
+        """Send the message once there is a connection; of a job's progress only the newest is sent."""
         if isinstance(message, messages.Progress):
             self._progress[message.job] = message
         else:
@@ -89,7 +89,7 @@ class ControllerLink:
             await asyncio.sleep(0.005)
 
     async def run(self) -> None:
-        """Until cancelled; returns if the controller says that this agent has no business here."""
+        """Stay connected until cancelled; return if the controller refuses this agent for good."""
         attempt = 0
         while True:
             try:
@@ -118,11 +118,11 @@ class ControllerLink:
             attempt += 1
 
     def _look_up(self) -> tuple[dict[str, Any], str]:
-        """Where the controller is, and the token: both files may be on a file system that hangs."""
+        """Return where the controller is, and the token. Both files may be on a file system that hangs."""
         return json.loads(read_own(self._address_file)), tokens.read(self._token_file)
 
     def away_s(self) -> float:
-        """For how long there has been no controller; a connection counts once it has lasted for a moment."""
+        """Return for how long there has been no controller. A connection counts once it has lasted for a second."""
         now_s = time.monotonic()
         if self._up_since_s is not None and now_s - self._up_since_s > _LASTS_S:
             return 0.0
@@ -134,7 +134,7 @@ class ControllerLink:
         self._up_since_s = None
 
     async def _talk(self, socket: ClientConnection) -> bool:
-        """One connection's life; False if there must be no other."""
+        """Talk over one connection until it ends; return False if no other may be opened."""
         await socket.send(self._hello().model_dump_json())
         self._up_since_s = time.monotonic()
         sender = asyncio.create_task(self._send(socket))
@@ -148,7 +148,7 @@ class ControllerLink:
                     if message.fatal:
                         return False
                     raise ProtocolError(message.reason)
-                self._take(message)
+                self._on_message(message)
         finally:
             sender.cancel()
         return True

@@ -11,14 +11,14 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-#: A process may start another while we look.
-_LOOKS = 5
+#: The process table is read this often at most: a process may start another while it is read.
+_PASSES = 5
 
 
 def kill_marked(name: str, value: str) -> int:
-    """End every process of this account in whose environment `name` is `value`; how many there were."""
+    """Kill every process of this account in whose environment `name` is `value`; return how many there were."""
     mark, ended = f"{name}={value}".encode(), 0
-    for _ in range(_LOOKS):
+    for _ in range(_PASSES):
         found = sum([_kill_if_marked(int(entry), mark) for entry in os.listdir("/proc") if entry.isdigit()])
         if not found:
             break

@@ -1,4 +1,4 @@
-"""The end of an agent that nothing can delay.
+"""An agent's exit in time, which nothing can delay.
 
 Leaving in good order needs the event loop, and a loop may be stuck in a call that hangs. So signals are taken by a
 thread of their own, and another one counts down from the moment at which the agent was told to leave: then it kills
@@ -31,14 +31,14 @@ class ForcedExit:
     def listen(self) -> None:
         """Take the signals. Call it in the main thread, before any other thread is started."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        threading.Thread(target=self._take_signals, daemon=True, name="signals").start()
+        threading.Thread(target=self._wait_for_signals, daemon=True, name="signals").start()
         threading.Thread(target=self._count_down, daemon=True, name="hard end").start()
 
     def begin(self) -> None:
-        """The agent leaves: the countdown starts, once."""
+        """Start the countdown; further calls do nothing."""
         self._leaving.set()
 
-    def _take_signals(self) -> None:
+    def _wait_for_signals(self) -> None:
         while True:
             signal.sigwait(SIGNALS)
             self._leaving.set()
@@ -54,5 +54,5 @@ class ForcedExit:
 
 
 def unblock() -> None:
-    """In a process that the agent starts: signals work there as everywhere."""
+    """Unblock the signals in a process that the agent starts."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

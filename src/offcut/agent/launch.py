@@ -1,4 +1,4 @@
-"""How a worker's process comes to be, and how it surely ends.
+"""Starting a worker's process, and making sure that it ends.
 
 Python scripts are forked from a template that has torch imported; anything else is started as a program of its own.
 Either way the process leads a group of its own, dies when its agent dies, and takes the whole group with it.
@@ -151,7 +151,7 @@ class _Spawned:
         finally:
             loop.remove_reader(handle)
             os.close(handle)
-        # The group first: while its leader is not reaped, its number can be nobody else's.
+        # Kill the group before its leader is reaped: until then no other process can have the leader's number.
         self.kill()
         return self._process.wait()
 

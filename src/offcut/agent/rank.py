@@ -10,14 +10,14 @@ from offcut.wire import worker_messages
 
 
 class Rank:
-    """One worker process and its line to the agent."""
+    """One worker process, and its connection to the agent."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name = name
         self.log = log
         self.running: Running | None = None
         self.line: asyncio.StreamWriter | None = None
-        #: The process behind the line: where the command is a shell's, not the one that was started.
+        #: The process at the other end of the connection: not the one that was started where that is a shell.
         self.pid = 0
         self.last_beat_s = 0.0
         self.ready = False

@@ -82,7 +82,7 @@ class ForkServer:
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._receive(connection, received))
 
     def _receive(self, connection: socket.socket, received: bytearray) -> None:
-        """Take what has come of a request. One that never comes to its end holds up nobody else."""
+        """Read what has arrived of a request. An incomplete one does not delay others."""
         try:
             data = connection.recv(65536)
         except BlockingIOError:
@@ -127,7 +127,7 @@ class ForkServer:
         kill_group(child.pid)
 
     def _exited(self, child: _Child) -> None:
-        # The group first: while its leader is not reaped, its number can be nobody else's.
+        # Kill the group before its leader is reaped: until then no other process can have the leader's number.
         kill_group(child.pid)
         _, status = os.waitpid(child.pid, 0)
         self._selector.unregister(child.pidfd)

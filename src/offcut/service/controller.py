@@ -217,7 +217,7 @@ class Controller:
                 self._effects.carry_out(effect)
         told = [effect for effect in caused if isinstance(effect, effects.WriteLog)]
         if told:
-            self._journal.tell(self.state.now_s, told)
+            self._journal.append_log(self.state.now_s, told)
         if self.state.event_id % SNAPSHOT_EVERY == 0:
             self._snapshot()
         for listener in self.on_change:

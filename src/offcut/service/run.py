@@ -98,7 +98,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     lock = paths.take_lock()
     lease = Lease(paths.lease)
     await in_daemon_thread(lease.acquire)
-    credentials = Credentials.of(paths.agent_key, paths.credentials)
+    credentials = Credentials.load(paths.agent_key, paths.credentials)
     endings.listen()
 
     journal = Journal(paths.journal)

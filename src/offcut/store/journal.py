@@ -205,7 +205,7 @@ class Journal:
         except sqlite3.Error as failed:
             raise unusable(self._path, failed) from None
 
-    def tell(self, time_s: float, lines: Iterable[WriteLog]) -> None:
+    def append_log(self, time_s: float, lines: Iterable[WriteLog]) -> None:
         """Keep lines of the story; idempotent, for they are keyed by cause and index."""
         with suppress(sqlite3.Error):
             self._db.executemany(
@@ -266,7 +266,7 @@ _DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def reason_of(error: Exception) -> str:
-    """An exception that nobody expected, in a line."""
+    """Return an unexpected exception in one line."""
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 

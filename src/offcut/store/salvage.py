@@ -75,7 +75,7 @@ def look(path: Path) -> Findings:
                 if line != "ok":
                     found.faults.append(f"SQLite finds: {' '.join(str(line).split())}.")
         except (sqlite3.Error, ValueError, TypeError) as error:
-            found.faults.append(f"It is no database of offcut, or its first pages are damaged: {error}.")
+            found.faults.append(f"It is not a database of offcut, or its first pages are damaged: {error}.")
         if found.version > migrations.VERSION:
             return found
         found.last = max(_highest(db, "events", "id"), _highest(db, "snapshots", "event_id"))

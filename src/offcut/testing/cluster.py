@@ -84,7 +84,7 @@ class ClusterConformance:
             def cluster(self, directory: Path) -> StartCluster:
                 @asynccontextmanager
                 async def start() -> AsyncIterator[WatchedCluster]:
-                    mine = MyCluster(directory, Credentials.of(directory / "agents.key", directory / "agents"))
+                    mine = MyCluster(directory, Credentials.load(directory / "agents.key", directory / "agents"))
                     await mine.connect()
                     try:
                         yield WatchedCluster(mine, mine.want)
@@ -184,7 +184,7 @@ class ClusterConformance:
         self, cluster: StartCluster, directory: Path
     ) -> None:
         first = self.nodes[0]
-        credentials = Credentials.of(directory / "agents.key", directory / "agents")
+        credentials = Credentials.load(directory / "agents.key", directory / "agents")
 
         async def hold(watched: WatchedCluster, times: int) -> str:
             await watched.until(lambda: watched.offered.count(first) == times)

@@ -42,7 +42,7 @@ class Credentials:
         self.directory = directory
 
     @classmethod
-    def of(cls, key_file: Path, directory: Path) -> Credentials:
+    def load(cls, key_file: Path, directory: Path) -> Credentials:
         """With the key in `key_file`, which is made if it is missing. StoreError, InputError."""
         try:
             directory.mkdir(mode=0o700, exist_ok=True)

@@ -21,7 +21,7 @@ def _clean(text: str) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise ValueError("it holds half of a surrogate pair: it is no Unicode text") from None
+        raise ValueError("it holds half of a surrogate pair, so it is not Unicode text") from None
     if size > ARGUMENT_BYTES:
         raise ValueError(f"it is {size:,} bytes long; a process is given at most {ARGUMENT_BYTES:,} at a time")
     return text

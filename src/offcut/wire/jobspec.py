@@ -127,7 +127,7 @@ class JobSpec(BaseModel):
     def _variables_have_names(cls, env: dict[str, str]) -> dict[str, str]:
         for variable in env:
             if not variable or "=" in variable:
-                raise ValueError(f"'{variable}' is no name of a variable")
+                raise ValueError(f"'{variable}' is not the name of an environment variable")
         return env
 
     @field_validator("sizes")
@@ -244,7 +244,9 @@ def check_files(spec: JobSpec, *, where: str) -> JobSpec:
     """InputError unless the working directory exists and, for a Python job, the script in it."""
     workdir = Path(spec.workdir)
     if not workdir.is_dir():
-        raise InputError(f"{where}: workdir: {workdir} is no directory.", next_step="Create it, or correct the path.")
+        raise InputError(
+            f"{where}: workdir: {workdir} is not a directory.", next_step="Create it, or correct the path."
+        )
     script = spec.command[0]
     if script.endswith(".py") and not (workdir / script).is_file():
         raise InputError(f"{where}: command: there is no script {workdir / script}.", next_step="Check the path.")

@@ -68,7 +68,7 @@ class Watched:
 
 @asynccontextmanager
 async def connected(slurm: SlurmTestbed, directory: Path, **fields: object) -> AsyncIterator[Watched]:
-    credentials = Credentials.of(directory / "agents.key", directory / "agents")
+    credentials = Credentials.load(directory / "agents.key", directory / "agents")
     files = directory / "cluster", directory, directory / "address.json", credentials
     cluster = SlurmCluster(make_site({**QUICK, **fields}, "test"), *files, Commands(5.0, slurm.env))
     await cluster.connect()

@@ -28,7 +28,7 @@ def test_a_pilot_runs(private_slurm: Callable, state_dir: Path, file: Path) -> N
     grace_s = 120 if "grace" in file.stem else 0
     gpus = int(site.gres.partition(":")[2] or 0)
     slurm = private_slurm(nodes=1, cpus=4, grace_s=grace_s, gpus=gpus)
-    credentials = Credentials.of(state_dir / "agents.key", state_dir / "agents")
+    credentials = Credentials.load(state_dir / "agents.key", state_dir / "agents")
     files = state_dir / "cluster", state_dir, state_dir / "address.json", credentials
 
     async def scenario() -> None:

@@ -41,9 +41,9 @@ def test_no_slurm_on_the_machine(monkeypatch, capsys, tmp_path: Path) -> None:
     ("options", "says"),
     [
         ([], "slurm.partition is missing"),
-        (["--partition", "idle; rm -rf /"], "slurm.partition: 'idle; rm -rf /' is no name of Slurm's"),
+        (["--partition", "idle; rm -rf /"], "slurm.partition: 'idle; rm -rf /' is not a name that Slurm can have"),
         (["--partition", "--help"], "slurm.partition"),
-        (["--partition", "idle", "--account", "$(id)"], "slurm.account: '$(id)' is no name"),
+        (["--partition", "idle", "--account", "$(id)"], "slurm.account: '$(id)' is not a name"),
         (["--partition", "idle", "--mode", "nice"], "'nice' is not one of"),
     ],
 )
@@ -56,7 +56,7 @@ def test_options_that_cannot_be(monkeypatch, capsys, tmp_path: Path, options: li
     [
         ("[slurm]\npartition = 'idle'\ncolour = 'red'\n", "unknown key 'slurm.colour'"),
         ("[slurm]\npartition = 'idle'\nmax_share = 1.5\n", "slurm.max_share"),
-        ("[slurm]\npartition = 'idle'\nquiet = ['8 to 6']\n", "'8 to 6' are no quiet hours"),
+        ("[slurm]\npartition = 'idle'\nquiet = ['8 to 6']\n", "'8 to 6' are not quiet hours"),
         ("[slurm]\npartition = 'idle'\ngres = 'gpu:1 $(touch x)'\n", "a character that belongs to a shell"),
         ("[slurm]\npartition = 'idle'\nexclude = '-n01'\n", "a character that belongs to a shell"),
         ("[slurm]\npartition = 'idle'\ninterval_s = nan\n", "slurm.interval_s"),

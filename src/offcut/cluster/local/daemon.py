@@ -76,7 +76,7 @@ class Daemon:
         self._tasks: set[asyncio.Task[None]] = set()
         self._began_s: float | None = None
         self._pilots = 0
-        self._hand_backs: list[dict[str, Any]] = []
+        self._reclaims: list[dict[str, Any]] = []
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -85,9 +85,9 @@ class Daemon:
             loop.add_signal_handler(number, self._stopping.set)
         # They cannot ask for it themselves: if it died while they start, they would be told another's number.
         parent = str(os.getpid())
-        self._spawn(self._keep("agents", "offcut.agent.template", str(self._directory / "agents.sock"), parent))
+        self._spawn(self._keep_running("agents", "offcut.agent.template", str(self._directory / "agents.sock"), parent))
         worker_template = [str(self._directory / "workers.sock"), "--parent", parent, "--preload", self._preload]
-        self._spawn(self._keep("workers", "offcut.torch.programs.worker_template", *worker_template))
+        self._spawn(self._keep_running("workers", "offcut.torch.programs.worker_template", *worker_template))
         path = self._directory / "cluster.sock"
         server = await asyncio.start_unix_server(self._serve, sock=unix_socket.listen(path), limit=LINE_LIMIT_BYTES)
         self._spawn(self._end_when_forgotten())
@@ -101,7 +101,7 @@ class Daemon:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _keep(self, name: str, module: str, *arguments: str) -> None:
+    async def _keep_running(self, name: str, module: str, *arguments: str) -> None:
         """Run a fork server, and a new one whenever it dies."""
         while True:
             with (self._directory / f"{name}.log").open("ab") as log:
@@ -155,7 +155,7 @@ class Daemon:
         offered = [name for name in idle if self._offer(self._nodes[name])]
         wants = [name for name in wanted if self._want(self._nodes[name])]
         if offered or wants:
-            self._tell(idle=offered, wanted=wants)
+            self._send_event(idle=offered, wanted=wants)
 
     def _offer(self, node: _Node) -> bool:
         if node.phase == "taking":
@@ -180,10 +180,10 @@ class Daemon:
         node.wanted_s = _now_s()
         if node.agent is not None:
             node.agent.signal(signal.SIGTERM)
-        self._spawn(self._take(node, node.number))
+        self._spawn(self._kill_after_grace(node, node.number))
         return True
 
-    async def _take(self, node: _Node, number: int) -> None:
+    async def _kill_after_grace(self, node: _Node, number: int) -> None:
         """The queue waits no longer than this."""
         await asyncio.sleep(self._grace_s)
         if node.number == number and node.agent is not None:
@@ -205,7 +205,7 @@ class Daemon:
             node.pilot = pilot
             self._spawn(self._pilot(node, controller))
         if refused:
-            self._tell(refused=refused)
+            self._send_event(refused=refused)
 
     async def _pilot(self, node: _Node, controller: dict[str, str]) -> None:
         """Hold the node with an agent until that ends."""
@@ -240,7 +240,7 @@ class Daemon:
     def _released(self, node: _Node, held_s: float, code: int) -> None:
         now_s = _now_s()
         if node.wanted_s is not None:
-            self._hand_backs.append(
+            self._reclaims.append(
                 {"node": node.name, "wanted_s": node.wanted_s, "took_s": now_s - node.wanted_s, "killed": code < 0}
             )
         idle_again = node.phase == "held" or (node.phase == "taking" and node.wanted_s is None)
@@ -248,7 +248,7 @@ class Daemon:
         node.wanted_s = None
         if idle_again:
             node.idle_since_s = node.idle_since_s or now_s
-        self._tell(lost={node.name: node.pilot}, idle=[node.name] if idle_again else [])
+        self._send_event(lost={node.name: node.pilot}, idle=[node.name] if idle_again else [])
 
     def _release(self, names: Sequence[str]) -> None:
         for name in names:
@@ -258,9 +258,9 @@ class Daemon:
             node.released = True
             if node.agent is not None:
                 node.agent.signal(signal.SIGTERM)
-                self._spawn(self._end(node, node.number))
+                self._spawn(self._kill_if_frozen(node, node.number))
 
-    async def _end(self, node: _Node, number: int) -> None:
+    async def _kill_if_frozen(self, node: _Node, number: int) -> None:
         """What was told to go and does not (it is frozen) is killed, as a batch system does with a cancelled job."""
         await asyncio.sleep(_KILL_WAIT_S)
         if node.number == number and node.agent is not None:
@@ -268,7 +268,7 @@ class Daemon:
 
     # -- connections ------------------------------------------------------------------------------------------------
 
-    def _tell(self, **event: Any) -> None:
+    def _send_event(self, **event: Any) -> None:
         data = encode_line({"kind": "nodes", "time_s": _now_s(), **event})
         for writer in self._watchers:
             writer.write(data)
@@ -322,7 +322,7 @@ class Daemon:
     def _statistics(self) -> dict[str, Any]:
         now_s = _now_s()
         idle_s = sum(n.idle_s + (now_s - n.idle_since_s if n.idle_since_s else 0.0) for n in self._nodes.values())
-        return {"began_s": self._began_s, "idle_node_s": idle_s, "hand_backs": self._hand_backs}
+        return {"began_s": self._began_s, "idle_node_s": idle_s, "hand_backs": self._reclaims}
 
 
 def main() -> None:

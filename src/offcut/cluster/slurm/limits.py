@@ -34,7 +34,7 @@ class QuietHours:
             of_days = frozenset(range(low, high + 1)) if low <= high else frozenset({*range(low, 7), *range(high + 1)})
             quiet = cls(of_days, _minutes(begin), _minutes(end))
         except (ValueError, TypeError):
-            raise ValueError(f"'{text}' are no quiet hours; write for example 'Mon-Fri 08:00-18:00'") from None
+            raise ValueError(f"'{text}' are not quiet hours; write for example 'Mon-Fri 08:00-18:00'") from None
         if quiet.from_min == quiet.to_min:
             raise ValueError(f"'{text}' begin and end at the same minute")
         return quiet
@@ -65,7 +65,7 @@ def most_nodes(idle: int, held: int, max_nodes: int | None, max_share: float) ->
 
 @dataclass(slots=True)
 class SubmissionRate:
-    """At most so many submissions in any minute."""
+    """At most `per_minute` submissions in any minute."""
 
     per_minute: int
     _times: deque[float] = field(default_factory=deque)

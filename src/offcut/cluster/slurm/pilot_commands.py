@@ -1,4 +1,4 @@
-"""Submitting and cancelling pilots: sbatch and scancel, a few at a time, in tasks that nobody has to wait for."""
+"""Submitting and cancelling pilots: sbatch and scancel, a few at a time, in the background."""
 
 from __future__ import annotations
 

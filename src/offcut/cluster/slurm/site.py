@@ -109,7 +109,7 @@ def make_site(table: dict[str, Any], where: str) -> SlurmSite:
             ) from None
         if first["type"] == "string_pattern_mismatch":
             raise InputError(
-                f"{where}: slurm.{field}: {first['input']!r} is no name of Slurm's.",
+                f"{where}: slurm.{field}: {first['input']!r} is not a name that Slurm can have.",
                 next_step="Letters, digits and _ . + - are allowed.",
             ) from None
         text = first["msg"].removeprefix("Value error, ").rstrip(".")
