@@ -11,7 +11,7 @@ def is_blip(unheard: int, agents: int) -> bool:
     """Return whether the network is the likelier cause when `unheard` of `agents` are not heard at the same time.
 
     Nodes die alone or in small groups, and a batch system says which nodes it has taken. When many healthy agents are
-    counted as lost, their nodes are released and training starts anew on others; waiting a few seconds costs less.
+    counted as lost, their nodes are released and training starts again on others; waiting a few seconds costs less.
 
     Args:
         unheard: Agents that were cut off without a word or are silent, and whose nodes are still held.

@@ -2,6 +2,7 @@
 
 - `messages`: what agents and the controller tell each other, over a WebSocket
 - `worker_messages`: what an agent and its workers tell each other, over UNIX sockets on one node
+- `generation_changes`: a large generation as its changes since the last one
 - `worker_env`: the environment variables that tell agents and workers who and where they are
 - `rendezvous`: the protocol of the store through which members find each other
 - `ownership`: whose a directory or file is
