@@ -54,16 +54,16 @@ class DelayedEngine(PipelineEngine):
         self._free = 0.0
         return super().step(inputs, targets)
 
-    def _give(self, op: Any, tensors: Any, here: Any, sends: Any) -> None:
+    def _send(self, op: Any, tensors: Any, here: Any, sends: Any) -> None:
         kind, stage, i = op
         to_stage = stage + 1 if kind == F else stage - 1
         if self.delay_s and self._owner[to_stage, i] != self._rank:
             self._free = max(self._free, time.monotonic()) + self.delay_s
             self.board[kind, to_stage, i] = self._free
-        super()._give(op, tensors, here, sends)
+        super()._send(op, tensors, here, sends)
 
-    def _take(self, kind: int, stage: int, i: int, here: Any) -> Any:
-        got = super()._take(kind, stage, i, here)
+    def _receive(self, kind: int, stage: int, i: int, here: Any) -> Any:
+        got = super()._receive(kind, stage, i, here)
         if self.delay_s and self._needs((kind, stage, i)):
             time.sleep(max(0.0, float(self.board[kind, stage, i]) - time.monotonic()))
         return got

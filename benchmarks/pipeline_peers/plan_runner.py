@@ -58,7 +58,9 @@ class PlanRunner:
             for stage in self.stages
         }
         # Every rank makes every group, in one order: that is what new_group asks for.
-        self._sums = {stage: new_group(ranks, timeout_s) for stage, ranks in enumerate(holders) if len(ranks) > 1}
+        self._replica_groups = {
+            stage: new_group(ranks, timeout_s) for stage, ranks in enumerate(holders) if len(ranks) > 1
+        }
         refusal = can_run(plan)
         if engine == "native" and refusal:
             raise InputError(f"torch.distributed.pipelining cannot run {plan.label}: {refusal}.", next_step="Use own.")
@@ -78,7 +80,9 @@ class PlanRunner:
             self.micro_batches = self._native.micro_batches
         else:
             transport = DefaultGroupTransport(timeout_s)
-            self._own = own_engine(program, self.modules, loss_fn, rank=self.rank, device=self.device, wire=transport)
+            self._own = own_engine(
+                program, self.modules, loss_fn, rank=self.rank, device=self.device, transport=transport
+            )
             self.micro_batches = self._own.micro_batches
 
     def parameters(self) -> list[nn.Parameter]:
@@ -125,8 +129,8 @@ class PlanRunner:
             mine = self._own.micro_batches
             loss = self._own.step({i: inputs[i] for i in mine}, {i: targets[i] for i in mine})
         for stage in self.stages:
-            if stage in self._sums:
-                _sum_gradients(list(self.modules[stage].parameters()), self._sums[stage])
+            if stage in self._replica_groups:
+                _sum_gradients(list(self.modules[stage].parameters()), self._replica_groups[stage])
         for p, old in before.items():
             if old is not None:
                 p.grad = old if p.grad is None else p.grad.add_(old)

@@ -15,5 +15,5 @@ class Epoch:
         self._batches = batches
 
     def __iter__(self) -> Iterator[Any]:
-        # Nobody but the script's loop holds the iterator, so a `break` closes it at once, and it takes note.
+        # Only the script's loop refers to the iterator, so a `break` closes it at once.
         return self._batches(self.number)

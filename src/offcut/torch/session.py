@@ -30,23 +30,34 @@ __all__ = ["Left", "Session"]
 
 
 class Session(TrainingLoop):
-    """Trains `model` on `dataset`, alone or as one of a job's members.
+    """Trains a model on a dataset, alone or as one of a job's members.
 
     Every update uses the gradient of the mean loss over `global_batch` samples, whatever the number of members, so the
-    loss curve does not depend on who came and went. `dataset` is map-style (`len` and indexing); `collate` joins
-    samples as in a DataLoader, `loader_workers` processes fetch them ahead of time. `clip_norm` limits the norm of the
-    reduced gradient. `scaler` is a `torch.amp.GradScaler`; the session scales, unscales and updates with it. Random
-    numbers (torch, numpy, random) are seeded again for every part of every step from `seed`, the step and the stream.
+    loss curve does not depend on which members came and went. A member's share of a global batch may come in several
+    *parts*, each one turn of the loop over batches. Started without offcut, the same script runs as a group of one.
 
-    A member's share of a global batch may come in several *parts*, each one turn of the loop over batches: where it is
-    larger than `max_local_batch`, and with `virtual_shards`, which make dropout and BatchNorm independent of the size.
-    With `drop_last` the last batch of a data epoch is left out where it is smaller. No member works on fewer samples
-    than `min_local_batch`, but has none at all then; by default that is 2 where the model has BatchNorm layers, which
-    refuse a single sample, and 1 elsewhere. Instead of `global_batch`, `batch_per_rank` lets the global batch grow with
-    the size; `lr_rule` ("none", "linear", "sqrt") then sets the learning rate, with `warmup_steps` after a resize. See
-    `policy` and `rate`.
+    Args:
+        model: what is trained; every member has all of it.
+        optimizer: one optimizer of the model's parameters, or several.
+        dataset: map-style: `len` and indexing; samples are tensors, or what `collate` takes.
+        global_batch: samples in every update, at any size. Either this or `batch_per_rank` is given.
+        batch_per_rank: samples per member in every update: the global batch grows with the size.
+        max_local_batch: the most samples in a part; None: no limit.
+        min_local_batch: the fewest samples that a member works on; it has none where its share would be smaller.
+            None: 2 where the model has BatchNorm layers, which refuse a single sample, otherwise 1.
+        drop_last: leave out the last batch of a data epoch if it is smaller.
+        virtual_shards: cut the global batch into this many parts at any size, so that dropout and BatchNorm do not
+            depend on the size.
+        lr_rule: multiplies the learning rate with the size: "none", "linear" or "sqrt".
+        warmup_steps: over how many steps the learning rate follows a resize.
+        seed: random numbers (torch, numpy, random) are seeded for every part from this, the step and the part.
+        collate: joins a list of samples, as in a DataLoader.
+        loader_workers: processes that fetch samples ahead of time; 0: none.
+        clip_norm: the largest norm of the reduced gradient; None: no limit.
+        scaler: a `torch.amp.GradScaler`; the session scales, unscales and updates with it.
 
-    Alone (started without offcut) the same script runs as a group of one.
+    Raises:
+        InputError: the options contradict each other, or the dataset is empty.
     """
 
     def __init__(
@@ -197,7 +208,7 @@ class Session(TrainingLoop):
             return False
         group = self._group()
         if self._link is not None:
-            self._state.keep_whole()
+            self._state.copy_boundary()
         self._reporter.script_runs(False)
         try:
             with self._timing:
@@ -214,5 +225,5 @@ class Session(TrainingLoop):
 
 
 def _smallest_share(model: torch.nn.Module) -> int:
-    """BatchNorm in training refuses a single value per channel, which only some members might have."""
+    """Return 2 if the model has BatchNorm layers, which refuse a single value per channel in training, otherwise 1."""
     return 2 if any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules()) else 1

@@ -209,7 +209,7 @@ class TrainingLoop:
         """Pass a point at which tests let something fail; return whether the generation is to count as broken."""
         group = self._member.group
         generation = group.membership.generation if group is not None else 0
-        return self._faults.at(point, step=self._state.step, rank=self._member.rank, generation=generation)
+        return self._faults.visit(point, step=self._state.step, rank=self._member.rank, generation=generation)
 
     def _group(self) -> Group:
         assert self._member.group is not None

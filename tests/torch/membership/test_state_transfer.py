@@ -49,9 +49,9 @@ def test_a_state_arrives_whole_at_two_receivers(members: Callable) -> None:
         tree = a_tree() if group.rank == 0 else None
         for giver, receiver in [(0, 1), (1, 2)]:
             if group.rank == giver:
-                state_transfer.give(group, tree, receiver)
+                state_transfer.send_state(group, tree, receiver)
             elif group.rank == receiver:
-                tree = state_transfer.receive(group, giver)
+                tree = state_transfer.receive_state(group, giver)
         assert_same(tree, a_tree())
         return True
 
@@ -65,9 +65,9 @@ def test_a_state_is_received_where_there_is_room_that_fits(members: Callable) ->
         room = {"m/a": fits, "m/b": too_long, "m/c": other_kind, "m/d": across}
         tree = {"m": {name: torch.full((1000,), 2.0) for name in "abc"} | {"d": torch.full((2, 1000), 2.0)}}
         if group.rank == 0:
-            state_transfer.give(group, tree, 1)
+            state_transfer.send_state(group, tree, 1)
             return []
-        got = state_transfer.receive(group, 0, room=room)
+        got = state_transfer.receive_state(group, 0, room=room)
         assert_same(got, tree)
         return [bool((there == 2.0).all()) for there in room.values()]
 
@@ -103,9 +103,9 @@ def test_a_joiner_trains_on_as_the_giver_does(members: Callable) -> None:
             optimizer.param_groups[0]["weight_decay"] = 0.3
             steps(3)
             state.step, state.samples = 3, 18
-            state_transfer.give(group, state.tree(), 1)
+            state_transfer.send_state(group, state.tree(), 1)
         else:
-            state.load(state_transfer.receive(group, 0))
+            state.load(state_transfer.receive_state(group, 0))
         assert (state.step, state.samples) == (3, 18)
         assert optimizer.param_groups[0]["weight_decay"] == 0.3
         return steps(4)

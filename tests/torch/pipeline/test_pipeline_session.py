@@ -83,7 +83,7 @@ def test_a_layer_that_went_and_came_back_trains_on_as_if_nothing_had_been(make):
     train(first, 3)
     train(second, 5)
     tree = {i: first.layer(i) for i in range(LAYERS)}
-    second.release(range(LAYERS))
+    second.drop_layers(range(LAYERS))
     assert sum(p.numel() for p in second.model.parameters()) == 0
     assert not second.optimizers[0].state
     for i, layer in tree.items():

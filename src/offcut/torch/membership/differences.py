@@ -11,14 +11,21 @@ import torch
 from offcut.errors import OffcutError
 from offcut.torch.membership.process_group import Group
 
-#: So many differing things are named; the others are counted.
+#: This many differing things are named; the others are counted.
 _NAMED = 3
 
 
 def difference(group: Group, what: str, mine: dict[str, str], next_step: str = "") -> OffcutError:
-    """An error that says in which of the named things the members differ; all members ask at once. Raises Abandoned.
+    """Return an error that names the things in which the members differ; all members call this at once.
 
-    `mine` has this member's values by name; values that are short are told.
+    Args:
+        group: the members.
+        what: the beginning of the error's sentence.
+        mine: this member's values, by name.
+        next_step: what the user should do.
+
+    Raises:
+        Abandoned: the generation broke.
     """
     found = compare(exchange(group, mine))
     told = "; ".join(found[:_NAMED]) + (f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
@@ -26,7 +33,7 @@ def difference(group: Group, what: str, mine: dict[str, str], next_step: str = "
 
 
 def exchange(group: Group, mine: dict[str, str]) -> list[dict[str, str]]:
-    """What all members have, by rank."""
+    """Return the values of all members, by rank."""
     data = zlib.compress(json.dumps(mine).encode())
     lengths = [row[0] for row in group.gather([len(data)])]
     words = -(-max(lengths) // 8)

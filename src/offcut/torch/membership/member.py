@@ -169,7 +169,7 @@ class Member:
         link, old = self._link, self.group
         self.group = None
         if not self.joined:
-            self._faults.at("before-ready")
+            self._faults.visit("before-ready")
             link.send(WorkerReady())
         while True:
             newest = link.await_newer(self._tried)
@@ -205,7 +205,7 @@ class Member:
     def _form(self, newest: Generation) -> Group:
         link, rank = self._link, newest.workers.index(self._link.worker)
         where = {"step": self._sync.step, "rank": rank, "generation": newest.generation}
-        if self._faults.at("forming", **where):
+        if self._faults.visit("forming", **where):
             raise Abandoned("injected while forming")
         forming = self._forming
         if newest.world > 1 and (forming is None or forming.membership is not newest):
@@ -215,7 +215,7 @@ class Member:
         )
         try:
             self._sync.synchronise(group)
-            if self._faults.at("formed", **where):
+            if self._faults.visit("formed", **where):
                 raise Abandoned("injected once formed")
         except Abandoned:
             group.leave()

@@ -80,7 +80,7 @@ class Pending:
 
     @classmethod
     def nothing(cls) -> Pending:
-        """What is done before it began: a group of one has nothing to wait for."""
+        """Return work that is done already: a group of one has nothing to wait for."""
         return cls(None, lambda: None, watched=False)
 
     def _finish(self, outcome: Callable[[], object]) -> None:
@@ -139,7 +139,7 @@ class Forming:
             self._changed.wait_for(lambda: self._outcome is not None or stale())
         if self._outcome is None:
             if self.store is not None:
-                self.store.close()  # the thread need not wait for keys that nobody will store
+                self.store.close()  # the thread need not wait for keys that no member will store
             raise Abandoned("a newer generation came while this one was forming")
         if isinstance(self._outcome, Exception):
             raise Abandoned(f"the members did not find each other: {self._outcome}")
@@ -164,7 +164,7 @@ class Group:
         #: Whether all members compute alike, to the last bit.
         self.exact = True
         self._changed = changed
-        #: Whether to stop waiting; the thread that forms the group may change it afterwards.
+        #: Returns whether to stop waiting; `Member` replaces it once the generation has formed.
         self.stale = stale
         self._pending: list[Pending] = []
         self._within: list[Group] = []
@@ -185,7 +185,7 @@ class Group:
         return pending
 
     def wait(self, pending: Pending) -> None:
-        """Wait until it is done, a peer is gone, or a newer generation makes it pointless."""
+        """Wait until `pending` is done. Raises Abandoned if a peer is gone, or a newer generation has come."""
         if pending not in self._pending:
             return
         with self._changed:
@@ -207,7 +207,7 @@ class Group:
         return self._start(lambda: gloo.allreduce([tensor]))
 
     def gather(self, values: list[int]) -> list[list[int]]:
-        """Every member's `values` (as many on each), by rank."""
+        """Return every member's `values` (the same number on each), by rank."""
         table = torch.zeros(self.world, len(values), dtype=torch.int64)
         table[self.rank] = torch.tensor(values, dtype=torch.int64)
         self.wait(self.start_all_reduce(table))
@@ -218,14 +218,14 @@ class Group:
         """Start sending a contiguous tensor; `wait` for it before changing the tensor."""
         gloo = self._gloo
         if gloo is None:
-            raise ResizeError("a group of one has nobody to send to")
+            raise ResizeError("a group of one has no other member to send to")
         return self._start(lambda: gloo.send([tensor], to, tag), watched=True)
 
     def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> Pending:
         """Start filling `tensor` with what `source` sends under the same tag."""
         gloo = self._gloo
         if gloo is None:
-            raise ResizeError("a group of one has nobody to receive from")
+            raise ResizeError("a group of one has no other member to receive from")
         return self._start(lambda: gloo.recv([tensor], source, tag), watched=True)
 
     def receive(self, tensor: torch.Tensor, source: int) -> None:
@@ -233,7 +233,7 @@ class Group:
         self.wait(self.start_receive(tensor, source))
 
     def among(self, ranks: Sequence[int], name: str) -> Group:
-        """A group of some of the members, this one included: all of `ranks` call it, with the same `name`.
+        """Return a group of some of the members, this one included: all of `ranks` call it, with the same `name`.
 
         It ends with this one.
         """
@@ -247,7 +247,7 @@ class Group:
         return self._within[-1]
 
     def leave(self) -> None:
-        """Done with this group: let it go now, or when its pending work has ended."""
+        """Close this group now, or when its pending work has ended."""
         for part in self._within:
             part.leave()
         self._within.clear()

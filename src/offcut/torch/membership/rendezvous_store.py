@@ -20,7 +20,7 @@ import torch.distributed as dist
 from offcut.errors import ProtocolError
 from offcut.wire import rendezvous as wire
 
-#: An answer that waits for nobody comes within this, however busy the store's machine is.
+#: An answer that does not wait for another member comes within this, however busy the store's machine is.
 _ANSWER_S = 60.0
 
 
@@ -50,7 +50,7 @@ class RendezvousStore(dist.Store):
     def _greet(self, address: str, job: str, generation: int, secret: str) -> None:
         version, theirs = self._receive(2)
         if version != wire.VERSION:
-            raise dist.DistNetworkError("what answers is no rendezvous store of this version of offcut")
+            raise dist.DistNetworkError("what answers is not a rendezvous store of this version of offcut")
         ours = wire.nonce()
         proof = wire.proof(secret, b"client", address, theirs, ours)
         self._connection.sendall(wire.pack(wire.GENERATION, job.encode(), str(generation).encode(), ours, proof))
@@ -64,13 +64,13 @@ class RendezvousStore(dist.Store):
         head = self._exactly(wire.LENGTH_BYTES)
         size = wire.length(head)
         if size > wire.FRAME_BYTES:
-            raise dist.DistNetworkError("what answers is no rendezvous store")
+            raise dist.DistNetworkError("what answers is not a rendezvous store")
         try:
             found = wire.unpack(self._exactly(size))
         except ProtocolError:
             found = []
         if not found or (fields is not None and len(found) != fields):
-            raise dist.DistNetworkError("what answers is no rendezvous store")
+            raise dist.DistNetworkError("what answers is not a rendezvous store")
         return found
 
     def _exactly(self, size: int) -> bytes:
@@ -83,7 +83,7 @@ class RendezvousStore(dist.Store):
         return bytes(data)
 
     def _ask(self, *fields: bytes, wait_s: float = 0.0) -> list[bytes]:
-        """The answer's fields; a request that waits may take `wait_s` longer."""
+        """Return the answer's fields; a request that waits may take `wait_s` longer."""
         with self._lock:
             try:
                 self._connection.settimeout(_ANSWER_S + wait_s)
@@ -94,7 +94,7 @@ class RendezvousStore(dist.Store):
                 self._connection.close()
                 raise dist.DistNetworkError(f"the rendezvous store is gone: {error}") from None
         if kind == b"timeout":
-            raise dist.DistStoreError(f"nobody stored {answer[0].decode(errors='replace')!r} within {wait_s:g} s")
+            raise dist.DistStoreError(f"no member stored {answer[0].decode(errors='replace')!r} within {wait_s:g} s")
         if kind != b"ok":
             raise dist.DistStoreError(f"the rendezvous store refuses: {b''.join(answer).decode(errors='replace')}")
         return answer

@@ -22,7 +22,7 @@ from offcut.torch.state.training_state import TrainingState
 
 #: Bits of a state's checksum: it is sent as two numbers that a float32 holds exactly.
 STATE_BITS = 48
-#: Words of 64 bits are summed up in so many columns, each with a factor of its own: their order counts.
+#: Words of 64 bits are summed up in this many columns, each with its own factor: so their order counts.
 _COLUMNS = 64
 _FACTORS = torch.randint(-(2**62), 2**62, (_COLUMNS,), generator=torch.Generator().manual_seed(1)) * 2 + 1
 #: Comparing takes less than a hundredth of the time.
@@ -31,13 +31,13 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def arithmetic(device: torch.device) -> int:
-    """What the last bits of a result may depend on, as a positive number of 63 bits."""
+    """Return a hash of what the last bits of a result may depend on, as a positive number of 63 bits."""
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
     return number(f"{torch.__version__} {platform.machine()} {kind} {torch.get_num_threads()}", 63)
 
 
 def number(text: str, bits: int) -> int:
-    """A hash of `text` that is not 0."""
+    """Return a hash of `text` with `bits` bits that is not 0."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % ((1 << bits) - 1) + 1
 
 
@@ -72,8 +72,8 @@ def _things(state: TrainingState, counts: set[str]) -> Iterator[tuple[str, Any]]
             yield from _leaves(settings, f"optimizer {i}'s group {j}")
     for i, (item, saved) in enumerate(zip(state.registered, tree["registered"], strict=True)):
         yield from _leaves(saved, f"registered object {i} ({type(item).__name__})")
-    # Who has left a loop by `break` has no further to go in it than who has come to its end.
-    tree["progress"] |= {"epoch": state.place.epoch, "offset": state.place.offset}
+    # A script that has left a loop by `break` is as far as one that has come to its end.
+    tree["progress"] |= {"epoch": state.next_sample.epoch, "offset": state.next_sample.offset}
     for name in ("trained", "frozen", "rate", "progress"):
         yield from _leaves(tree[name], name)
 

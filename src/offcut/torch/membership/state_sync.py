@@ -13,7 +13,7 @@ from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_group import Group
 from offcut.torch.membership.script_check import check_scripts, script_row
 from offcut.torch.membership.state_checksum import Checksum
-from offcut.torch.membership.state_transfer import give, receive
+from offcut.torch.membership.state_transfer import receive_state, send_state
 from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.state.training_state import TrainingState
 
@@ -141,12 +141,12 @@ class ReplicatedSync:
         where = {"step": newest_step(steps), "rank": group.rank, "generation": group.membership.generation}
         for giver, receiver in (pair for pairs in transfer_rounds(steps) for pair in pairs):
             if group.rank == giver:
-                give(group, state.tree_for(rows[receiver][1]), receiver, lambda: faults.at("giving", **where))
+                send_state(group, state.tree_for(rows[receiver][1]), receiver, lambda: faults.visit("giving", **where))
             elif group.rank == receiver:
                 # A member that has a state keeps it until the better one has arrived completely.
                 room = None if self.has_state else state.room()
                 self._overwritten = True
-                state.load(receive(group, giver, lambda: faults.at("receiving", **where), room))
+                state.load(receive_state(group, giver, lambda: faults.visit("receiving", **where), room))
                 self.resumed |= not self.has_state and any(row[2] for row in rows)
                 # Set before the generation is confirmed, because the givers may be gone by then.
                 self.has_state = True

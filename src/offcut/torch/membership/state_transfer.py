@@ -17,8 +17,8 @@ from offcut.torch.state.state_codec import put_together, take_apart
 CHUNK_BYTES = 32 << 20
 
 
-def give(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object] = lambda: None) -> None:
-    """Send `tree` to one member; `visit` is called before every chunk. Raises Abandoned."""
+def send_state(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object] = lambda: None) -> None:
+    """Send `tree` to rank `to`; `visit` is called before every chunk. Raises Abandoned."""
     head, tensors = take_apart(tree)
     group.wait(group.send(torch.tensor([head.numel()]), to))
     group.wait(group.send(head, to))
@@ -33,16 +33,20 @@ def give(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object
         group.wait(under_way)
 
 
-def receive(
+def receive_state(
     group: Group,
     source: int,
     visit: Callable[[], object] = lambda: None,
     room: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[str, Any]:
-    """The tree that `source` gives, on the CPU; `visit` is called before every chunk. Raises Abandoned.
+    """Return the tree that rank `source` sends, on the CPU. Raises Abandoned.
 
-    Tensors at the paths in `room` are written over those there, where they are alike: memory that is used for the first
-    time takes longer than the transfer.
+    Args:
+        group: the members.
+        source: the rank that calls `send_state`.
+        visit: called before every chunk.
+        room: tensors by their paths in the tree, to be written over where they are alike: memory that is used for the
+            first time takes longer than the transfer.
     """
     size = torch.zeros(1, dtype=torch.int64)
     group.receive(size, source)

@@ -1,6 +1,6 @@
-"""How long a rank itself works, apart from what it waits for others, and when its next boundary may come.
+"""How long a rank itself works, without its waits for others, and when its next boundary may come.
 
-That is two readings of the clock per reduce, and one per boundary.
+It costs two readings of the clock per reduce, and one per boundary.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-#: The shortest of so many steps is how soon the next boundary may come.
+#: The next boundary is expected after the shortest of this many steps.
 _STEPS = 3
 
 
@@ -37,21 +37,23 @@ class StepTiming:
             self.interrupt()
 
     def boundary(self) -> None:
-        """A boundary is passed."""
+        """Note that a boundary is passed."""
         now_s = time.monotonic()
         if self._boundary_s is not None:
             self._steps_s.append(now_s - self._boundary_s)
         self._boundary_s = now_s
 
     def interrupt(self) -> None:
-        """What comes until the next reduce or boundary (a new generation, say) is no work of a step."""
+        """Note that the time until the next reduce or boundary (a new generation, say) is not work of a step."""
         self._since_s = None
         self._boundary_s = None
         self._steps_s.clear()
 
     @property
     def next_boundary_s(self) -> float:
-        """Not before this instant of the monotonic clock, if steps take as long as of late; 0 where nothing is known.
+        """When the next boundary comes at the earliest, on the monotonic clock, if steps take as long as the last ones.
+
+        0 where nothing is known.
 
         May be asked by any thread.
         """

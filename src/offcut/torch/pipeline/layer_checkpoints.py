@@ -1,8 +1,8 @@
 """Checkpoints of a state that is spread over the members: a file for each layer, published when all are there.
 
 A checkpoint is a directory `step-N` with `common.pt` and `layer-I.pt` for every layer, so a job can go on from it at
-any size, each member reading its own layers. Until it is whole it is `.step-N`. Nobody waits for anybody: each member
-writes what is its to write, and the member that finds the directory whole gives it its name.
+any size, each member reading its own layers. Until it is complete it is `.step-N`. No member waits for another: each
+writes its own layers, and the member that finds the directory complete gives it its name.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class LayerCheckpoints:
 
     @property
     def due(self) -> bool:
-        """Whether the last one is getting old."""
+        """Whether the newest one is getting old."""
         return time.monotonic() >= self._next_s and self._writer is None
 
     def begin(
         self, step: int, generation: int, workers: tuple[str, ...], rank: int, read: Callable[[], SavedLayers]
     ) -> None:
-        """Begin to write this member's part, in a thread of its own, from a copy."""
+        """Copy this member's part and begin to write it in a thread of its own; see `Checkpointer`."""
         self._next_s = time.monotonic() + self._period_s
         self._begun = step
         self._join()
@@ -76,7 +76,7 @@ class LayerCheckpoints:
         self._writer.start()
 
     def members_changed(self, workers: tuple[str, ...]) -> None:
-        """A new generation: what members that are gone had to write may never come, so a new one is due."""
+        """Make a checkpoint due in a new generation: what members that are gone had to write may never come."""
         if self._begun > self.newest_step():
             self._next_s = 0.0
 
@@ -94,7 +94,7 @@ class LayerCheckpoints:
                 half = place / f".{name}.{os.getpid()}.{threading.get_ident()}"
                 with half.open("wb") as file:
                     torch.save(tree, file)
-                    self._faults.at("writing", step=step)
+                    self._faults.visit("writing", step=step)
                     file.flush()
                     os.fsync(file.fileno())
                 half.replace(place / f"{name}.pt")
@@ -104,7 +104,7 @@ class LayerCheckpoints:
             self._on_problem(f"a checkpoint at step {step} could not be written: {error}")
 
     def publish(self, stable_step: int, rank: int = 0) -> bool:
-        """Publish the newest one that is whole and stable; whether there was one."""
+        """Publish the newest complete checkpoint of a stable step; return whether there was one."""
         if self._writer is not None and not self._writer.is_alive():
             self._writer = None
         if rank != 0:
@@ -113,31 +113,31 @@ class LayerCheckpoints:
         if not ready:
             return False
         step = max(ready)
-        self._faults.at("publishing", step=step)
+        self._faults.visit("publishing", step=step)
         with suppress(OSError):  # another member was quicker
             (self._directory / f".step-{step:010d}").replace(self._directory / f"step-{step:010d}")
         old = [f"step-{n:010d}" for n in self._steps("step-")[KEEP:]]
         debris = [f".step-{n:010d}" for n in self._steps(".step-") if n < step]
-        for name in [*old, *debris, *self._put_aside_before(step)]:
+        for name in [*old, *debris, *self._set_aside_before(step)]:
             shutil.rmtree(self._directory / name, ignore_errors=True)
         return True
 
     def save_now(self, step: int, saved: SavedLayers) -> None:
-        """Write this member's part and publish if it was the last: the members go."""
+        """Write this member's part before this returns, and publish the checkpoint if it was the last part."""
         self._join()
         self.write(step, saved.common, saved.layers)
         self.publish(step)
 
     def newest_step(self) -> int:
-        """The step of the newest published checkpoint; -1 where there is none."""
+        """Return the step of the newest published checkpoint; -1 if there is none."""
         return max(self._steps("step-"), default=-1)
 
     def before(self, step: int) -> int:
-        """The step of the newest published checkpoint before that of `step`; -1 where there is none."""
+        """Return the step of the newest published checkpoint before that of `step`; -1 if there is none."""
         return max((found for found in self._steps("step-") if found < step), default=-1)
 
     def has(self, step: int, layers: Collection[int]) -> bool:
-        """Whether those layers of that step can be read, be the rest there or not."""
+        """Return whether those layers of that step can be read; other layers may be missing."""
         place = self._place(step)
         return all((place / f"layer-{i}.pt").is_file() for i in layers)
 
@@ -148,7 +148,7 @@ class LayerCheckpoints:
         return self._read(step, "common")
 
     def read(self, step: int, layers: Collection[int]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]] | None:
-        """What all members have of that checkpoint, and those layers; None, which is told, where it cannot be read."""
+        """Return the common part of that checkpoint, and those layers; None, and report it, if they cannot be read."""
         try:
             return self.common(step), {i: self.layer(step, i) for i in layers}
         except Exception as error:  # torch raises many kinds for a damaged file; an older one may do
@@ -156,16 +156,16 @@ class LayerCheckpoints:
             self._on_problem(f"the checkpoint of step {step} cannot be read ({reason}); trying an older one")
             return None
 
-    def put_aside(self, step: int) -> None:
-        """The training goes on from `step`: what was published of later steps must not count as newer than its own.
+    def set_aside(self, step: int) -> None:
+        """Rename the checkpoints of later steps than `step`, from which the training goes on.
 
-        It stays to be looked at until a later step than its own has been published.
+        They must not count as newer than the training's own. They stay until a later step than theirs is published.
         """
         for later in [found for found in self._steps("step-") if found > step]:
             with suppress(OSError):
                 (self._directory / f"step-{later:010d}").rename(self._directory / f".step-{later:010d}.unreadable")
 
-    def _put_aside_before(self, step: int) -> list[str]:
+    def _set_aside_before(self, step: int) -> list[str]:
         found = ((path.name, _UNREADABLE.fullmatch(path.name)) for path in self._directory.iterdir())
         return [name for name, match in found if match and int(match[1]) < step]
 
@@ -182,7 +182,7 @@ class LayerCheckpoints:
         return (place / "common.pt").is_file() and all((place / f"layer-{i}.pt").is_file() for i in range(self._layers))
 
     def _steps(self, prefix: str) -> list[int]:
-        """Steps of directories whose name begins so, newest first."""
+        """Return the steps of directories whose names begin with `prefix`, newest first."""
         if not self._directory.is_dir():
             return []
         found = ((path.name, _NAME.fullmatch(path.name)) for path in self._directory.iterdir() if path.is_dir())

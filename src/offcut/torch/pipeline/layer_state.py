@@ -55,7 +55,7 @@ class LayerState(TrainingState):
     # -- a layer ------------------------------------------------------------------------------------------------------
 
     def layer(self, i: int) -> dict[str, Any]:
-        """Layer i as of the last boundary, as a tree; its tensors are the living ones, not copies."""
+        """Return layer i as of the last boundary, as a tree; its tensors are the living ones, not copies."""
         named, kept = self._parameters[i], self.buffers.kept
         return {
             "parameters": {name: p.data for name, p in named.items()},
@@ -66,7 +66,7 @@ class LayerState(TrainingState):
         }
 
     def load_layer(self, i: int, tree: dict[str, Any]) -> None:
-        """Layer i becomes what `tree` says, and is held."""
+        """Hold layer i, with the values in `tree`."""
         named = self._parameters[i]
         if set(tree["parameters"]) != set(named):
             raise InputError(
@@ -84,10 +84,10 @@ class LayerState(TrainingState):
                 if name in states:
                     item.state[p] = {key: _beside(p, key, value) for key, value in states[name].items()}
         self.held.add(i)
-        self.buffers.keep()
+        self.buffers.copy_boundary()
 
-    def release(self, layers: Iterable[int]) -> None:
-        """Let go of those layers and the memory that they take."""
+    def drop_layers(self, layers: Iterable[int]) -> None:
+        """Free those layers and the memory that they take."""
         for i in list(layers):
             for p in self._parameters[i].values():
                 for item in self.optimizers:
@@ -108,8 +108,8 @@ class LayerState(TrainingState):
         common = self.common()
         if self._after_loop or self._behind(-1):
             return self._as_left(common)
-        if self._outside is not None:
-            self._put(self._outside, common)
+        if self._script_state is not None:
+            self._put(self._script_state, common)
         return common
 
     def _put(self, outside: ScriptState, tree: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ class LayerState(TrainingState):
         }
 
     def load_common(self, tree: dict[str, Any]) -> None:
-        """The common part becomes what `tree` says; layers stay as they are."""
+        """Replace the common part by that in `tree`; layers stay as they are."""
         if len(tree["registered"]) != len(self.registered):
             raise InputError(
                 f"PipelineSession: the state has {len(tree['registered'])} registered objects, this script "
@@ -157,7 +157,7 @@ class LayerState(TrainingState):
         self._left = None
 
     def tree(self) -> dict[str, Any]:
-        """All that is here."""
+        """Return everything that this member holds, as a tree."""
         return {"common": self.common(), "layers": {str(i): self.layer(i) for i in sorted(self.held)}}
 
     # -- a step -------------------------------------------------------------------------------------------------------
@@ -180,12 +180,12 @@ def _beside(p: nn.Parameter, key: str, value: Any) -> Any:
     return value.to(p.device) if isinstance(value, torch.Tensor) and key != "step" else value
 
 
-def flags(held: Iterable[int], layers: int) -> list[int]:
-    """Which of `layers` layers are in `held`, as 0 and 1: what goes into a gather."""
+def layer_flags(held: Iterable[int], layers: int) -> list[int]:
+    """Return a flag (0 or 1) for each of `layers` layers: whether it is in `held`."""
     mine = set(held)
     return [int(i in mine) for i in range(layers)]
 
 
-def layers_of(row: Sequence[int]) -> frozenset[int]:
-    """The other way round."""
+def flagged_layers(row: Sequence[int]) -> frozenset[int]:
+    """Return the layers whose flags in `row` are not 0."""
     return frozenset(i for i, there in enumerate(row) if there)

@@ -17,9 +17,9 @@ from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.membership.script_check import SCRIPT_NUMBERS, check_scripts, script_row
 from offcut.torch.membership.state_checksum import Checksum
 from offcut.torch.membership.state_sync import no_first_values
-from offcut.torch.membership.state_transfer import give, receive
+from offcut.torch.membership.state_transfer import receive_state, send_state
 from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints, SavedLayers
-from offcut.torch.pipeline.layer_state import LayerState, flags, layers_of
+from offcut.torch.pipeline.layer_state import LayerState, flagged_layers, layer_flags
 from offcut.torch.pipeline.pipeline_step import PipelineStep
 
 #: How long members wait for what departing ones write down, and how often they look.
@@ -80,7 +80,7 @@ class LayeredSync:
                 state.position if self.has_state else -1,
                 int(state.begun),
                 *script_row(state),
-                *flags(state.held, self._plans.layers),
+                *layer_flags(state.held, self._plans.layers),
             ]
         )
         check_scripts(group, state, [row[_SCRIPT:_LAYERS] for row in rows], self._context.note)
@@ -101,21 +101,27 @@ class LayeredSync:
         # Only once every layer has arrived may members drop those that they do not need.
         group.gather([0])
         self._stages.place(group, plan)
-        state.release(state.held - need[mine])
+        state.drop_layers(state.held - need[mine])
 
     def _begin(self, group: Group, saved: int, need: layer_moves.Layers) -> None:
-        """Nobody has a state: from the newest checkpoint, or from the values that the script has made."""
+        """Begin, because no member has a state: with the newest checkpoint, or the values that the script has made."""
         state = self._state
         if self._read(group, saved, need) < 0 and not need <= state.held:
-            # It was about to receive another's, and that one is gone.
+            # It dropped layers to receive another member's, and that one is gone.
             raise no_first_values()
-        state.release(state.held - need)
+        state.drop_layers(state.held - need)
         self.has_state = True
 
     def _read(self, group: Group, saved: int, need: layer_moves.Layers) -> int:
-        """Become what the newest checkpoint says that all members can read, that of step `saved` or one before.
+        """Load the newest checkpoint that all members can read.
 
-        Its step; -1 where there is none.
+        Args:
+            group: the members; all call this at once.
+            saved: the step of the checkpoint to try first.
+            need: the layers that this member needs.
+
+        Returns:
+            The step of the checkpoint that was loaded; -1 if there is none.
         """
         state, checkpoints = self._state, self._checkpoints
         found = None
@@ -124,10 +130,10 @@ class LayeredSync:
             rows = group.gather([int(found is not None), checkpoints.before(saved)])
             if all(row[0] for row in rows):
                 break
-            # The first member's word, for not all may see the directory as it is at this moment.
+            # The first member decides, because the others may not see the directory's newest content yet.
             saved = rows[0][1]
         if group.rank == 0:
-            checkpoints.put_aside(saved)
+            checkpoints.set_aside(saved)
         if saved < 0 or found is None:
             return -1
         common, layers = found
@@ -138,10 +144,10 @@ class LayeredSync:
         return saved
 
     def _common_step(self, group: Group, rows: list[list[int]], top: int) -> list[frozenset[int]]:
-        """Bring every member to step `top`; the layers that each has at it.
+        """Bring every member to step `top`; return the layers that each has at that step, by rank.
 
-        Where a vote broke between members, some have applied its step and the others are ready to: they do now. What a
-        member has of an older step is of no use.
+        Where a vote broke between members, some have applied its step and the others are ready to: they apply it now.
+        What a member has of an older step is of no use.
         """
         state = self._state
 
@@ -153,39 +159,45 @@ class LayeredSync:
 
         mine = rows[group.rank]
         if not useful(mine):
-            state.release(state.held)
+            state.drop_layers(state.held)
         for giver, receiver in (pair for pairs in transfer_rounds([row[_STEP] for row in rows]) for pair in pairs):
             if group.rank == giver:
-                give(group, state.common_for(rows[receiver][_POSITION]), receiver, self._visit("giving", group, top))
+                send_state(
+                    group, state.common_for(rows[receiver][_POSITION]), receiver, self._visit("giving", group, top)
+                )
             elif group.rank == receiver:
-                common = receive(group, giver, self._visit("receiving", group, top))
+                common = receive_state(group, giver, self._visit("receiving", group, top))
                 if late(mine):
-                    # With the settings that the step began with: only then come those after it.
+                    # Before `load_common`, because the step has to be applied with the settings that it began with.
                     self._stages.apply_late(common["progress"]["norm_squared"])
                 state.load_common(common)
                 state.layer_step = top
                 self.resumed |= not self.has_state and any(row[_BEGUN] for row in rows)
                 self.has_state = True
-        return [layers_of(row[_LAYERS:]) if useful(row) else frozenset() for row in rows]
+        return [flagged_layers(row[_LAYERS:]) if useful(row) else frozenset() for row in rows]
 
     def _visit(self, point: str, group: Group, step: int) -> Callable[[], bool]:
         where = {"step": step, "rank": group.rank, "generation": group.membership.generation}
-        return lambda: self._context.faults.at(point, **where)
+        return lambda: self._context.faults.visit(point, **where)
 
     def _move(self, group: Group, have: Sequence[layer_moves.Layers], need: Sequence[layer_moves.Layers]) -> None:
-        """Everybody gets what it needs and lacks, directly from a member that has it."""
+        """Send every member the layers that it needs and lacks, directly from a member that has them."""
         state = self._state
         for move in (move for moved in layer_moves.rounds_of_moves(have, need, state.layer_bytes) for move in moved):
             if group.rank == move.giver:
                 tree = {str(i): state.layer(i) for i in move.layers}
-                give(group, tree, move.receiver, self._visit("giving", group, state.step))
+                send_state(group, tree, move.receiver, self._visit("giving", group, state.step))
             elif group.rank == move.receiver:
-                tree = receive(group, move.giver, self._visit("receiving", group, state.step))
+                tree = receive_state(group, move.giver, self._visit("receiving", group, state.step))
                 for i in move.layers:
                     state.load_layer(i, tree[str(i)])
 
     def _rescued(self, group: Group, step: int, missing: layer_moves.Layers) -> bool:
-        """Whether those who left without handing `missing` on have written it down, and all members can read it."""
+        """Wait for members that left without handing `missing` over to write it down.
+
+        Returns:
+            Whether all members can read it.
+        """
         generation = group.membership
         give_up_s = time.monotonic() + (_RESCUE_S if generation.departing else 0.0)
         while not self._checkpoints.has(step, missing) and time.monotonic() < give_up_s:
@@ -195,12 +207,13 @@ class LayeredSync:
         return all(row[0] for row in group.gather([int(self._checkpoints.has(step, missing))]))
 
     def _roll_back(self, group: Group, saved: int, need: layer_moves.Layers, missing: layer_moves.Layers) -> None:
-        self._state.release(self._state.held)
+        """Go back to the newest checkpoint, on all members, because the layers `missing` are lost."""
+        self._state.drop_layers(self._state.held)
         saved = self._read(group, saved, need)
         if saved < 0:
             raise OffcutError(
                 f"Layers {', '.join(map(str, sorted(missing)))} were lost, and no checkpoint can be read.",
-                next_step="The job starts again.",
+                next_step="The job starts again from its beginning.",
             )
         self._context.note(f"a stage was lost: all members go back to the checkpoint of step {saved}")
 
@@ -235,9 +248,10 @@ class LayeredSync:
         return going
 
     def _hand_over(self, group: Group, stay: list[int]) -> None:
-        """Those who stay take what only the others have: what the next plan is likely to put on them, at once.
+        """Let the ranks `stay` take over the layers that only the others have.
 
-        Where no plan is for all who stay, the controller will soon leave out the last of them: they count as going.
+        A layer goes to the rank that is likely to have it in the next plan. Where there is no plan for as many members
+        as stay, the controller will soon leave out the last of them, so these count as leaving.
         """
         have = layer_moves.layers_by_rank(self._plans.plan_for(group.world))
         wish: list[layer_moves.Layers] = [frozenset() for _ in have]

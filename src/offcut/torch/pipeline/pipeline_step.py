@@ -66,7 +66,7 @@ class PipelineStep:
         self._loss = 0.0
         self._plan: Plan | None = None
         self._engine: PipelineEngine | None = None
-        self._sums: dict[int, Group] = {}
+        self._replica_groups: dict[int, Group] = {}
         #: Layers that this member is the first to hold: it counts and saves them.
         self.owned: frozenset[int] = frozenset()
         self._inputs: list[int] = []
@@ -75,7 +75,7 @@ class PipelineStep:
     # -- where what is computed ---------------------------------------------------------------------------------------
 
     def place(self, group: Group, plan: Plan) -> None:
-        """Compute this member's stages of `plan` from now on; its layers are held. Raises Abandoned."""
+        """Compute this member's stages of `plan` from now on; it holds their layers already. Raises Abandoned."""
         program = plan.program()
         holders = program.holders()
         mine = [stage for stage, ranks in enumerate(holders) if group.rank in ranks]
@@ -87,10 +87,10 @@ class PipelineStep:
             self._loss_fn,
             rank=group.rank,
             device=self._device,
-            wire=GenerationTransport(group),
+            transport=GenerationTransport(group),
             before=lambda stage, i: self._seed_for(plan.stages[stage].first_layer, i),
         )
-        self._sums = {s: group.among(holders[s], f"stage-{s}") for s in mine if len(holders[s]) > 1}
+        self._replica_groups = {s: group.among(holders[s], f"stage-{s}") for s in mine if len(holders[s]) > 1}
         lanes = [lane for lane, rank in enumerate(program.rank_of_lane.tolist()) if rank == group.rank]
         computes = {(stage, i) for lane in lanes for kind, stage, i in program.lane(lane) if kind == F}
         self._inputs = sorted(i for stage, i in computes if stage == 0)
@@ -120,7 +120,7 @@ class PipelineStep:
         return torch.cat([self.batch[:0], *(pieces[i] for i in self._targets)])
 
     def next_part(self, group: Group) -> Batch:
-        """The whole global batch's positions: what a member computes of it is not the script's to know."""
+        """Return the positions of the whole global batch: which part of it a member computes is up to the plan."""
         return Batch(None, self.batch)
 
     def drop(self) -> None:
@@ -139,7 +139,7 @@ class PipelineStep:
         plan, engine, state = self._plan, self._engine, self._state
         assert plan is not None
         assert engine is not None
-        # Micro-batches of the last batch of a generation may be smaller, or without samples: those count nothing.
+        # Micro-batches of the last batch of a data epoch may be smaller, or without samples: those count nothing.
         pieces = self.batch.tensor_split(plan.micro_batches)
         shares = [len(piece) / len(self.batch) for piece in pieces]
         pieces = tuple(piece if len(piece) else self.batch[:1] for piece in pieces)
@@ -156,24 +156,26 @@ class PipelineStep:
         for p in state.parameters(state.held):
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
-        under_way = [(part, stage, *self._start_sum(part, stage)) for stage, part in self._sums.items()]
-        for part, stage, flat, pending in under_way:
-            part.wait(pending)
-            self._take_sum(stage, flat, part.world)
+        under_way = []
+        for stage, replicas in self._replica_groups.items():
+            under_way.append((replicas, stage, *self._start_replica_sum(replicas, stage)))
+        for replicas, stage, flat, pending in under_way:
+            replicas.wait(pending)
+            self._finish_replica_sum(stage, flat, replicas.world)
         self.prepared = True
 
-    def _start_sum(self, part: Group, stage: int) -> tuple[torch.Tensor, Any]:
-        """One message for a stage's gradients and the changes of its buffers."""
+    def _start_replica_sum(self, replicas: Group, stage: int) -> tuple[torch.Tensor, Any]:
+        """Start summing a stage's gradients and the changes of its buffers over its replicas, in one message."""
         state, layers = self._state, self._span(stage)
         gradients = [p.grad.reshape(-1).cpu() for p in state.parameters(layers) if p.grad is not None]
         changes = [(new - old).reshape(-1).cpu() for new, old in self._buffer_pairs(layers)]
-        parts = [*gradients, *changes]
-        whole = torch.float64 if any(x.dtype == torch.float64 for x in parts) else torch.float32
-        flat = torch.cat([x.to(whole) for x in parts]) if parts else torch.zeros(1)
-        return flat, part.start_all_reduce(flat)
+        summed = [*gradients, *changes]
+        dtype = torch.float64 if any(x.dtype == torch.float64 for x in summed) else torch.float32
+        flat = torch.cat([x.to(dtype) for x in summed]) if summed else torch.zeros(1)
+        return flat, replicas.start_all_reduce(flat)
 
-    def _take_sum(self, stage: int, flat: torch.Tensor, replicas: int) -> None:
-        """Gradients are each replica's part of the mean; of the buffers' changes the mean counts."""
+    def _finish_replica_sum(self, stage: int, flat: torch.Tensor, replicas: int) -> None:
+        """Copy the sum back: of gradients the sum over the replicas counts, of the buffers' changes the mean."""
         layers, at = self._span(stage), 0
         for p in self._state.parameters(layers):
             assert p.grad is not None
@@ -185,7 +187,7 @@ class PipelineStep:
                 at += new.numel()
 
     def _buffer_pairs(self, layers: range) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Each real-valued buffer of those layers, and what it was at the last boundary."""
+        """Return each real-valued buffer of those layers, with its copy of the last boundary."""
         kept = {id(b): self._state.buffers.kept[name] for name, b in self._state.model.named_buffers()}
         return [(b, kept[id(b)]) for b in self._state.buffers_in(layers)]
 
@@ -223,7 +225,7 @@ class PipelineStep:
         state = self._state
         assert self._plan is not None
         state.update(self._clip_norm, float(outcome.changes[0]))
-        state.forget_copies()
+        state.drop_copies()
         self.prepared = False
         state.step += 1
         state.loss = outcome.loss
@@ -233,22 +235,22 @@ class PipelineStep:
 
     def fail(self) -> None:
         """Note that the step broke here; it may have been applied on other members."""
-        self._state.keep_outside()
+        self._state.copy_script_state()
         self._made = [b.clone() for b in self._state.buffers_in(self._state.held)] if self.prepared else []
 
     def apply_late(self, norm_squared: float) -> None:
-        """Another member had applied the step whose vote broke here: so do the layers that are held."""
+        """Apply the step whose vote broke here to the layers that are held, because another member has applied it."""
         state = self._state
         with torch.no_grad():
             for buffer, made in zip(state.buffers_in(state.held), self._made, strict=True):
                 buffer.copy_(made)
-        state.buffers.keep()
+        state.buffers.copy_boundary()
         state.update(self._clip_norm, norm_squared)
         state.layer_step += 1
         self.prepared = False
 
     def settle(self, *, applied: bool) -> None:
-        """At the boundary after a step: the state is that of the step, or of the one before if it failed."""
+        """See `Step`."""
         self._state.restore()
         if applied:
-            self._state.buffers.keep()
+            self._state.buffers.copy_boundary()

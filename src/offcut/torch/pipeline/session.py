@@ -26,16 +26,25 @@ from offcut.wire.worker_env import ENV_PLANS
 
 
 class PipelineSession(TrainingLoop):
-    """Trains `model` on `dataset` as a pipeline, alone or as one of a job's members.
+    """Trains a model on a dataset as a pipeline, alone or as one of a job's members.
 
-    At every size the job runs the plan for that many devices of `plans`: a file written by `offcut plan --save`, or a
-    PlanSet; without it, the file that the job was submitted with. A member holds only the layers and optimizer state of
-    its stages; at a resize each fetches what it lacks from a member that has it.
+    At every size the job runs the plan for that many devices. A member holds only the layers and optimizer state of its
+    stages; at a resize each fetches what it lacks from a member that has it. The plans set the batch of every update;
+    the last one of a data epoch may be smaller.
 
-    `loss_fn(output, target)` is the mean over the samples of a micro-batch; `dataset` gives (input, target) pairs, and
-    `collate` joins them as in a DataLoader. `optimizer` has `model.parameters()` and keeps its state per parameter, as
-    all of torch.optim but LBFGS do. `clip_norm` limits the norm of the gradient over all stages. The batch of every
-    update is the plans'; the last one of a data epoch may be smaller.
+    Args:
+        model: what is trained: an `nn.Sequential`, or a module that torch.fx can trace.
+        optimizer: one optimizer of `model.parameters()`, or several. They keep their state per parameter, as all of
+            torch.optim but LBFGS do.
+        dataset: map-style: `len` and indexing; gives (input, target) pairs.
+        loss_fn: returns the mean loss over the samples of a micro-batch, from output and target.
+        plans: a file written by `offcut plan --save`, or a PlanSet; None: the file that the job was submitted with.
+        seed: random numbers are seeded from this, the step, the stage and the micro-batch.
+        collate: joins a list of samples, as in a DataLoader.
+        clip_norm: the largest norm of the gradient over all stages; None: no limit.
+
+    Raises:
+        InputError: there are no plans, or they are not for this model, or the dataset is empty.
     """
 
     def __init__(

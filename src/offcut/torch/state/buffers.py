@@ -25,28 +25,28 @@ class Buffers:
 
     @property
     def _buffers(self) -> list[torch.Tensor]:
-        """The living ones."""
+        """The model's living buffers."""
         return [module.get_buffer(key) for module, key in self._places]
 
     def __bool__(self) -> bool:
         return bool(self._places)
 
-    def keep(self) -> None:
-        """The buffers are now those of a boundary."""
+    def copy_boundary(self) -> None:
+        """Copy the buffers, which are now those of a boundary."""
         if self:
             torch._foreach_copy_(self._kept, [buffer.detach() for buffer in self._buffers])
 
     def restore(self) -> None:
-        """Back to the last boundary."""
+        """Set the buffers to those of the last boundary."""
         if self:
             torch._foreach_copy_([buffer.detach() for buffer in self._buffers], self._kept)
 
     def begin(self) -> None:
-        """The first part of a step begins."""
+        """Begin a step: no part has changed a buffer yet."""
         self._changes.zero_()
 
     def add_part(self, weight: float) -> None:
-        """A part has been worked on: note its changes."""
+        """Add the changes that a part has made, weighted by its share of the global batch."""
         if weight == 0.0 or not self._real:
             return
         buffers = self._buffers
@@ -62,7 +62,7 @@ class Buffers:
         return self._changes
 
     def apply(self, changes: torch.Tensor) -> None:
-        """Become the last boundary's values plus `changes`, summed over all members."""
+        """Set the buffers to the last boundary's values plus `changes`, which are summed over all members."""
         buffers = self._buffers
         for i, flat in zip(self._real, changes.split(self._sizes), strict=True):
             buffer, old = buffers[i], self._kept[i]

@@ -20,7 +20,7 @@ _NAME = re.compile(r"step-(\d+)")
 _UNPUBLISHED = re.compile(r"\.step-(\d+)\..*")
 #: How many published checkpoints stay.
 KEEP = 2
-#: Shares that have not been written after so many times the age, and so long, are not waited for any longer.
+#: A share that has not been written after this many times the age, and this many seconds, is not waited for.
 _PATIENCE_AGES, _PATIENCE_S = 10, 60.0
 
 
@@ -60,14 +60,14 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether the last one is getting old: what the first member asks itself, and tells the others."""
+        """Whether the newest checkpoint is getting old; the first member asks, and tells the others."""
         busy = self._begun is not None or (self._writer is not None and self._writer.is_alive())
         return not busy and time.monotonic() >= self._next_s
 
     def begin(
         self, step: int, generation: int, workers: tuple[str, ...], rank: int, read: Callable[[], dict[str, Any]]
     ) -> None:
-        """All members of a generation, at the same boundary: begin a checkpoint of its state."""
+        """Copy this member's share of the state and begin to write it; see `Checkpointer`."""
         self._next_s = time.monotonic() + self._age_s / 2
         directory = self._directory / f".step-{step:010d}.{generation}"
         if self._writer is not None and self._writer.is_alive():
@@ -84,7 +84,7 @@ class Checkpoints:
         self._writer.start()
 
     def publish(self, stable_step: int, rank: int = 0) -> None:
-        """Publish what all members have written, if its step is stable by now."""
+        """Publish the checkpoint that all members have written, if its step is stable by now."""
         begun = self._begun
         if begun is None or begun.step > stable_step:
             return
@@ -101,9 +101,10 @@ class Checkpoints:
             self._problem(f"the checkpoint at step {begun.step} was given up: not every member has written its share")
 
     def members_changed(self, workers: tuple[str, ...]) -> None:
-        """A new generation: the shares of members that are gone may never come.
+        """Give up a checkpoint whose missing shares may never come, in a new generation of `workers`.
 
-        Nor those of members that have not seen the end of the step at which the others began, and were given its state.
+        These are the shares of members that are gone, and of members that have not seen the end of the step after which
+        the others began, and were sent its state.
         """
         begun = self._begun
         if begun is not None and not (self._begun_by_all and set(begun.workers) <= set(workers)):
@@ -113,16 +114,16 @@ class Checkpoints:
             self._next_s = time.monotonic()
 
     def save_now(self, step: int, saved: dict[str, Any]) -> None:
-        """Write and publish at once, alone: the last member goes, or the training has come to its end."""
+        """Write and publish all of a state before this returns, by this member alone."""
         part = dcp_shards.share(saved, 0, 1)
         directory = self._directory / f".step-{step:010d}.now-{os.getpid()}"
         if self._write(step, directory, part):
             self._publish(step, directory, part, 1)
 
     def read_newest(self) -> dict[str, Any] | None:
-        """The newest checkpoint that can be read, or None. Tells of those that cannot, and puts them aside.
+        """Return the newest checkpoint that can be read, or None. Those that cannot be read are reported and set aside.
 
-        The training goes on from an earlier step than theirs: its own checkpoints must not count as older.
+        The training goes on from an earlier step than theirs, and its own checkpoints must not count as older.
         """
         unreadable: list[Path] = []
         for path in sorted(self._published(), reverse=True):
@@ -133,13 +134,13 @@ class Checkpoints:
                 self._on_problem(f"the checkpoint {path.name} cannot be read ({reason}); trying an older one")
                 unreadable.append(path)
             else:
-                self._put_aside(unreadable)
+                self._set_aside(unreadable)
                 return tree
-        self._put_aside(unreadable)
+        self._set_aside(unreadable)
         return None
 
-    def _put_aside(self, unreadable: list[Path]) -> None:
-        """They stay to be looked at until a checkpoint of a later step is published."""
+    def _set_aside(self, unreadable: list[Path]) -> None:
+        """Rename checkpoints that cannot be read; they stay until a checkpoint of a later step is published."""
         for path in unreadable:
             aside = path.with_name(f".{path.name}.unreadable")
             try:
@@ -154,29 +155,29 @@ class Checkpoints:
         return [path for path in self._directory.iterdir() if _NAME.fullmatch(path.name)]
 
     def _debris(self, step: int) -> list[Path]:
-        """What writers of earlier steps left unpublished: they died, or this one has overtaken them."""
+        """Return the unpublished directories of earlier steps: their writers died, or this checkpoint was quicker."""
         found = ((path, _UNPUBLISHED.fullmatch(path.name)) for path in self._directory.iterdir())
         return [path for path, match in found if match and int(match[1]) < step]
 
     def _leave_out(self, directory: Path, rank: int) -> None:
-        """Tell members that wait for this member's share that it does not come."""
+        """Tell the member that publishes that this member's share does not come."""
         with suppress(OSError):
             dcp_shards.leave_out(directory, rank)
 
     def _write(self, step: int, directory: Path, part: dcp_shards.Share) -> bool:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            dcp_shards.write(directory, part, lambda: self._faults.at("writing", step=step, rank=part.rank))
+            dcp_shards.write(directory, part, lambda: self._faults.visit("writing", step=step, rank=part.rank))
         except Exception as error:  # DCP wraps what the disk says in errors of many kinds
             if directory.exists() or not self._directory.is_dir():
                 self._problem(f"a checkpoint at step {step} could not be written: {_cause(error)}")
-            # Members that wait for this share see by this that it does not come.
+            # By this the member that publishes sees that the share does not come.
             shutil.rmtree(directory, ignore_errors=True)
             return False
         return True
 
     def _publish(self, step: int, directory: Path, part: dcp_shards.Share, world: int) -> None:
-        self._faults.at("publishing", step=step, rank=part.rank)
+        self._faults.visit("publishing", step=step, rank=part.rank)
         try:
             dcp_shards.finish(directory, part.metadata, world)
             final = self._directory / f"step-{step:010d}"
@@ -204,7 +205,7 @@ class Checkpoints:
 
 
 def _cause(error: BaseException) -> str:
-    """What the disk said, beneath what was made of it."""
+    """Return the text of the operating system's error that `error` was made from."""
     while not isinstance(error, OSError) and (error.__cause__ or error.__context__) is not None:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return str(error) or type(error).__name__

@@ -3,7 +3,7 @@
 DCP's own `save` and `async_save` meet in collectives: on the training's process group they get between its own, and on
 any group a member that dies leaves the others' writers waiting. So only DCP's planner, writer and reader are used, and
 what members have to tell each other lies in the directory: a member's record of its share is written last, and the
-one that publishes makes the metadata out of all records. `torch.distributed.checkpoint.load` and its tools read the
+member that publishes makes the metadata out of all records. `torch.distributed.checkpoint.load` and its tools read the
 result.
 """
 
@@ -99,7 +99,7 @@ def complete(directory: Path, world: int) -> bool:
 
 
 def leave_out(directory: Path, rank: int) -> None:
-    """This member does not write its share of a checkpoint. Raises OSError where the disk fails."""
+    """Note that this member does not write its share of a checkpoint. Raises OSError if the disk fails."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"share-{rank}.left-out").touch()
 
@@ -110,7 +110,7 @@ def left_out(directory: Path) -> bool:
 
 
 def finish(directory: Path, metadata: Metadata | None, world: int) -> None:
-    """By the first member: write the metadata of a complete checkpoint: now it can be read."""
+    """Write the metadata of a complete checkpoint, on the first member: from then on it can be read."""
     assert metadata is not None, "only the first member has it"
     results = []
     for rank in range(world):
@@ -121,7 +121,7 @@ def finish(directory: Path, metadata: Metadata | None, world: int) -> None:
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """The state in a checkpoint, on the CPU. Raises an Exception of some kind where it is damaged."""
+    """Return the state in a checkpoint, on the CPU. Raises an Exception of some kind if it is damaged."""
     found = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
     tensors = {
         name: torch.empty(kept.size, dtype=kept.properties.dtype)

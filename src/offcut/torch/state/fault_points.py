@@ -8,7 +8,7 @@ from typing import Protocol
 class FaultPoints(Protocol):
     """What members ask at every point; `offcut.torch.testing.fault_injection` implements it."""
 
-    def at(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
+    def visit(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
         """Do what the tests want at `point`.
 
         Args:
@@ -26,6 +26,6 @@ class FaultPoints(Protocol):
 class NoFaults:
     """Nothing fails."""
 
-    def at(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
+    def visit(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
         """Return False."""
         return False

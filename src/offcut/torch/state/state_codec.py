@@ -1,4 +1,4 @@
-"""A state taken apart: a small skeleton, and the tensors whose bytes are worth moving by themselves.
+"""Takes a state apart into a small skeleton, and the tensors whose bytes are worth moving by themselves.
 
 The skeleton is the tree with these tensors emptied, written by torch.save and read back with `weights_only`, which
 builds containers and tensors and nothing else.
@@ -20,7 +20,7 @@ INLINE_BYTES = 1024
 
 
 def take_apart(tree: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The skeleton (uint8 [n], on the CPU), and the living tensors by name, in order.
+    """Return the skeleton (uint8 [n], on the CPU), and the living tensors by name, in order.
 
     A name is the tensor's number and its path in the tree.
     """
@@ -44,7 +44,7 @@ def take_apart(tree: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
 
 
 def check(tree: Any) -> None:
-    """InputError unless `tree` can be written and read back."""
+    """Raise InputError unless `tree` can be written and read back."""
     skeleton, _ = take_apart(tree)
     read_back(skeleton.numpy().tobytes())
 
@@ -52,7 +52,7 @@ def check(tree: Any) -> None:
 def put_together(
     skeleton: torch.Tensor, supply: Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 ) -> dict[str, Any]:
-    """The tree again, on the CPU; `supply` is asked for each tensor in order, by its path in the tree."""
+    """Return the tree again, on the CPU; `supply` is asked for each tensor in order, by its path in the tree."""
     saved = torch.load(io.BytesIO(skeleton.numpy().tobytes()), weights_only=True, map_location="cpu")
     paths, shapes = _paths(saved["tree"], ""), iter(saved["shapes"])
 
@@ -65,7 +65,7 @@ def put_together(
 
 
 def _paths(tree: Any, path: str) -> Iterator[str]:
-    """Where the tensors are, in the order of map_tensors."""
+    """Yield the paths of the tensors, in the order of map_tensors."""
     if isinstance(tree, torch.Tensor):
         yield path
     elif isinstance(tree, dict):

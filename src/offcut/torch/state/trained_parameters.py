@@ -21,21 +21,22 @@ Groups = list[list[list[str]]]
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
-    """All that `optimizer` has, frozen ones too."""
+    """Return all parameters of `optimizer`, frozen ones too."""
     return [p for settings in optimizer.param_groups for p in settings["params"]]
 
 
 def trained_now(optimizers: Iterable[torch.optim.Optimizer]) -> list[list[torch.nn.Parameter]]:
-    """By optimizer, the parameters that are trained as things stand; each once."""
+    """Return, by optimizer, the parameters that are trained now; each once."""
     return [list({id(p): p for p in parameters_of(item) if p.requires_grad}.values()) for item in optimizers]
 
 
 def frozen_in(model: torch.nn.Module) -> list[str]:
+    """Return the names of the frozen parameters."""
     return [name for name, p in model.named_parameters() if not p.requires_grad]
 
 
 def freeze(model: torch.nn.Module, frozen: Iterable[str]) -> None:
-    """Let just those parameters be frozen."""
+    """Freeze just the parameters with those names."""
     names = set(frozen)
     for name, p in model.named_parameters():
         if p.requires_grad == (name in names):
@@ -43,7 +44,11 @@ def freeze(model: torch.nn.Module, frozen: Iterable[str]) -> None:
 
 
 def names_in(model: torch.nn.Module, parameters: Iterable[Iterable[torch.nn.Parameter]]) -> list[list[str]]:
-    """InputError if some of them are not the model's: what is not in the model's state cannot come to joiners."""
+    """Return the names of `parameters` in the model.
+
+    Raises:
+        InputError: some are not the model's; what is not in the model's state cannot be sent to joiners.
+    """
     names = {id(p): name for name, p in model.named_parameters()}
     try:
         return [[names[id(p)] for p in several] for several in parameters]
@@ -61,7 +66,7 @@ def parameters_in(model: torch.nn.Module, names: Iterable[Iterable[str]]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class GroupsCopy:
-    """The optimizers' groups, and which of their parameters are frozen, to go back to."""
+    """A copy of the optimizers' groups, and of which of their parameters are frozen, to go back to."""
 
     groups: list[list[dict[str, Any]]]
     frozen: list[tuple[torch.nn.Parameter, bool]]
@@ -69,19 +74,19 @@ class GroupsCopy:
     states: list[dict[torch.nn.Parameter, Any]]
 
     @classmethod
-    def now(cls, optimizers: Iterable[torch.optim.Optimizer]) -> GroupsCopy:
-        """Of the optimizers as they are."""
+    def copied_from(cls, optimizers: Iterable[torch.optim.Optimizer]) -> GroupsCopy:
+        """Copy the groups of the optimizers as they are."""
         groups = [list(item.param_groups) for item in optimizers]
         frozen = [(p, not p.requires_grad) for several in groups for settings in several for p in settings["params"]]
         return cls(groups, frozen, [{} for _ in groups])
 
-    def take_groups(self, optimizers: Iterable[torch.optim.Optimizer], counts: Iterable[int]) -> None:
-        """Take all groups but the first of each optimizer, `counts`, until `restore`."""
+    def hide_groups(self, optimizers: Iterable[torch.optim.Optimizer], counts: Iterable[int]) -> None:
+        """Remove all groups after the first `counts` of each optimizer, until `restore`."""
         for item, states, count in zip(optimizers, self.states, counts, strict=True):
             states.update(_drop_groups(item, count))
 
     def restore(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Groups that were added since go, those that were taken return, and what was frozen is again, or is not."""
+        """Remove groups that were added since, return those that were hidden, and freeze what was frozen."""
         for item, groups, states in zip(optimizers, self.groups, self.states, strict=True):
             _drop_groups(item, sum(any(there is own for own in groups) for there in item.param_groups))
             item.param_groups[:] = groups
@@ -90,14 +95,14 @@ class GroupsCopy:
             p.requires_grad_(not frozen)
 
     def frozen_names(self, model: torch.nn.Module, now: Iterable[str]) -> list[str]:
-        """The model's frozen parameters then, where those of `now` are frozen now."""
+        """Return the names of the model's frozen parameters at the copy; `now` are those that are frozen now."""
         flags = {id(p): frozen for p, frozen in self.frozen}
         there = set(now)
         return [name for name, p in model.named_parameters() if flags.get(id(p), name in there)]
 
 
 def _drop_groups(optimizer: torch.optim.Optimizer, count: int) -> dict[torch.nn.Parameter, Any]:
-    """Remove the groups after the first `count`; what the optimizer keeps of their parameters."""
+    """Remove the groups after the first `count`; return what the optimizer keeps of their parameters."""
     gone = [p for settings in optimizer.param_groups[count:] for p in settings["params"]]
     del optimizer.param_groups[count:]
     return {p: optimizer.state.pop(p) for p in gone if p in optimizer.state}

@@ -1,4 +1,4 @@
-"""All that a training is: model with buffers, optimizers, registered objects, and how far it has come."""
+"""The state of a training: model with buffers, optimizers, registered objects, and how far it has come."""
 
 from __future__ import annotations
 
@@ -85,22 +85,24 @@ class TrainingState:
         #: The script has come to its first batch.
         self.begun = False
         #: Of where a part or step that does not count has ended.
-        self._outside: ScriptState | None = None
+        self._script_state: ScriptState | None = None
         #: Of the last loop over batches that the script has left, if no step was applied since.
-        self._left: _LoopExit | None = None
-        #: The script has left that loop and not come back to its session: what it runs now will run again on `_left`.
+        self._loop_exit: _LoopExit | None = None
+        #: The script has left that loop and not come back to its session: a member that begins with `_loop_exit` will
+        #: run what it runs now.
         self._after_loop = False
 
     def description(self) -> dict[str, str]:
-        """What all members' scripts must have made alike before their states can be compared or moved."""
+        """Return what all members' scripts must have made alike before their states can be compared or moved."""
         optimizers = {f"optimizer {i}": type(item).__name__ for i, item in enumerate(self.optimizers)}
         registered = {f"registered object {i}": type(item).__name__ for i, item in enumerate(self.registered)}
         return {**self.settings, **self._shapes, **optimizers, **registered}
 
     def tree(self) -> dict[str, Any]:
-        """The state as a tree; its tensors are the living ones, not copies.
+        """Return the state as a tree; its tensors are the living ones, not copies.
 
-        InputError if something is in it that can go neither to other members nor into a checkpoint.
+        Raises:
+            InputError: something is in it that can go neither to other members nor into a checkpoint.
         """
         if self.trained is None:
             self.trained = names_in(self.model, trained_now(self.optimizers))
@@ -128,11 +130,11 @@ class TrainingState:
         ]
 
     def room(self) -> dict[str, torch.Tensor]:
-        """The model's living tensors by their paths in the tree, for a state to be received into."""
+        """Return the model's living tensors by their paths in the tree, for a state to be received into."""
         return {f"model/{name}": tensor for name, tensor in self.model.state_dict().items() if torch.is_tensor(tensor)}
 
     def boundary_tree(self) -> dict[str, Any]:
-        """The tree as of the last boundary, in the middle of a step that has not been applied."""
+        """Return the tree as of the last boundary, in the middle of a step that has not been applied."""
         if self._undo is not None:
             return self._undo
         tree = self.tree()
@@ -141,12 +143,12 @@ class TrainingState:
         for name, kept in self.buffers.kept.items():
             if name in tree["model"]:
                 tree["model"][name] = kept
-        if self._outside is not None:
-            self._put(self._outside, tree)
+        if self._script_state is not None:
+            self._put(self._script_state, tree)
         return tree
 
     def _put(self, outside: ScriptState, tree: dict[str, Any]) -> None:
-        """`outside` in place of what is there."""
+        """Put `outside` into `tree` in place of what is there."""
         tree["registered"] = outside.registered
         tree["frozen"] = outside.kept.frozen_names(self.model, tree["frozen"])
         tree["groups"] = [there[: len(own)] for there, own in zip(tree["groups"], outside.groups, strict=True)]
@@ -158,55 +160,56 @@ class TrainingState:
     # -- between two loops over batches -------------------------------------------------------------------------------
 
     def leave_loop(self, end: Cursor) -> None:
-        """The script leaves the loop over the batches of a data epoch, which ends at `end`.
+        """Note that the script leaves the loop over the batches of a data epoch, which ends at `end`.
 
-        What it does until it comes back changes registered objects and settings. So they are copied: a member that is
-        still in the loop, or begins from a checkpoint, does that itself, once.
+        What it does until it comes back changes registered objects and settings. So they are copied: a member
+        that is still in the loop, or begins from a checkpoint, does that itself, once.
         """
-        if self._left is None:
-            self._left = _LoopExit(end, self._copy_outside())
+        if self._loop_exit is None:
+            self._loop_exit = _LoopExit(end, self._copy_of_script_state())
         self._after_loop = True
 
     def pass_boundary(self) -> None:
-        """The script asks for a batch: what it has done belongs to the state."""
+        """Note that the script asks for a batch: what it has done belongs to the state."""
         self.begun = True
         self._after_loop = False
 
     @property
     def position(self) -> int:
         """The data epoch in whose loop over batches the script is, or will be next."""
-        return self._left.cursor.epoch + 1 if self._left is not None else self.cursor.epoch
+        return self._loop_exit.cursor.epoch + 1 if self._loop_exit is not None else self.cursor.epoch
 
     @property
-    def place(self) -> Cursor:
+    def next_sample(self) -> Cursor:
         """The next sample; the end of the data epoch where the script has left its loop."""
-        return self._left.cursor if self._left is not None and self._behind(-1) else self.cursor
+        return self._loop_exit.cursor if self._loop_exit is not None and self._behind(-1) else self.cursor
 
     def tree_for(self, position: int) -> dict[str, Any]:
-        """The tree from which a member whose script is at `position` (-1: it begins) goes on as this one's did."""
+        """Return the tree with which a member whose script is at `position` (-1: it begins) goes on."""
         tree = self.tree()
         return self._as_left(tree) if self._behind(position) else tree
 
     def _behind(self, position: int) -> bool:
         """Whether a script at `position` has still to do what this one's has done since it left its loop."""
-        left = self._left
+        left = self._loop_exit
         if left is None:
             return False
         return position <= left.cursor.epoch if position >= 0 else self.cursor.epoch == left.cursor.epoch
 
     def _as_left(self, tree: dict[str, Any]) -> dict[str, Any]:
-        assert self._left is not None
-        self._put(self._left.outside, tree)
-        tree["progress"] |= {"epoch": self._left.cursor.epoch, "offset": self._left.cursor.offset}
+        assert self._loop_exit is not None
+        self._put(self._loop_exit.outside, tree)
+        tree["progress"] |= {"epoch": self._loop_exit.cursor.epoch, "offset": self._loop_exit.cursor.offset}
         return tree
 
     # -- updates ------------------------------------------------------------------------------------------------------
 
     def guard(self) -> None:
-        """From now on refuse a script's own `optimizer.step()`: it would change one member, or all of them twice."""
+        """Refuse a script's own `optimizer.step()` from now on: it would change one member, or all of them twice."""
         self._guards = [item.register_step_pre_hook(self._check_update) for item in self.optimizers]
 
     def unguard(self) -> None:
+        """Allow it again."""
         for guard in self._guards:
             guard.remove()
         self._guards = []
@@ -220,7 +223,7 @@ class TrainingState:
 
     @contextmanager
     def updating(self) -> Iterator[None]:
-        """Within it the optimizers change their parameters."""
+        """Allow the optimizers to change their parameters within this context."""
         self._updating = True
         try:
             yield
@@ -229,42 +232,43 @@ class TrainingState:
 
     # -- back to the last boundary ----------------------------------------------------------------------------------
 
-    def keep_outside(self) -> None:
+    def copy_script_state(self) -> None:
         """Copy what a script may change after a part or a step that does not count."""
-        self._outside = self._copy_outside()
+        self._script_state = self._copy_of_script_state()
 
     def begin_as(self, groups: list[int]) -> None:
-        """The script is about to do what was done for this state already; its optimizers had so many `groups`.
+        """Note that the script is about to do what was done for this state already.
 
-        Until its first batch they have these, for it may add the others again.
+        Until its first batch each optimizer has only the groups that it was made with (`groups` are their numbers),
+        because the script may add the others again.
         """
-        self._outside = self._copy_outside()
-        self._outside.kept.take_groups(self.optimizers, groups)
+        self._script_state = self._copy_of_script_state()
+        self._script_state.kept.hide_groups(self.optimizers, groups)
 
-    def _copy_outside(self) -> ScriptState:
+    def _copy_of_script_state(self) -> ScriptState:
         groups = [
             [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
             for optimizer in self.optimizers
         ]
         registered = self._registered_states()
         registered, groups = map_tensors((registered, groups), lambda tensor: tensor.detach().clone())
-        return ScriptState(registered, groups, GroupsCopy.now(self.optimizers))
+        return ScriptState(registered, groups, GroupsCopy.copied_from(self.optimizers))
 
-    def keep_whole(self) -> None:
-        """Copy the state of this boundary: the step is about to change it before it counts."""
+    def copy_boundary(self) -> None:
+        """Copy the state of this boundary, because the step is about to change it before it counts."""
         if self._undo is None:
             self._undo = map_tensors(self.boundary_tree(), lambda tensor: tensor.detach().clone())
 
-    def forget_copies(self) -> None:
-        """The step counts."""
+    def drop_copies(self) -> None:
+        """Drop the copies of the last boundary, because the step counts."""
         self._undo = None
-        self._left = None
+        self._loop_exit = None
 
     def restore(self) -> None:
-        """Back to the last boundary, if anything has been kept since for a part or step that did not count."""
-        if self._outside is None:
+        """Go back to the last boundary, if anything was copied since for a part or step that did not count."""
+        if self._script_state is None:
             return
-        outside, self._outside = self._outside, None
+        outside, self._script_state = self._script_state, None
         undo, self._undo = self._undo, None
         outside.kept.restore(self.optimizers)
         if undo is not None:
@@ -278,7 +282,7 @@ class TrainingState:
         self.buffers.restore()
 
     def load(self, tree: dict[str, Any]) -> None:
-        """Become what `tree` says."""
+        """Replace the state by that in `tree`."""
         if len(tree["registered"]) != len(self.registered):
             raise InputError(
                 f"Session: the state has {len(tree['registered'])} registered objects (a scaler counts), this script "
@@ -298,8 +302,8 @@ class TrainingState:
         progress = tree["progress"]
         self.step, self.samples, self.loss = progress["step"], progress["samples"], progress["loss"]
         self.cursor = Cursor(progress["epoch"], progress["offset"])
-        self._left = None
-        self.buffers.keep()
+        self._loop_exit = None
+        self.buffers.copy_boundary()
 
 
 def _as_saved(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:

@@ -1,7 +1,4 @@
-"""The step under way: its parts, their gradients, the reduce and the update.
-
-It knows nothing of generations and agents.
-"""
+"""The step of a data-parallel job: its parts, their gradients, the reduce and the update."""
 
 from __future__ import annotations
 
@@ -65,7 +62,7 @@ class DataParallelStep:
         self._built: Trained | None = None
         self._built_hash = 0
         self._added: dict[int, Reducer] = {}
-        self._look_at_parameters()
+        self._find_trained_parameters()
         self._checks = StateChecks(state)
         #: The global batch, and the parts of it that this member has still to begin.
         self.batch = torch.empty(0, dtype=torch.int64)
@@ -91,11 +88,11 @@ class DataParallelStep:
         return bool(self._waiting)
 
     def begin(self, group: Group) -> torch.Tensor:
-        """The next step begins; its samples that fall to this member."""
+        """See `Step`."""
         state = self._state
         self._checks.begin(group)
         if self._scaler is not None:
-            # It makes its scale with the first loss, and a member may have none.
+            # A scaler makes its scale with the first loss, and a member may have none.
             self._scaler.scale(torch.zeros((), device=self._device))
             # A step that failed may have unscaled already; that is no part of its state_dict.
             self._scaler._per_optimizer_states.clear()
@@ -103,13 +100,13 @@ class DataParallelStep:
         self._waiting = deque(self._policy.parts(self.batch, group.rank, group.world))
         self._loss_sum, self.failed, self._updated = 0.0, False, []
         state.buffers.begin()
-        self._look_at_parameters()
+        self._find_trained_parameters()
         for reducer in (*self._reducers.values(), *self._added.values()):
             reducer.zero()
         return self._policy.share(self.batch, group.rank, group.world)
 
-    def _look_at_parameters(self) -> None:
-        """See which parameters are trained; a script may have changed that since the last step.
+    def _find_trained_parameters(self) -> None:
+        """Find out which parameters are trained; a script may have changed that since the last step.
 
         All members have to reduce the same, and only the reduce tells whether they do. So what is new is reduced after
         what is not, once all have said that it is new to them.
@@ -148,12 +145,12 @@ class DataParallelStep:
         return batch
 
     def drop(self) -> None:
-        """The loop was left: the parts that wait will not be worked on."""
+        """See `Step`."""
         self._waiting.clear()
         self._part = None
 
     def _upcoming(self, group: Group) -> Iterator[tuple[int, Part]]:
-        """The parts after this one, if nothing changes."""
+        """Yield (step, part) for the parts after this one, if nothing changes."""
         state = self._state
         for part in self._waiting:
             yield state.step, part
@@ -166,8 +163,8 @@ class DataParallelStep:
                 yield step, part
             cursor = self._sampler.after(cursor, size)
 
-    def working(self, call: str) -> Part:
-        """The part that the loop works on; InputError if there is none."""
+    def _current_part(self, call: str) -> Part:
+        """Return the part that the loop works on; InputError if there is none."""
         if self._part is None:
             raise InputError(
                 f"Session: {call}() without a batch.",
@@ -179,7 +176,7 @@ class DataParallelStep:
         self, loss: torch.Tensor, optimizer: torch.optim.Optimizer | None = None, *, retain_graph: bool = False
     ) -> None:
         """Add the part's gradient, weighted by its share; with `optimizer`, to its parameters only."""
-        part = self.working("backward" if optimizer is None else "update")
+        part = self._current_part("backward" if optimizer is None else "update")
         self._has_gradient = True
         if self.failed or part.weight == 0.0:
             # No samples of its own: not even a gradient of 0 times something infinite.
@@ -193,19 +190,19 @@ class DataParallelStep:
 
     def check_gradient(self) -> None:
         """InputError if the part's gradient is none that `backward` knows of: it would have the wrong weight."""
-        if not self._has_gradient and not self.failed and self.working("step").weight > 0.0:
+        if not self._has_gradient and not self.failed and self._current_part("step").weight > 0.0:
             raise InputError(
                 "Session: step() without a loss, and no backward() of the session before it.",
                 next_step="Write session.step(loss), or session.backward(loss) in place of loss.backward().",
             )
 
     def end_part(self) -> bool:
-        """The part is done; whether that was the step's last."""
-        part = self.working("step")
+        """Note that the part is done; return whether it was the step's last."""
+        part = self._current_part("step")
         self._part = None
         self._state.buffers.add_part(part.weight)
         if self._waiting:
-            self._state.keep_outside()
+            self._state.copy_script_state()
         return not self._waiting
 
     # -- reduce and update ------------------------------------------------------------------------------------------
@@ -306,18 +303,18 @@ class DataParallelStep:
         for item in optimizers:
             for p in parameters_of(item):
                 if not p.requires_grad:
-                    p.grad = None  # frozen: the optimizer shall let it be
+                    p.grad = None  # frozen: the optimizer must not change it
 
     def fail(self) -> None:
         """Note that the generation broke: the step's batch will come again."""
         self.failed = True
-        self._state.keep_outside()
+        self._state.copy_script_state()
         # A reduce that this member did not wait for may still write into the buffers when it ends.
         for reducer in (*self._reducers.values(), *self._added.values()):
             reducer.abandon_buffers()
 
     def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Clip, and let `optimizers` change their parameters."""
+        """Clip the gradients, and let `optimizers` change their parameters."""
         state = self._state
         with state.updating(), state.rate.during(optimizers, state.step, group.world):
             for optimizer in optimizers:
@@ -332,14 +329,14 @@ class DataParallelStep:
         self._updated += optimizers
 
     def apply(self, group: Group, outcome: StepOutcome) -> None:
-        """The last update, and all that makes the step part of the state."""
+        """See `Step`."""
         state = self._state
         self.update(group, self.rest)
         if self._scaler is not None:
             self._scaler.update()
         state.buffers.apply(outcome.changes)
-        state.forget_copies()
-        # What is saved has been compared before it is published: nobody publishes before the next step.
+        state.drop_copies()
+        # What is saved is compared before it is published, because no member publishes before the next step.
         self._checks.wanted = outcome.check or outcome.save
         if self._trained_hash != self._built_hash:
             state.trained = self._trained
@@ -350,13 +347,13 @@ class DataParallelStep:
         state.cursor = self._sampler.after(state.cursor, self._policy.size(group.world))
 
     def settle(self, *, applied: bool) -> None:
-        """At the boundary after a step: the state is that of the step, or of the one before if it failed."""
+        """See `Step`."""
         self._state.restore()
         if applied:
-            self._state.buffers.keep()
+            self._state.buffers.copy_boundary()
 
 
 def _short(trained: Trained) -> int:
-    """What a member says of what it trains: not 0, and small enough to ride."""
+    """Return a hash of what a member trains: not 0, and small enough for `StepSignals`."""
     text = repr(trained).encode()
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") % ((1 << WHOLE_BITS) - 1) + 1

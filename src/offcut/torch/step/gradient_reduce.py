@@ -1,4 +1,4 @@
-"""The sum of all members' gradients, and a few numbers that ride along with it."""
+"""The sum of all members' gradients, and a few signals that are sent with it."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class StepOutcome:
     changes: torch.Tensor
 
 
-#: Behind a buffer's gradients there is room for so many numbers that ride along: those of 292 members.
+#: Behind a buffer's gradients there is room for this many numbers: the signals of 292 members.
 _ROOM = 2048
-#: How many numbers each member has of its own: whether it leaves, three of its loss, and what it trains and has.
+#: How many numbers each member has of its own: whether it leaves, three of its loss, two hashes (see `_write`).
 _OWN = 7
-#: How many numbers are one for all.
+#: How many numbers are the sum of all members'.
 _SHARED = 3
 #: A float32 holds whole numbers of this many bits; a state's checksum (STATE_BITS) takes two numbers.
 WHOLE_BITS = STATE_BITS // 2
@@ -91,13 +91,13 @@ class Reducer:
             self._groups.append(_flatten(members, dtype, device))
 
     def abandon_buffers(self) -> None:
-        """Leave the buffers to a reduce that was walked away from: it may still write into them when it ends."""
+        """Make new buffers: a reduce that no member waits for may still write into the old ones when it ends."""
         self._groups = [
             _flatten([parameter for parameter, _ in views], flat.dtype, flat.device) for flat, views in self._groups
         ]
 
     def zero(self) -> None:
-        """Gradients to zero, and back into the flat buffers wherever a script has replaced them."""
+        """Set the gradients to zero, and put them back into the flat buffers where a script has replaced them."""
         for flat, views in self._groups:
             flat.zero_()
             for parameter, view in views:
@@ -126,11 +126,22 @@ class Reducer:
 
 
 class StepSignals:
-    """The few numbers that ride on every step's reduce, and the changes of the model's buffers.
+    """The few numbers that members tell each other in every step's reduce, and the changes of the model's buffers.
 
-    A message of its own would cost every step a second latency, so it is appended to a gradient buffer
-    where it can. Each member writes its loss into places of its own, in as many parts as it takes to be exact there:
-    adding the others' zeros changes no bit of it, and the sum over the members is the same on all of them.
+    The numbers are appended to a gradient buffer when there is room, because a message of their own would cost every
+    step a second latency. Each member writes its loss into places of its own, in as many summands as it takes to be
+    exact there: adding the others' zeros changes no bit of it, and the sum over the members is the same on all of them.
+
+    Args:
+        group: the members.
+        loss: this member's weighted sum of losses.
+        switch: it has seen a newer generation.
+        save: it wants all to begin a checkpoint.
+        leaving: it was told to leave.
+        changes: its weighted sum of the buffers' changes, float64 [n].
+        check: it wants all to compare their states in the next step.
+        trains: a hash of the names of the parameters that it trains; 0: not said.
+        state: the checksum of its state; 0: not said.
     """
 
     def __init__(
@@ -153,16 +164,20 @@ class StepSignals:
         self._leaves = float(leaving)
         self._changes = changes
         self._numbers = trains, state >> WHOLE_BITS, state % (1 << WHOLE_BITS)
-        #: Where it is summed up, once it is on its way.
+        #: The tensor in which they are summed, once they are sent.
         self._place: torch.Tensor | None = None
 
     @property
     def sent(self) -> bool:
-        """Whether it is on its way."""
+        """Whether the signals are being sent."""
         return self._place is not None
 
     def write_into(self, room: torch.Tensor) -> int:
-        """Ride in `room`, which is summed over the members: how many of its numbers are taken, 0 if it cannot."""
+        """Write the signals into `room`, which is summed over the members.
+
+        Returns:
+            How many of its numbers they take; 0 if they do not fit.
+        """
         votes = _SHARED + _OWN * self._world
         if self._changes.numel() or votes > room.numel() or room.dtype not in (torch.float32, torch.float64):
             return 0
@@ -171,7 +186,7 @@ class StepSignals:
         return votes
 
     def start(self, group: Group) -> Pending:
-        """Go alone."""
+        """Send the signals in a message of their own."""
         votes = _SHARED + _OWN * self._world
         self._place = torch.zeros(votes + self._changes.numel(), dtype=torch.float64)
         self._write(self._place[:votes])
@@ -183,11 +198,11 @@ class StepSignals:
         numbers = [0.0] * votes.numel()
         numbers[:_SHARED] = self._flags
         at = _SHARED + _OWN * self._rank
-        numbers[at : at + _OWN] = [self._leaves, *_in_parts(self._loss, votes.dtype), *map(float, self._numbers)]
+        numbers[at : at + _OWN] = [self._leaves, *_in_summands(self._loss, votes.dtype), *map(float, self._numbers)]
         votes.copy_(torch.tensor(numbers, dtype=votes.dtype))
 
     def outcome(self) -> StepOutcome:
-        """What it says once the sum is there."""
+        """Return what all members know, once the sum is there."""
         assert self._place is not None
         votes = _SHARED + _OWN * self._world
         numbers = self._place[:votes].tolist()
@@ -204,8 +219,8 @@ class StepSignals:
         )
 
 
-def _in_parts(value: float, dtype: torch.dtype) -> list[float]:
-    """Three numbers that `dtype` (float32 or float64) holds exactly, and whose sum is `value`."""
+def _in_summands(value: float, dtype: torch.dtype) -> list[float]:
+    """Return three numbers that `dtype` (float32 or float64) holds exactly, and whose sum is `value`."""
     parts = []
     for _ in range(3):
         parts.append(torch.tensor(value, dtype=dtype).item())

@@ -1,7 +1,7 @@
 """Which samples belong to which step: a pure function of the seed and a cursor in global samples.
 
 Only the cursor is state. It moves when a step is applied, so after a failed step the same global batch comes again,
-divided among the members of that moment.
+divided among those who are members then.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Faults:
     def from_environment(cls) -> Faults:
         return cls(read_plans(os.environ.get(ENV_FAULTS, "")))
 
-    def at(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
+    def visit(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
         """`step` is the last applied one."""
         broken = False
         for plan in self._plans:

@@ -31,7 +31,7 @@ _DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.in
 
 
 class PipelineEngine:
-    """Runs `program` on the ranks that `wire` connects; `modules` are the stages that this rank holds."""
+    """Runs `program` on the ranks that `transport` connects; `modules` are the stages that this rank holds."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PipelineEngine:
         *,
         rank: int,
         device: torch.device,
-        wire: Transport,
+        transport: Transport,
         before: Callable[[int, int], None] = lambda stage, i: None,
     ) -> None:
         """`before(stage, i)` is called ahead of every forward of micro-batch i."""
@@ -50,7 +50,7 @@ class PipelineEngine:
         self._loss_fn = loss_fn
         self._rank = rank
         self._device = device
-        self._wire = wire
+        self._transport = transport
         self._before = before
         self._last = program.stages - 1
         self._lane = next(
@@ -65,8 +65,8 @@ class PipelineEngine:
         #: What crosses a cut, by cut and by samples in the micro-batch.
         self._meta: dict[tuple[int, int], Meta] = {}
         #: (cut, samples, peer) whose shapes were sent, and received: each sender says them once to each receiver.
-        self._told: set[tuple[int, int, int]] = set()
-        self._heard: set[tuple[int, int, int]] = set()
+        self._header_sent: set[tuple[int, int, int]] = set()
+        self._header_received: set[tuple[int, int, int]] = set()
         self._posted: dict[Op, list[tuple[torch.Tensor, Any]]] = {}
 
     def step(
@@ -97,7 +97,7 @@ class PipelineEngine:
             for ahead in self._lane[at : at + _AHEAD]:
                 self._post(ahead)
             if kind == F:
-                given = (inputs[i].to(self._device),) if stage == 0 else self._take(F, stage, i, here)
+                given = (inputs[i].to(self._device),) if stage == 0 else self._receive(F, stage, i, here)
                 given = tuple(x.detach().requires_grad_(x.is_floating_point() and stage > 0) for x in given)
                 self._before(stage, i)
                 made = as_tuple(self._modules[stage](*given))
@@ -107,11 +107,11 @@ class PipelineEngine:
                     loss = loss * share[i]
                     made = (loss,)
                 else:
-                    self._give((F, stage, i), tuple(x.detach() for x in made), here, sends)
+                    self._send((F, stage, i), tuple(x.detach() for x in made), here, sends)
                 kept[stage, i] = (given, made)
             elif kind in (B, I):
                 given, made = kept.pop((stage, i))
-                back = None if stage == self._last else self._take(B, stage, i, here)
+                back = None if stage == self._last else self._receive(B, stage, i, here)
                 pairs = [(x, None if back is None else back[k]) for k, x in enumerate(made) if x.requires_grad]
                 outs, grads = [x for x, _ in pairs], [g for _, g in pairs if g is not None] or None
                 if kind == B:
@@ -120,11 +120,11 @@ class PipelineEngine:
                     halves[stage, i] = backward_input(self._modules[stage], given, outs, grads)
                 if stage > 0:
                     gradients = tuple(torch.zeros_like(x) if x.grad is None else x.grad for x in given)
-                    self._give((B, stage, i), gradients, here, sends)
+                    self._send((B, stage, i), gradients, here, sends)
             else:
                 halves.pop((stage, i))()
         for _, work in sends:
-            self._wire.wait(work)
+            self._transport.wait(work)
         return total
 
     def _peer(self, kind: int, stage: int, i: int) -> int:
@@ -147,33 +147,33 @@ class PipelineEngine:
             return
         cut, rows = stage - 1 if kind == F else stage, self._rows[i]
         peer = self._peer(kind, stage, i)
-        if (cut, rows, peer) not in self._heard if kind == F else (cut, rows) not in self._meta:
+        if (cut, rows, peer) not in self._header_received if kind == F else (cut, rows) not in self._meta:
             return
         posted = []
         for k, (shape, dtype) in enumerate(self._meta[cut, rows]):
             buffer = torch.empty(shape, dtype=dtype)
-            posted.append((buffer, self._wire.receive(buffer, peer, self._tag(what, cut, i, k))))
+            posted.append((buffer, self._transport.receive(buffer, peer, self._tag(what, cut, i, k))))
         self._posted[what, stage, i] = posted
 
-    def _take(
+    def _receive(
         self, kind: int, stage: int, i: int, here: dict[Op, tuple[torch.Tensor, ...]]
     ) -> tuple[torch.Tensor, ...]:
         if not self._needs((kind, stage, i)):
             return here.pop((kind, stage, i))
         cut, peer, rows = (stage - 1 if kind == F else stage), self._peer(kind, stage, i), self._rows[i]
-        if kind == F and (cut, rows, peer) not in self._heard:
+        if kind == F and (cut, rows, peer) not in self._header_received:
             header = torch.zeros(1 + _TENSORS * (2 + _DIMENSIONS), dtype=torch.int64)
-            self._wire.wait(self._wire.receive(header, peer, self._header_tag(cut, rows)))
+            self._transport.wait(self._transport.receive(header, peer, self._header_tag(cut, rows)))
             self._meta[cut, rows] = _read_header(header)
-            self._heard.add((cut, rows, peer))
+            self._header_received.add((cut, rows, peer))
         self._post((kind, stage, i))
         tensors = []
         for buffer, work in self._posted.pop((kind, stage, i)):
-            self._wire.wait(work)
+            self._transport.wait(work)
             tensors.append(buffer.to(self._device))
         return tuple(tensors)
 
-    def _give(
+    def _send(
         self,
         op: Op,
         tensors: tuple[torch.Tensor, ...],
@@ -188,14 +188,14 @@ class PipelineEngine:
         if to == self._rank:
             here[kind, to_stage, i] = tensors
             return
-        if kind == F and (cut, rows, to) not in self._told:
+        if kind == F and (cut, rows, to) not in self._header_sent:
             # Only a cut's first message to a rank needs its shapes: micro-batches of one size are all alike.
-            self._told.add((cut, rows, to))
+            self._header_sent.add((cut, rows, to))
             header = _header(tensors)
-            sends.append((header, self._wire.send(header, to, self._header_tag(cut, rows))))
+            sends.append((header, self._transport.send(header, to, self._header_tag(cut, rows))))
         for k, x in enumerate(tensors):
             ready = x.cpu().contiguous()
-            sends.append((ready, self._wire.send(ready, to, self._tag(kind, cut, i, k))))
+            sends.append((ready, self._transport.send(ready, to, self._tag(kind, cut, i, k))))
 
     def _tag(self, kind: int, cut: int, i: int, k: int) -> int:
         """Even numbers; the headers' are odd."""

@@ -21,7 +21,7 @@ class Transport(Protocol):
 
 
 class GenerationTransport:
-    """One generation's group: a member that waits can walk away (`Abandoned`) when the generation cannot go on."""
+    """Messages within one generation's group; a wait ends with `Abandoned` when the generation cannot go on."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
