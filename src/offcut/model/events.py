@@ -365,8 +365,7 @@ GatheredEvent = NodesChanged | NodesBooted | WorkersReady | WorkerExited
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsGathered:
     """Events that came within a moment, in their order. They are answered as one: with one generation of each job that
-    they change, and one allocation problem.
-    """
+    they change, and one allocation problem."""
 
     time_s: float
     events: tuple[GatheredEvent, ...]
