@@ -160,11 +160,9 @@ class WorkersReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExited:
-    """A job's workers on one node have ended. `generation`, `stable_step` and `samples` are the last that they
-    reported.
+    """A job's workers on one node have ended; `generation`, `stable_step`, `samples` are the last that they reported.
 
-    `disk` says how the disk of the job's files made them fail, where it did: that is not held against the job.
-    """
+    `disk` says how the disk of the job's files made them fail, where it did: that is not held against the job."""
 
     time_s: float
     job: str
