@@ -29,6 +29,15 @@ TO_AGENT: list[m.Message] = [
     m.NewGeneration(
         job="a", generation=3, members=(m.GenerationMember(node="n1", incarnation=4, ranks=2),), store="h:1", abort=True
     ),
+    m.GenerationChange(
+        job="a",
+        generation=4,
+        base=3,
+        left=(4,),
+        joined=(m.GenerationMember(node="n2", incarnation=5),),
+        store="h:1",
+        abort=False,
+    ),
     m.ReleaseNode(),
     m.Refused(reason="stale", fatal=True),
 ]
