@@ -13,6 +13,7 @@ from offcut.control import Settings
 from offcut.model import Allocation, Job, Sizes
 from offcut.model import events as ev
 from offcut.service import controller as module
+from offcut.service import recovery
 from offcut.service.agents import AgentConnection
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
@@ -95,7 +96,8 @@ class Controlled:
     async def begin(self) -> None:
         """What a controller does before it follows the cluster."""
         self.controller.begin()
-        await self.controller._reconcile()
+        it = self.controller
+        await recovery.reconcile(it.state, it.cluster, it.agents, it.clock.now, it.handle)
 
     @property
     def state(self) -> Any:

@@ -12,7 +12,7 @@ from controlled import Controlled
 
 from offcut.model import events as ev
 from offcut.model.events import Timer
-from offcut.service import clock, controller
+from offcut.service import clock, recovery
 from offcut.wire import messages
 
 
@@ -32,7 +32,7 @@ def wall(monkeypatch):
 
 def test_a_node_that_boots_keeps_its_limit(tmp_path, monkeypatch):
     """Those that were up have to dial in soon; one that boots could not have."""
-    monkeypatch.setattr(controller, "_RETURN_S", 0.1)
+    monkeypatch.setattr(recovery, "RETURN_S", 0.1)
 
     async def scenario():
         it = Controlled(tmp_path, monkeypatch)

@@ -3,6 +3,7 @@
 The loop:
 
 - `controller`: journal, step, effects: the loop; `effect_runner`: carries the effects out
+- `recovery`: a start after an earlier run: the journal compared with the nodes that are held
 - `event_gatherer`: events of one moment become one
 - `generation_sender`: which generation the agents are told, and where its members meet
 - `agent_messages`: a job's launch as a message, agents' reports as events

@@ -17,6 +17,7 @@ from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.plaintext import visible
+from offcut.service import recovery
 from offcut.service.agent_messages import event_of, exit_of, launch_of, ready_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
@@ -39,8 +40,6 @@ _log = structlog.get_logger()
 
 #: How often the jobs' samples are noted for the report.
 _NOTE_S = 1.0
-#: How long agents have to dial in after a restart of the controller, and how much longer for each of them.
-_RETURN_S, _RETURN_EACH_S = 10.0, 0.02
 
 #: Effects that the world remembers: a journal that has forgotten them after a crash of the machine would repeat their
 #: numbers.
@@ -108,19 +107,9 @@ class Controller:
         """Continue from the state that the journal tells. To be called first: what agents report is later than that."""
         if self.clock.ahead_s:
             _log.warning("wall_clock_behind", by_s=round(self.clock.ahead_s, 3), but="the journal's time goes on")
-        given = self._given.read()
-        if given.event > self.state.event_id:
-            _log.warning("journal_is_older", ends_with=self.state.event_id, there_was=given.event)
-        generations = tuple(
-            events.JobGeneration(job, generation)
-            for job, generation in given.generations.items()
-            if self._is_news(job, generation)
-        )
-        incarnation = given.incarnation if given.incarnation > self.state.incarnations else 0
         for progress in self._telemetry.last():
             step(self.state, progress)
-        # Arms the timers, and asks for an allocation.
-        self.handle(events.ControllerStarted(time_s=self.clock.now(), incarnation=incarnation, generations=generations))
+        self.handle(recovery.first_event(self.state, self._given.read(), self.clock.now()))
 
     async def run(self) -> None:
         """Reconcile with what ran before, then follow the cluster until cancelled."""
@@ -128,7 +117,7 @@ class Controller:
         self.tasks.keep("agents", self.agents.watch)
         self.tasks.keep("silent jobs", self._watch_silent)
         self.tasks.keep("telemetry", self._note_samples)
-        await self._reconcile()
+        await recovery.reconcile(self.state, self.cluster, self.agents, self.clock.now, self.handle)
         # No answer may come before it is known which nodes we hold.
         self.tasks.keep("solver", self.solver.run)
         async for seen in self.cluster.observe():
@@ -139,29 +128,6 @@ class Controller:
                 self.handle(event)
         if not self.closing:
             raise ClusterError("The batch system tells no more events.", next_step="Start the controller again.")
-
-    async def _reconcile(self) -> None:
-        """Report the differences between the journal and what the cluster holds, after a restart."""
-        held = await self.cluster.claimed()
-        now_s = self.clock.now()
-        known = {node.name for node in self.state.nodes.values() if node.phase != "idle"}
-        lost = tuple(sorted(known - held))
-        if lost:
-            self.handle(events.NodesChanged(time_s=now_s, lost=lost))
-        strangers = sorted(held - known)
-        if strangers:
-            await self.cluster.release(strangers)
-        # What was idle then may not be now; what is idle now is told by observe().
-        idle = tuple(node.name for node in self.state.nodes.values() if node.phase == "idle")
-        if idle:
-            self.handle(events.NodesChanged(time_s=now_s, lost=idle))
-        up = [name for name in sorted(known & held) if self.state.nodes[name].phase == "up"]
-        for name in up:  # those that boot have their own limit
-            self.agents.expect(name, self.cluster.pilot(name) or "", _RETURN_S + _RETURN_EACH_S * len(up))
-
-    def _is_news(self, job_id: str, generation: int) -> bool:
-        job = self.state.jobs.get(job_id)
-        return job is not None and job.generation < generation
 
     async def _watch_silent(self) -> None:
         while True:

@@ -4,7 +4,7 @@
   backfilling; `availability_profile`: the free nodes over time that conservative backfilling plans with
 - `replay`: windows and jobs through the controller that runs live; `parallel_replays`: several replays in processes
 - `options`: what a replay assumes; `setup`: the settings and jobs that its controller gets
-- `world`: carries out the controller's effects under the virtual clock; `due`: what is scheduled for later;
+- `world`: carries out the controller's effects under the virtual clock; `scheduled_events`: what is due later;
   `job_arrivals`: which jobs are submitted when
 - `training`: one job that progresses along its scaling curve
 - `time_integrals`: integrals over a replay; `fluid`: the upper bound on throughput; `metrics`: the results of a replay

@@ -21,10 +21,10 @@ from offcut.model import Allocation, AllocationProblem
 from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.events import Member, Timer
-from offcut.simulate.due import ORDER, Booted, Due, Ended, Formed, Measured, NearsEnd, Ready, TimerDue
 from offcut.simulate.job_arrivals import JobArrivals
 from offcut.simulate.noisy_meter import NoisyMeter
 from offcut.simulate.options import ReplayOptions
+from offcut.simulate.scheduled_events import ORDER, Booted, Due, Ended, Formed, Measured, NearsEnd, Ready, TimerDue
 from offcut.simulate.setup import job_of, settings_of
 from offcut.simulate.time_integrals import TimeIntegrals
 from offcut.simulate.training import Cause, Training
