@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -35,6 +36,8 @@ def pytest_configure() -> None:
         start_new_session=True,
     )
     os.environ[ENV_MARK] = mark
+    # What is started under nohup ignores it, and so would the controllers that tests start.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     parents: list[int] = []
     os.register_at_fork(
         before=lambda: parents.append(os.getpid()),

@@ -189,7 +189,7 @@ def check_workers(account: Account, case: Case, struck: list[Strike]) -> None:
         assert {end.outcome for end in others.values()} <= {"finished", "left"}, others
         assert len(contributed[max(contributed)]) == 3 or not outcome.replaced
     if not outcome.renewed:
-        assert account.last_generation(struck[0].worker) <= struck[0].epoch or outcome.newcomer
+        assert account.last_generation(struck[0].worker) <= struck[0].generation or outcome.newcomer
     if outcome.ahead:
         step = struck[0].step
         assert list(account.applied(step)) == [struck[0].generation], "it was not done again"

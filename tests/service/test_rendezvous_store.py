@@ -71,7 +71,7 @@ def test_a_get_waits_until_another_member_sets(store: Store) -> None:
     other.set("late", b"yes")
     waiting.join(60)
     assert found == [b"yes"]
-    with pytest.raises(dist.DistStoreError, match="nobody stored 'never'"):
+    with pytest.raises(dist.DistStoreError, match="no member stored 'never'"):
         one.wait(["late", "never"], timedelta(milliseconds=20))
 
 
