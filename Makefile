@@ -13,7 +13,7 @@ demo: .venv/.demo
 
 # Three workers: what starts real agents and trainings is in two groups (xdist_group live-1 and live-2), so that at most
 # two such tests run at a time; what starts a real Slurm is in another.
-PYTEST = $(BIN)/pytest -n 3 --dist loadgroup
+PYTEST = $(BIN)/pytest -n 3 --dist loadgroup --durations=40
 MORE := ci or frameworks or browser
 
 test: .venv/.ready
