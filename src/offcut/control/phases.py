@@ -11,8 +11,11 @@ from typing import Literal
 
 from offcut.control.state import JobPhase, NodePhase, WorkerPhase
 
-#: None: the controller does not know the node, or the job.
-NODE: Mapping[tuple[NodePhase | None, NodePhase | None], str] = {
+Phase = NodePhase | WorkerPhase | JobPhase
+#: The phases before and after a change, and its cause. None: the controller does not know the node, or the job.
+Changes = Mapping[tuple[Phase | None, Phase | None], str]
+
+NODE: Changes = {
     (None, "idle"): "the queue has it idle",
     ("idle", "claimed"): "an allocation gives it to a job",
     ("idle", "up"): "an agent of an earlier claim answers",
@@ -26,7 +29,7 @@ NODE: Mapping[tuple[NodePhase | None, NodePhase | None], str] = {
 }
 
 #: The workers of a node's job on that node.
-WORKER: Mapping[tuple[WorkerPhase | None, WorkerPhase | None], str] = {
+WORKER: Changes = {
     (None, "none"): "the node is new",
     ("none", "starting"): "the node is up and has a job",
     ("starting", "ready"): "all its ranks have booted",
@@ -47,7 +50,7 @@ WORKER: Mapping[tuple[WorkerPhase | None, WorkerPhase | None], str] = {
     ("leaving", "none"): "the node is no longer the job's",
 }
 
-JOB: Mapping[tuple[JobPhase | None, JobPhase | None], str] = {
+JOB: Changes = {
     (None, "waiting"): "submitted",
     ("waiting", "running"): "its first generation, or the next one, is set",
     ("waiting", "paused"): "paused by its user",
@@ -66,11 +69,7 @@ JOB: Mapping[tuple[JobPhase | None, JobPhase | None], str] = {
     ("finishing", "failed"): "its script failed after the training, or took too long",
 }
 
-TABLES: Mapping[Literal["node", "worker", "job"], Mapping[tuple[str | None, str | None], str]] = {
-    "node": NODE,  # type: ignore[dict-item]
-    "worker": WORKER,  # type: ignore[dict-item]
-    "job": JOB,  # type: ignore[dict-item]
-}
+TABLES: Mapping[Literal["node", "worker", "job"], Changes] = {"node": NODE, "worker": WORKER, "job": JOB}
 
 
 def drawing(who: Literal["node", "worker", "job"]) -> str:
