@@ -88,6 +88,13 @@ def test_an_unexpected_exception_writes_its_traceback_to_a_file(offcut, monkeypa
     written.unlink()
 
 
+def test_steps_done_again_are_shown_as_a_lower_bound(offcut, monkeypatch) -> None:
+    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    code, out, _ = offcut("status")
+    assert code == 0
+    assert "≥ 1 " in out
+
+
 def test_a_file_that_cannot_be_written_is_named(offcut, tmp_path: Path) -> None:
     (tmp_path / "w.csv").write_text("node,start_s,end_s\nn1,0,1000\n")
     code, _, error = offcut("windows", tmp_path / "w.csv", "-o", tmp_path / "gone" / "w.csv")

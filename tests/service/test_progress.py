@@ -9,6 +9,7 @@ from controlled import Controlled
 
 from offcut.model import events as ev
 from offcut.model.events import Timer
+from offcut.report.run_report import write_report
 from offcut.service import views
 from offcut.wire import messages
 
@@ -79,6 +80,21 @@ def test_steps_that_are_done_again_are_counted_once_each_time(tmp_path, monkeypa
         assert shown(it)[::2] == (65, 45), "steps 71 to 100 have not been done again by now"
         it.restart()
         assert shown(it)[2] == 45
+
+    asyncio.run(scenario())
+
+
+def test_steps_done_again_are_a_lower_bound_where_they_are_told(tmp_path, monkeypatch):
+    """The worker died without a word: it may have done more steps than it had reported."""
+
+    async def scenario():
+        it = training(tmp_path, monkeypatch)
+        say(it, messages.Progress, generation=1, step=100, samples=1000, loss=0.5)
+        total_loss(it, 60, generation=1, stable_step=102, samples=1020)
+        assert shown(it)[2] == 42
+        (text,) = (text for _, text in it.journal.story("a") if "done again" in text)
+        assert text.endswith("; at least 42 steps are done again, because no member that had done them was left")
+        assert "a: at least 42 steps were done again" in write_report(it.paths).read_text()
 
     asyncio.run(scenario())
 

@@ -36,7 +36,8 @@ def job_table(jobs: list[dict[str, Any]]) -> Sheet:
             f"{job['steps']:,}" if job["mode"] == "session" else "",
             "" if job["loss"] is None else f"{job['loss']:.4f}",
             format_count(job["rate"]) if job["rate"] else "",
-            str(job["steps_redone"]) if job["steps_redone"] else "",
+            # What workers did after their last report, before they died, is not known.
+            f"≥ {job['steps_redone']}" if job["steps_redone"] else "",
         )
     return table
 

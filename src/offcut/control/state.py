@@ -207,7 +207,8 @@ class JobState:
     #: Whether it will have trained so soon that its successor may start.
     nears_end: bool = False
     progress: Progress = field(default_factory=Progress, compare=False)
-    #: Steps that were done again because no member that had done them was left.
+    #: At least so many steps were done again because no member that had done them was left: what members did between
+    #: their last report and their death is not known.
     redone_steps: int = 0
 
     def __post_init__(self) -> None:

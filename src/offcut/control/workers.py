@@ -133,6 +133,8 @@ def on_generation_formed(context: EventContext, event: ev.GenerationFormed) -> N
     if event.generation == job.generation:
         context.cancel_timer(Timer("renew", event.job))
         what = "script launched" if job.restarts else f"at step {event.step}"
+        if event.redone:
+            what += f"; at least {event.redone} steps are done again, because no member that had done them was left"
         context.log(event.job, f"size {job.size} after {1000 * event.took_s:.0f} ms, {what}")
 
 

@@ -26,7 +26,7 @@ def write_report(paths: StatePaths, *, promises: dict[str, bool] | None = None, 
         journal.close()
     statistics = json.loads(paths.statistics.read_text()) if paths.statistics.exists() else {}
     sections = [
-        Section("Promises", _promises(promises, statistics)),
+        Section("Promises", _promises(promises, statistics, run)),
         Section("Node-seconds", _node_seconds(run, statistics)),
         Section("Use of the nodes over time", svg(figures.node_timeline(run))),
         Section("Sizes of the jobs", svg(figures.job_sizes(run))),
@@ -39,7 +39,7 @@ def write_report(paths: StatePaths, *, promises: dict[str, bool] | None = None, 
     return paths.report
 
 
-def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any]) -> str:
+def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any], run: RunTimeline) -> str:
     hand_backs = statistics.get("hand_backs", [])
     slowest = max((item["took_s"] for item in hand_backs), default=None)
     taken = sum(item["killed"] for item in hand_backs)
@@ -50,6 +50,10 @@ def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any]) -> s
             if slowest is not None
             else "No node was wanted back while it was held."
         )
+    ]
+    words += [
+        paragraph(f"{job}: at least {steps} steps were done again, because all members died without warning.")
+        for job, steps in run.redone_steps.items()
     ]
     for promise, held in (promises or {}).items():
         words.append(paragraph(f"{'Held' if held else 'BROKEN'}: {promise}", "held" if held else "broken"))

@@ -30,6 +30,8 @@ class RunTimeline:
     sizes: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     #: (time_s, job, took_s) of every generation that formed.
     formed: list[tuple[float, str, float]] = field(default_factory=list)
+    #: How many steps of a job were done again, at least.
+    redone_steps: dict[str, int] = field(default_factory=dict)
 
     def node_seconds(self, *conditions: str) -> float:
         """How long nodes were in one of the conditions, together."""
@@ -57,6 +59,8 @@ def timeline(replay: Iterable[tuple[State, Event]]) -> RunTimeline:
             sizes = run.sizes.setdefault(job_id, [(item.submitted_s, 0)])
             if sizes[-1][1] != item.size:
                 sizes.append((now_s, item.size))
+            if item.redone_steps:
+                run.redone_steps[job_id] = item.redone_steps
     for name in list(open_spans):
         _close(run, open_spans, name, run.end_s)
     return run

@@ -55,7 +55,7 @@ class GenerationFormed:
     generation: int
     took_s: float
     step: int
-    #: How many reported steps are done again, because no member that had done them was left.
+    #: How many steps are done again, at least: those that were reported, and that no member that is left had done.
     redone: int = 0
     #: What the job's script trains, as `offcut.torch` hashed it; empty: not said.
     fingerprint: str = ""
