@@ -16,9 +16,9 @@ from offcut.allocate import exact
 from offcut.model import ScalingCurve
 from offcut.report.scaling_figure import draw_curve
 from offcut.service import curve_report
+from offcut.simulate.event_loop import EventLoop
 from offcut.simulate.job_arrivals import JobArrivals
 from offcut.simulate.options import ReplayOptions, parse_cost
-from offcut.simulate.world import World
 from offcut.traces.job_list import ListedJob
 
 SIZES = range(1, 65)
@@ -45,27 +45,27 @@ def main() -> None:
         for name, curve in curves.items()
     ]
     options = ReplayOptions(concurrency=AT_ONCE, repeat=True, profiler="gp", cost=parse_cost("measured"))
-    world = World(JobArrivals(jobs, repeat=True), exact.solve, options, 0.0)
-    world.instant(0.0, [(f"n{i}", None) for i in range(NODES)])
+    loop = EventLoop(JobArrivals(jobs, repeat=True), exact.solve, options, 0.0)
+    loop.instant(0.0, [(f"n{i}", None) for i in range(NODES)])
     early: dict[str, dict] = {}
     late: dict[str, dict] = {}
     # Nodes come and go, eight at a time, so that the jobs are resized for other reasons than to learn.
     for minute in range(1, 61):
-        while world.next_s() < 60.0 * minute:
-            world.instant(world.next_s())
+        while loop.next_s() < 60.0 * minute:
+            loop.instant(loop.next_s())
             for name in curves:
-                job = world.state.jobs[name]
+                job = loop.state.jobs[name]
                 if job.phase != "running":
                     continue
-                late[name] = told = curve_report.describe(world.state, job)
+                late[name] = told = curve_report.describe(loop.state, job)
                 if len(told["own"]) >= 2:
                     early.setdefault(name, told)
         block = [f"n{i}" for i in range(88 - 8 * (minute % 5), 96 - 8 * (minute % 5))]
         if minute % 2:
-            world.instant(60.0 * minute, wanted=tuple(block))
+            loop.instant(60.0 * minute, wanted=tuple(block))
         else:
             back = [f"n{i}" for i in range(88 - 8 * ((minute - 1) % 5), 96 - 8 * ((minute - 1) % 5))]
-            world.instant(60.0 * minute, [(name, None) for name in back])
+            loop.instant(60.0 * minute, [(name, None) for name in back])
     figure = Figure(figsize=(11, 6.2), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey="col")
     for column, (name, curve) in enumerate(curves.items()):

@@ -174,9 +174,9 @@ def test_a_wanted_node_is_released_with_its_worker_though_the_controller_has_gon
 
 STUCK = """
 import subprocess, sys, threading
-from offcut.agent.forced_exit import ForcedExit
+from offcut.agent.exit_watchdog import ExitWatchdog
 worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
-end = ForcedExit(0.2, lambda: None, lambda: [worker.pid])
+end = ExitWatchdog(0.2, lambda: None, lambda: [worker.pid])
 end.listen()
 print(worker.pid, flush=True)
 open(sys.argv[1])

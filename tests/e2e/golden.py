@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offcut.wire.records import StepHistory, history
+from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
 SCRIPT = Path(__file__).with_name("train.py")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from offcut.pipeline.plan import Plan, Stage
 from offcut.pipeline.plan_set import PlanSet
-from offcut.wire.records import StepHistory, history
+from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
 SCRIPT = Path(__file__).with_name("train_pipeline.py")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from offcut.wire.records import history
+from offcut.wire.step_records import history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]

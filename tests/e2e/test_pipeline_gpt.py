@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offcut.wire.jobspec import read_job_file
-from offcut.wire.records import StepHistory, history
+from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]

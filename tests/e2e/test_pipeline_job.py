@@ -12,7 +12,7 @@ from golden import assert_same_training
 from pipeline_job import SCRIPT, STEPS_PER_EPOCH, undisturbed, write_plans
 
 from live import wait_for
-from offcut.wire.records import history
+from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
-from offcut.wire.records import history
+from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 

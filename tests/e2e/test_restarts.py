@@ -11,7 +11,7 @@ import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH
 
 from live import Running, wait_for
-from offcut.wire.records import history
+from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 

@@ -15,7 +15,7 @@ import pytest
 from golden import SCRIPT, assert_same_training, undisturbed
 
 from live import wait_for
-from offcut.wire.records import history
+from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 

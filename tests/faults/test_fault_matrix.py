@@ -19,7 +19,7 @@ from faults.matrix import EARLY, JOINING, LATE, Case, cases
 from faults.outcomes import Fate
 from live import Running, wait_for
 from offcut.torch.state import dcp_shards
-from offcut.wire.records import StepHistory, history
+from offcut.wire.step_records import StepHistory, history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(300)]
 

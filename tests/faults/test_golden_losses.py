@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from live import Running
-from offcut.wire.records import StepHistory, history
+from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(600)]

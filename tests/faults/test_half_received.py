@@ -10,7 +10,7 @@ from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
 from live import Running
 from offcut.torch.membership.state_transfer import CHUNK_BYTES
-from offcut.wire.records import history
+from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 

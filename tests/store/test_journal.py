@@ -19,7 +19,7 @@ from offcut.model import Allocation, Job, ScalingCurve, Sizes
 from offcut.model import events as ev
 from offcut.model.effects import WriteLog
 from offcut.model.events import Member, Timer
-from offcut.store import Journal, records
+from offcut.store import Journal, row_format
 from offcut.store.migrations import VERSION
 
 JOB = Job(
@@ -134,7 +134,7 @@ def test_any_number_and_any_text_come_back_exactly(time_s, until_s, text, versio
         ev.NodesChanged(time_s=time_s, offered=(ev.Offer(text, until_s),)),
         ev.SolveFailed(time_s=time_s, version=version, reason=text),
     ):
-        assert records.EVENT.validate_json(records.encode(event)) == event
+        assert row_format.EVENT.validate_json(row_format.encode(event)) == event
 
 
 def test_a_state_with_everything_in_it_comes_back_from_its_snapshot(path):
@@ -240,7 +240,7 @@ def test_an_event_of_a_kind_that_only_a_newer_offcut_knows(path):
     filled(path, EVENTS[:2])
     data = '{"time_s": 3.0, "kind": "unheard_of"}'
     with sqlite3.connect(path) as db:
-        db.execute("INSERT INTO events VALUES (3, 3.0, 'unheard_of', ?, ?, NULL)", (data, records.checksum(3, data)))
+        db.execute("INSERT INTO events VALUES (3, 3.0, 'unheard_of', ?, ?, NULL)", (data, row_format.checksum(3, data)))
     with pytest.raises(StoreError) as caught:
         Journal(path).load(Settings())
     assert caught.value.what == (

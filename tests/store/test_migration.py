@@ -16,7 +16,7 @@ from offcut.control.state import DiskWait
 from offcut.errors import StoreError
 from offcut.model import events as ev
 from offcut.model.events import Member, Timer
-from offcut.store import Journal, migrations, records
+from offcut.store import Journal, migrations, row_format
 from offcut.store.migrations import to_3
 
 _VERSION_1 = """
@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 def _old_snapshot(state: State) -> str:
     """The snapshot with the names that its fields had before version 3."""
-    plain = json.loads(records.encode(state))
+    plain = json.loads(row_format.encode(state))
     plain["timers"] = {f"{timer.purpose}:{timer.subject}": at_s for timer, at_s in state.timers.items()}
     for old, new in to_3._STATE_FIELDS.items():
         plain[old] = plain.pop(new)
@@ -60,10 +60,10 @@ def version_1(path: Path, *, snapshot_at: int, settings: Settings) -> State:
     state = State()
     with sqlite3.connect(path) as db:
         db.executescript(_VERSION_1)
-        db.execute("INSERT INTO meta VALUES ('settings', ?)", (records.encode(Settings()),))
+        db.execute("INSERT INTO meta VALUES ('settings', ?)", (row_format.encode(Settings()),))
         for number, event in enumerate(life(), 1):
             db.execute(
-                "INSERT INTO events VALUES (?, ?, ?, ?)", (number, event.time_s, event.kind, records.encode(event))
+                "INSERT INTO events VALUES (?, ?, ?, ?)", (number, event.time_s, event.kind, row_format.encode(event))
             )
             step(state, event)
             if number == snapshot_at:
@@ -169,7 +169,7 @@ def test_a_job_of_version_2_is_split_by_its_mode(mode):
     expected = state.jobs["a-1"]
     expected.disk = DiskWait("the disk is full", 2, 9.0)
     old = json.loads(_old_snapshot(state)) if mode == "session" else _with_launch(state)
-    assert records.STATE.validate_python(to_3._new_state(old)).jobs["a-1"] == expected
+    assert row_format.STATE.validate_python(to_3._new_state(old)).jobs["a-1"] == expected
 
 
 def _with_launch(state: State) -> dict[str, Any]:

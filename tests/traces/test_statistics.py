@@ -11,7 +11,7 @@ import pytest
 from offcut.errors import InputError
 from offcut.model import Window
 from offcut.report.windows_figure import draw_windows
-from offcut.traces.fit import fit_process
+from offcut.traces.fit_window_process import fit_process
 from offcut.traces.generate import generate
 from offcut.traces.statistics import describe, weighted_quantile
 from offcut.traces.window_process import SUMMIT

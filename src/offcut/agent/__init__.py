@@ -12,6 +12,6 @@
 - `heartbeat_timeouts`: when a silent worker counts as frozen
 - `escaped_processes`: ending processes that escaped their process group
 - `disks`: whether a worker failed because its files could not be written
-- `forced_exit`: ending the agent in time whatever its event loop does
+- `exit_watchdog`: ending the agent in time whatever its event loop does
 - `template`: the process that agents are forked from, where nodes share a machine
 """

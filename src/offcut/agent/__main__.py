@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from offcut.agent.agent import EMPTY_LIMIT_S, LEAVE_LIMIT_S, ORPHAN_LIMIT_S, Agent, AgentConfig
-from offcut.wire.printer import Printer
+from offcut.process.nonblocking_log import NonblockingLog
 from offcut.wire.worker_env import ENV_WORKER_ENV
 
 #: How long the last lines of the log may take.
@@ -45,10 +45,12 @@ def main(argv: list[str] | None = None) -> int:
         worker_env=tuple(json.loads(os.environ.pop(ENV_WORKER_ENV, "{}")).items()),
     )
     # The log may lie on a file system that hangs.
-    printer = Printer(1)
-    structlog.configure(logger_factory=lambda *_: printer, wrapper_class=structlog.make_filtering_bound_logger("info"))
+    log_writer = NonblockingLog(1)
+    structlog.configure(
+        logger_factory=lambda *_: log_writer, wrapper_class=structlog.make_filtering_bound_logger("info")
+    )
     asyncio.run(Agent(config).run())
-    printer.flush(_LOG_LIMIT_S)
+    log_writer.flush(_LOG_LIMIT_S)
     return 0
 
 

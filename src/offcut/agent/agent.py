@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from offcut.agent.controller_link import ControllerLink
-from offcut.agent.forced_exit import ForcedExit
+from offcut.agent.exit_watchdog import ExitWatchdog
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.agent.job_workers import JobWorkers
 from offcut.agent.launch import Launcher
@@ -33,7 +33,7 @@ LEAVE_LIMIT_S = 0.8
 #: How long the last reports may take when the agent exits.
 _LAST_REPORTS_S = 0.1
 #: What an orderly end may take beyond `leave_limit_s`; then it is ended by force.
-_FORCED_EXIT_S = 0.15
+_EXIT_WATCHDOG_S = 0.15
 #: See `AgentConfig`.
 EMPTY_LIMIT_S = 30.0
 ORPHAN_LIMIT_S = 600.0
@@ -65,19 +65,19 @@ class Agent:
         self._config = config
         self._launcher = Launcher(config.template)
         self._jobs: dict[tuple[str, int], JobWorkers] = {}
-        #: StartedWorkers start one after another: a node that passes from one job to the next is empty in between.
+        #: Workers start one after another: a node that passes from one job to the next is empty in between.
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._controller = ControllerLink(config.address_file, config.token_file, self._hello, self._on_message)
         self._leaving = asyncio.Event()
-        self._forced_exit = ForcedExit(config.leave_limit_s + _FORCED_EXIT_S, self._on_signal, self._groups)
+        self._exit_watchdog = ExitWatchdog(config.leave_limit_s + _EXIT_WATCHDOG_S, self._on_signal, self._groups)
         #: The highest that was ever started here.
         self._incarnation = 0
 
     async def run(self) -> None:
         """Serve until the node is wanted, or the controller refuses this agent."""
         self._loop = asyncio.get_running_loop()
-        self._forced_exit.listen()
+        self._exit_watchdog.listen()
         server = await asyncio.start_unix_server(
             self._serve_worker, sock=unix_socket.listen(self._config.socket), limit=_LINE_LIMIT_BYTES
         )
@@ -86,7 +86,7 @@ class Agent:
         leaving = asyncio.create_task(self._leaving.wait())
         # A watch that fails ends the agent too: a node must not be held by one that does not look after it.
         await asyncio.wait((line, leaving, *watches), return_when=asyncio.FIRST_COMPLETED)
-        self._forced_exit.begin()
+        self._exit_watchdog.begin()
         await self._release_node()
         for task in (line, leaving, *watches):
             task.cancel()

@@ -12,7 +12,7 @@ from offcut.cli.output import line, print_json
 
 if TYPE_CHECKING:
     from offcut.simulate.estimate import Estimate
-    from offcut.traces.idle import IdleRecord
+    from offcut.traces.idle_from_log import IdleRecord
 
 Log = Annotated[
     Path, typer.Argument(help="A batch log (SWF, sacct -P, sacct --json, Philly CSV) or a windows file; gzip is fine.")
@@ -66,7 +66,7 @@ def estimate(
 
 def _record(log: Path, nodes: int | None, per_node: int) -> IdleRecord:
     from offcut.errors import InputError
-    from offcut.traces.idle import IdleRecord, idle_windows
+    from offcut.traces.idle_from_log import IdleRecord, idle_windows
     from offcut.traces.read_log import is_windows_file, read_log
     from offcut.traces.windows import read_windows
 

@@ -6,12 +6,12 @@ import sys
 
 import structlog
 
-from offcut.wire.printer import Printer
+from offcut.process.nonblocking_log import NonblockingLog
 
 
-def configure(*, json_lines: bool) -> Printer:
-    """Log to standard error from now on. At the end, call `Printer.flush` to write what is left."""
-    printer = Printer(2)
+def configure(*, json_lines: bool) -> NonblockingLog:
+    """Log to standard error from now on. At the end, call `NonblockingLog.flush` to write what is left."""
+    log_writer = NonblockingLog(2)
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
@@ -21,8 +21,8 @@ def configure(*, json_lines: bool) -> Printer:
             structlog.processors.TimeStamper(fmt="iso"),
             renderer,
         ],
-        logger_factory=lambda *_: printer,
+        logger_factory=lambda *_: log_writer,
         wrapper_class=structlog.make_filtering_bound_logger("info"),
         cache_logger_on_first_use=False,
     )
-    return printer
+    return log_writer

@@ -11,7 +11,7 @@ from offcut.cli.options import JsonOption
 from offcut.cli.output import Sheet, line, print_json, print_table
 
 if TYPE_CHECKING:
-    from offcut.traces.idle import IdleRecord
+    from offcut.traces.idle_from_log import IdleRecord
 
 Log = Annotated[
     Path | None,
@@ -89,7 +89,7 @@ _NO_NOTES: tuple[str, ...] = ()
 
 def _record(log: Path, nodes: int | None, per_node: int, start: float | None, end: float | None) -> IdleRecord:
     """The windows of a batch log or of a windows file."""
-    from offcut.traces.idle import IdleRecord, idle_windows
+    from offcut.traces.idle_from_log import IdleRecord, idle_windows
     from offcut.traces.read_log import is_windows_file, read_log
     from offcut.traces.windows import read_windows
 
@@ -104,7 +104,7 @@ def _record(log: Path, nodes: int | None, per_node: int, start: float | None, en
 
 
 def _generated(record: IdleRecord | None, nodes: int | None, days: float, seed: int) -> Any:
-    from offcut.traces.fit import fit_process
+    from offcut.traces.fit_window_process import fit_process
     from offcut.traces.generate import generate
     from offcut.traces.window_process import SUMMIT
 

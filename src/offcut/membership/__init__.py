@@ -3,6 +3,6 @@
 - `generation`: the numbered membership of a job, as its members see it
 - `entering`: what a worker does when it hears of a new generation; when it is fenced
 - `boundary`: what a member does between two steps: switch generations, begin a checkpoint, go on
-- `following`: which members' state the others take over when a generation forms
+- `state_givers`: which members' state the others take over when a generation forms
 - `leaving`: who saves the state when workers leave, and who may leave without saving
 """

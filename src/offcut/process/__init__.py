@@ -6,4 +6,5 @@
 - `daemon_thread`: calls that may hang, made in threads that do not keep the process from ending
 - `unix_socket`: UNIX sockets: listening, asking whether somebody listens, who is at the other end
 - `json_lines`: one JSON object per line
+- `nonblocking_log`: a log that never delays its program
 """

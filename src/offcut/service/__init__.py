@@ -25,5 +25,5 @@ What is around it:
 - `clusters`, `config`, `pipeline_jobs`: the cluster, the configuration file, the plans of pipeline jobs
 - `rendezvous`: the store through which members find each other, kept alive or adopted; `rendezvous_server`,
   `rendezvous_keys`: the store itself, a program of its own
-- `run`, `endings`: all of it together, until it is told to stop, and that it does stop
+- `run`: all of it together; `shutdown`: the signals that end it, and that it does end
 """

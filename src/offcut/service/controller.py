@@ -32,8 +32,8 @@ from offcut.service.started_workers import StartedWorkers
 from offcut.service.supervise import Tasks
 from offcut.service.telemetry import Telemetry
 from offcut.service.throughput_reports import ThroughputReports
+from offcut.store.highest_numbers import GivenNumbers
 from offcut.store.journal import SNAPSHOT_EVERY, Journal, reason_of
-from offcut.store.numbers import GivenNumbers
 from offcut.wire import messages
 
 _log = structlog.get_logger()

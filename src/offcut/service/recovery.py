@@ -13,7 +13,7 @@ from offcut.cluster.base import Cluster
 from offcut.control import State
 from offcut.model import events
 from offcut.service.agents import Agents
-from offcut.store.numbers import Given
+from offcut.store.highest_numbers import Given
 
 _log = structlog.get_logger()
 

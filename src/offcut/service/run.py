@@ -29,11 +29,11 @@ from offcut.service.agent_protocol import AgentProtocol
 from offcut.service.agent_server import AgentServer
 from offcut.service.agent_socket import AgentSocket
 from offcut.service.controller import Controller
-from offcut.service.endings import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
 from offcut.service.lease import Lease, LeaseLost
 from offcut.service.limits import NetworkLimits, network_limits, owner_connections, raise_descriptor_limit
 from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
+from offcut.service.shutdown import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
 from offcut.store.journal import Journal
 from offcut.wire.certificate import Certificate
 from offcut.wire.credentials import Credentials

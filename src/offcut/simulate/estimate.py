@@ -10,7 +10,7 @@ from offcut.errors import InputError
 from offcut.simulate.metrics import ReplayMetrics
 from offcut.simulate.options import NAMED_COSTS, ReplayOptions, ResizeCost
 from offcut.simulate.parallel_replays import replay_each
-from offcut.traces.idle import IdleRecord
+from offcut.traces.idle_from_log import IdleRecord
 from offcut.traces.job_list import ListedJob
 from offcut.traces.statistics import WindowStatistics, describe
 from offcut.traces.windows import Windows

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from offcut.simulate.event_loop import EventLoop
     from offcut.simulate.options import ReplayOptions
     from offcut.simulate.training import Training
-    from offcut.simulate.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class ReplayMetrics:
 
 
 def measure(
-    world: World,
+    loop: EventLoop,
     options: ReplayOptions,
     start_s: float,
     end_s: float,
@@ -94,7 +94,7 @@ def measure(
     """Compute the metrics of a replay that has ended.
 
     Args:
-        world: the replay's world, finished.
+        loop: the replay's loop, finished.
         options: what the replay assumed.
         start_s: the start of the replayed time, in seconds.
         end_s: its end, in seconds.
@@ -105,8 +105,8 @@ def measure(
     Returns:
         The metrics.
     """
-    accounts = world.accounts
-    trainings = list(world.trainings.values())
+    accounts = loop.accounts
+    trainings = list(loop.trainings.values())
     started = [training for training in trainings if training.started_s is not None]
     ended = [training for training in trainings if training.ended_s is not None]
     work = sum(training.work for training in trainings)
@@ -153,9 +153,9 @@ def measure(
         last_node_reclaims=sum(training.wipes for training in trainings),
         resizes_per_job=resizes / max(1, len(started)),
         reclaims_per_job=reclaims / max(1, len(started)),
-        probing_share=sum(known.spent_node_s for known in world.state.histories.jobs.values()) / idle_s,
+        probing_share=sum(known.spent_node_s for known in loop.state.histories.jobs.values()) / idle_s,
         instants=instants,
-        events=world.events,
+        events=loop.events,
         cpu_s=cpu_s,
         events_per_s=instants / max(cpu_s, 1e-9),
     )

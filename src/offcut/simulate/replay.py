@@ -15,10 +15,10 @@ import numpy as np
 from offcut.allocate import exact, policy
 from offcut.allocate.solve import solve
 from offcut.errors import InputError
+from offcut.simulate.event_loop import EventLoop, Solver
 from offcut.simulate.job_arrivals import JobArrivals
 from offcut.simulate.metrics import ReplayMetrics, measure
 from offcut.simulate.options import ReplayOptions, ResizeCost
-from offcut.simulate.world import Solver, World
 from offcut.traces.job_list import ListedJob
 from offcut.traces.windows import Windows
 
@@ -64,22 +64,22 @@ def replay(
         raise InputError("replay: the job list is empty.", next_step="List at least one job.")
     solver = _solver(options.policy)
     began = time.process_time()
-    world = World(JobArrivals(jobs, repeat=options.repeat), solver, options, start_s)
+    loop = EventLoop(JobArrivals(jobs, repeat=options.repeat), solver, options, start_s)
     instants = 0
     with _no_collection():
         for at_s, offered, wanted in _changes(part):
             if at_s >= end_s:
                 break
-            world.run_until(at_s)
-            world.instant(at_s, offered, wanted)
+            loop.run_until(at_s)
+            loop.instant(at_s, offered, wanted)
             instants += 1
             if progress is not None and instants % 256 == 0:
                 progress((at_s - start_s) / (end_s - start_s))
-        world.run_until(end_s)
-    world.finish(end_s)
+        loop.run_until(end_s)
+    loop.finish(end_s)
     cpu_s = time.process_time() - began
-    static = static_rate(jobs, options, world.accounts.idle_s / (end_s - start_s), end_s - start_s) if compare else None
-    return measure(world, options, start_s, end_s, instants=instants, cpu_s=cpu_s, static_rate=static)
+    static = static_rate(jobs, options, loop.accounts.idle_s / (end_s - start_s), end_s - start_s) if compare else None
+    return measure(loop, options, start_s, end_s, instants=instants, cpu_s=cpu_s, static_rate=static)
 
 
 @contextmanager
@@ -149,13 +149,15 @@ def static_rate(jobs: Sequence[ListedJob], options: ReplayOptions, nodes: float,
         if count == 0:
             rates.append(0.0)
             continue
-        world = World(JobArrivals([replace(job, submit_s=0.0) for job in jobs], repeat=options.repeat), solve, free, 0)
-        world.instant(0.0, [(f"n{i}", None) for i in range(count)])
-        while world.next_s() < span_s and (options.repeat or world.busy):
-            world.instant(world.next_s())
-        last_s = span_s if options.repeat or world.busy else max(world.now_s, 1e-9)
-        world.finish(last_s)
-        rates.append(sum(training.work for training in world.trainings.values()) / last_s)
+        loop = EventLoop(
+            JobArrivals([replace(job, submit_s=0.0) for job in jobs], repeat=options.repeat), solve, free, 0
+        )
+        loop.instant(0.0, [(f"n{i}", None) for i in range(count)])
+        while loop.next_s() < span_s and (options.repeat or loop.busy):
+            loop.instant(loop.next_s())
+        last_s = span_s if options.repeat or loop.busy else max(loop.now_s, 1e-9)
+        loop.finish(last_s)
+        rates.append(sum(training.work for training in loop.trainings.values()) / last_s)
     return rates[0] + (nodes - low) * (rates[1] - rates[0])
 
 

@@ -1,4 +1,4 @@
-"""What a replay's world has scheduled: one class for each kind of thing that is due at a later time."""
+"""What a replay's event loop has scheduled: one class for each kind of thing that is due at a later time."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from offcut.model.effects import WriteLog
 from offcut.model.events import Event
 from offcut.store import migrations
 from offcut.store.migrations import VERSION
-from offcut.store.records import EVENT, SETTINGS, STATE, Item, checksum, encode
+from offcut.store.row_format import EVENT, SETTINGS, STATE, Item, checksum, encode
 
 #: How many events may have to be folded at a start.
 SNAPSHOT_EVERY = 2000

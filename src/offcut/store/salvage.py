@@ -18,7 +18,7 @@ from offcut.control import State
 from offcut.errors import OffcutError
 from offcut.store import migrations
 from offcut.store.journal import Journal
-from offcut.store.records import EVENT, SETTINGS, STATE, checksum
+from offcut.store.row_format import EVENT, SETTINGS, STATE, checksum
 
 _WAL = "-wal"
 

@@ -14,7 +14,7 @@ from offcut.torch.membership.agent_link import AgentLink
 from offcut.torch.membership.process_group import Group
 from offcut.torch.membership.step_timing import StepTiming
 from offcut.torch.state.training_state import TrainingState
-from offcut.wire.records import StepRecords
+from offcut.wire.step_records import StepRecords
 from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 from offcut.wire.worker_messages import WorkerFinished, WorkerFormed, WorkerNote
 

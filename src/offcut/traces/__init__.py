@@ -6,8 +6,9 @@
 - `batch_log`: the rigid jobs of a batch log, whichever format it was read from
 - `swf`, `sacct`, `sacct_json`, `philly`: readers of batch logs; `read_log`: chooses the reader
 - `slurm_record`, `hostlist`: what the two readers of Slurm's accounting share
-- `idle`: the idle windows of a batch log; `free_nodes`: places jobs on nodes by one rule and records the windows
+- `idle_from_log`: the idle windows of a batch log; `free_nodes`: places jobs on nodes by one rule and records the
+  windows
 - `statistics`: statistics of a set of windows
 - `window_process`: the random process that generates windows; `generate`: draws windows from it, for any number of
-  nodes; `fit`: fits the process to a given trace
+  nodes; `fit_window_process`: fits the process to a given trace
 """

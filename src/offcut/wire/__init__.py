@@ -9,8 +9,7 @@
 - `tokens`: secrets in files that only their owner can read; `credentials`: what an agent shows to the controller
 - `certificate`: the controller's TLS certificate
 - `fields`: kinds of text from outside, and what they may hold
-- `printer`: a log that never delays its program
 - `jobspec`: a job as users write it
-- `records`: which samples every step used, and reading that back
+- `step_records`: which samples every step used, and reading that back
 - `client`: the API as the command line uses it
 """

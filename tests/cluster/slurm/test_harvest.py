@@ -9,7 +9,7 @@ import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
 from live import wait_for
-from offcut.wire.records import history
+from offcut.wire.step_records import history
 from slurmed import MARKS, Harvesting
 
 pytestmark = MARKS

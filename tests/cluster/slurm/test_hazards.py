@@ -7,8 +7,8 @@ import pytest
 from offcut.cluster.slurm import idle_nodes, text
 from offcut.cluster.slurm.hazards import Fact, hazards
 from offcut.cluster.slurm.records import NodeRow, NodeSetup, PartitionRow, View
-from offcut.cluster.slurm.setup import SlurmSetup
 from offcut.cluster.slurm.site import make_site
+from offcut.cluster.slurm.slurm_config import SlurmSetup
 
 MAIN = "PartitionName=main Nodes=n[1-4] PriorityTier=10 PreemptMode=OFF State=UP"
 IDLE = "PartitionName=idle Nodes=n[1-4] PriorityTier=1 PreemptMode=CANCEL State=UP AllowAccounts=pilots"

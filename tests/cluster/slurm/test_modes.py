@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from offcut.cluster.slurm import modes, text
-from offcut.cluster.slurm.setup import SlurmSetup
 from offcut.cluster.slurm.site import SlurmSite, make_site
+from offcut.cluster.slurm.slurm_config import SlurmSetup
 from offcut.errors import ClusterError, InputError
 
 QOS = """normal||cluster||

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from offcut.cli.demo.scenario import DemoJob
-from offcut.wire.records import StepHistory, history
+from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
 #: The largest difference from the loss of an undisturbed run; sums are computed in another order.

@@ -3,7 +3,7 @@
 - `site`: what a site's file says: mode, partition, caps, quiet hours
 - `records`: nodes, jobs, reservations, partitions as Slurm shows them
 - `text`, `schema`: reading them, from the commands' text and from their JSON (pure)
-- `setup`: how this Slurm is set up: configuration, partitions, nodes, QOS, our associations
+- `slurm_config`: how this Slurm is set up: configuration, partitions, nodes, QOS, our associations
 - `modes`: which mode fits, and how long a pilot may run (pure)
 - `hazards`: what in a Slurm's setup costs its queue or its users something (pure)
 - `idle_nodes`: which idle nodes are safe to claim, for how long, and why (pure)

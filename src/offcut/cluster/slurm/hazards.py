@@ -10,8 +10,8 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from offcut.cluster.slurm import modes, text
 from offcut.cluster.slurm.records import expand
-from offcut.cluster.slurm.setup import SlurmSetup
 from offcut.cluster.slurm.site import SlurmSite
+from offcut.cluster.slurm.slurm_config import SlurmSetup
 
 
 @dataclass(frozen=True, slots=True)

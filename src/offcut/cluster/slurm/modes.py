@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offcut.cluster.slurm.records import PartitionRow
-from offcut.cluster.slurm.setup import SlurmSetup
 from offcut.cluster.slurm.site import SlurmSite
+from offcut.cluster.slurm.slurm_config import SlurmSetup
 from offcut.errors import InputError
 
 #: Values of PreemptMode that free a pilot's node. A pilot is submitted with --no-requeue, so REQUEUE cancels it.

@@ -10,8 +10,8 @@ from dataclasses import replace
 from offcut.cluster.slurm import schema, text
 from offcut.cluster.slurm.commands import Commands
 from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, View, expand
-from offcut.cluster.slurm.setup import SlurmSetup, read_setup
 from offcut.cluster.slurm.site import SlurmSite
+from offcut.cluster.slurm.slurm_config import SlurmSetup, read_setup
 from offcut.errors import InputError
 
 _JOBS = ("squeue", "--noheader", f"--format={text.JOB_FORMAT}")

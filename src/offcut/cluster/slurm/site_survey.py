@@ -9,8 +9,8 @@ from offcut.cluster.slurm import modes, text
 from offcut.cluster.slurm.commands import CommandError, Commands, check_installed
 from offcut.cluster.slurm.hazards import Fact, hazards
 from offcut.cluster.slurm.records import PartitionRow
-from offcut.cluster.slurm.setup import SlurmSetup, read_setup
 from offcut.cluster.slurm.site import make_site
+from offcut.cluster.slurm.slurm_config import SlurmSetup, read_setup
 from offcut.errors import ClusterError
 
 

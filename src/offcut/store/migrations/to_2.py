@@ -6,7 +6,7 @@ import json
 import sqlite3
 from contextlib import suppress
 
-from offcut.store.records import checksum
+from offcut.store.row_format import checksum
 
 
 def migrate(db: sqlite3.Connection) -> None:

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from typing import Any
 
-from offcut.store.records import checksum
+from offcut.store.row_format import checksum
 
 _KINDS = {"epoch_formed": "generation_formed", "epoch_broken": "generation_broken"}
 _FIELDS = {

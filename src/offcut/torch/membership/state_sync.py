@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from offcut.errors import OffcutError
-from offcut.membership.following import newest_step, transfer_rounds
 from offcut.membership.generation import Generation
 from offcut.membership.leaving import Departure, saves_replica, saves_replica_in_time
+from offcut.membership.state_givers import newest_step, transfer_rounds
 from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_group import Group
 from offcut.torch.membership.script_check import check_scripts, script_row

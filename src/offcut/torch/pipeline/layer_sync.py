@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from offcut.errors import OffcutError
 from offcut.membership.entering import is_fenced
-from offcut.membership.following import newest_step, transfer_rounds
 from offcut.membership.generation import Generation
 from offcut.membership.leaving import Departure, layers_only_here, saves_layers
+from offcut.membership.state_givers import newest_step, transfer_rounds
 from offcut.pipeline import layer_moves
 from offcut.pipeline.plan_set import PlanSet
 from offcut.torch.membership.job_context import JobContext
@@ -20,6 +20,7 @@ from offcut.torch.membership.state_sync import no_first_values
 from offcut.torch.membership.state_transfer import receive_state, send_state
 from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints, SavedLayers
 from offcut.torch.pipeline.layer_state import LayerState, flagged_layers, layer_flags
+from offcut.torch.pipeline.member_stages import MemberStages
 from offcut.torch.pipeline.pipeline_step import PipelineStep
 
 #: How long members wait for what departing ones write down, and how often they look.
@@ -35,7 +36,8 @@ class LayeredSync:
     Args:
         context: the connection to the agent.
         state: this member's part of the state.
-        stages: computes the stages whose layers `state` holds.
+        stages: the stages whose layers `state` holds.
+        pipeline_step: applies a step whose vote broke here.
         plans: the plan for each number of members.
         checkpoints: reads and writes layers.
     """
@@ -46,7 +48,8 @@ class LayeredSync:
         self,
         context: JobContext,
         state: LayerState,
-        stages: PipelineStep,
+        stages: MemberStages,
+        pipeline_step: PipelineStep,
         plans: PlanSet,
         checkpoints: LayerCheckpoints,
     ) -> None:
@@ -56,6 +59,7 @@ class LayeredSync:
         self._context = context
         self._state = state
         self._stages = stages
+        self._pipeline_step = pipeline_step
         self._plans = plans
         self._checkpoints = checkpoints
 
@@ -75,7 +79,7 @@ class LayeredSync:
             [
                 state.step if self.has_state else -1,
                 state.layer_step,
-                int(self._stages.prepared),
+                int(self._pipeline_step.prepared),
                 self._checkpoints.newest_step(),
                 state.position if self.has_state else -1,
                 int(state.begun),
@@ -101,6 +105,7 @@ class LayeredSync:
         # Only once every layer has arrived may members drop those that they do not need.
         group.gather([0])
         self._stages.place(group, plan)
+        self._pipeline_step.prepared = False
         state.drop_layers(state.held - need[mine])
 
     def _begin(self, group: Group, saved: int, need: layer_moves.Layers) -> None:
@@ -169,7 +174,7 @@ class LayeredSync:
                 common = receive_state(group, giver, self._visit("receiving", group, top))
                 if late(mine):
                     # Before `load_common`, because the step has to be applied with the settings that it began with.
-                    self._stages.apply_late(common["progress"]["norm_squared"])
+                    self._pipeline_step.apply_late(common["progress"]["norm_squared"])
                 state.load_common(common)
                 state.layer_step = top
                 self.resumed |= not self.has_state and any(row[_BEGUN] for row in rows)

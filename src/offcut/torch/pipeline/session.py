@@ -17,6 +17,7 @@ from offcut.torch.membership.job_context import JobContext
 from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints
 from offcut.torch.pipeline.layer_state import LayerState
 from offcut.torch.pipeline.layer_sync import LayeredSync
+from offcut.torch.pipeline.member_stages import MemberStages
 from offcut.torch.pipeline.pipeline_step import PipelineStep
 from offcut.torch.pipeline.runtime.engine import LossFn
 from offcut.torch.step.batch import Fetcher
@@ -79,18 +80,18 @@ class PipelineSession(TrainingLoop):
         # Now, while this member has all layers.
         whole = fingerprint(model, self._plans, None)
         sampler = Sampler(len(dataset), seed)
-        self._stages = PipelineStep(
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._stages = MemberStages(self._layers, loss_fn, seed, device)
+        self._pipeline_step = PipelineStep(
             self._layers,
+            self._stages,
             sampler=sampler,
             fetcher=Fetcher(dataset, collate, seed),
-            loss_fn=loss_fn,
-            seed=seed,
             clip_norm=clip_norm,
-            device=next((p.device for p in model.parameters()), torch.device("cpu")),
             visit=self._at,
         )
         self._checkpoints: LayerCheckpoints | None = None
-        super().__init__(self._layers, sampler, self._stages, join=self._join, fingerprint=lambda data: whole)
+        super().__init__(self._layers, sampler, self._pipeline_step, join=self._join, fingerprint=lambda data: whole)
         if self._link is None:
             self._stages.place(self._group(), self._plans.one_device_plan())
 
@@ -98,7 +99,8 @@ class PipelineSession(TrainingLoop):
         self._checkpoints = LayerCheckpoints(
             context.checkpoints, self._plans.layers, context.checkpoint_age_s, context.note, context.faults
         )
-        return LayeredSync(context, self._layers, self._stages, self._plans, self._checkpoints), self._checkpoints
+        sync = LayeredSync(context, self._layers, self._stages, self._pipeline_step, self._plans, self._checkpoints)
+        return sync, self._checkpoints
 
     @property
     def model(self) -> nn.Module:
@@ -117,7 +119,7 @@ class PipelineSession(TrainingLoop):
         Raises:
             InputError: it was called without a batch, or twice for one.
         """
-        self._stages.check_batch()
+        self._pipeline_step.check_batch()
         return self._run_step()
 
     def whole_model(self) -> nn.Module:

@@ -15,7 +15,7 @@ from contextlib import suppress
 _MOST_WAITING = 10_000
 
 
-class Printer:
+class NonblockingLog:
     """Writes lines to a file descriptor; a logger for structlog. Nothing here raises, and only `flush` waits."""
 
     def __init__(self, descriptor: int) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offcut.membership.following import newest_step, transfer_rounds
+from offcut.membership.state_givers import newest_step, transfer_rounds
 
 
 @given(steps=st.lists(st.integers(-1, 5), min_size=1, max_size=12))

@@ -1,4 +1,4 @@
-"""Whose state the members of a new generation take over."""
+"""Which members give their state to the others when a generation forms."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from offcut.process.process_group import kill_group
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
-class ForcedExit:
+class ExitWatchdog:
     """`told` is called, in a thread, when a signal comes; `groups` names the process groups to kill."""
 
     def __init__(self, limit_s: float, told: Callable[[], None], groups: Callable[[], Iterable[int]]) -> None:
@@ -32,7 +32,7 @@ class ForcedExit:
         """Take the signals. Call it in the main thread, before any other thread is started."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         threading.Thread(target=self._wait_for_signals, daemon=True, name="signals").start()
-        threading.Thread(target=self._count_down, daemon=True, name="hard end").start()
+        threading.Thread(target=self._count_down, daemon=True, name="exit watchdog").start()
 
     def begin(self) -> None:
         """Start the countdown; further calls do nothing."""

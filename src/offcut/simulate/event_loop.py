@@ -1,4 +1,4 @@
-"""The world that a replay shows to the controller: it carries effects out under a virtual clock and reports events.
+"""The event loop of a replay: tells the controller each event under a virtual clock, and carries its effects out.
 
 All that happens at one instant from outside (jobs that end, nodes that come and go, submissions, timers) is told first;
 then come the consequences within that instant, until there are none: the allocation problem is solved at once, nodes
@@ -24,8 +24,8 @@ from offcut.model.events import Member, Timer
 from offcut.simulate.job_arrivals import JobArrivals
 from offcut.simulate.noisy_meter import NoisyMeter
 from offcut.simulate.options import ReplayOptions
+from offcut.simulate.replay_settings import job_of, settings_of
 from offcut.simulate.scheduled_events import ORDER, Booted, Due, Ended, Formed, Measured, NearsEnd, Ready, TimerDue
-from offcut.simulate.setup import job_of, settings_of
 from offcut.simulate.time_integrals import TimeIntegrals
 from offcut.simulate.training import Cause, Training
 
@@ -35,7 +35,7 @@ Solver = Callable[[AllocationProblem], Allocation]
 _AHEAD = 16
 
 
-class World:
+class EventLoop:
     """`state` is the controller's; `trainings` are all jobs submitted so far."""
 
     def __init__(self, supply: JobArrivals, solver: Solver, options: ReplayOptions, start_s: float) -> None:
@@ -46,7 +46,7 @@ class World:
         self.accounts = TimeIntegrals(start_s)
         self.events = 0
         learns = options.profiler != "oracle" and load(options.profiler).learns
-        self._observer = NoisyMeter(options.noise, options.seed) if learns else None
+        self._noisy_meter = NoisyMeter(options.noise, options.seed) if learns else None
         self._arrivals = supply
         self._solver = solver
         self._live: dict[str, Training] = {}
@@ -82,7 +82,7 @@ class World:
     # -- time ------------------------------------------------------------------------------------------------
 
     def next_s(self) -> float:
-        """When something is due by the world's own doing."""
+        """Return the time of the next thing that is due, besides what the trace brings."""
         return min(self._due[0][0] if self._due else math.inf, self._arrivals.next_s())
 
     @property
@@ -166,8 +166,8 @@ class World:
             time_s=self.now_s, job=training.id, generation=generation, took_s=took_s, step=generation
         )
         self._tell(event)
-        if self._observer is not None:
-            self._observe(self._observer, training, generation)
+        if self._noisy_meter is not None:
+            self._observe(self._noisy_meter, training, generation)
 
     def _observe(self, observer: NoisyMeter, training: Training, generation: int) -> None:
         """If the generation lasts long enough, its throughput is measured."""

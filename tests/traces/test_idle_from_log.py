@@ -13,7 +13,7 @@ from offcut.errors import InputError
 from offcut.model import Window
 from offcut.traces.batch_log import BatchJob, make_log
 from offcut.traces.free_nodes import FreeNodes
-from offcut.traces.idle import idle_windows
+from offcut.traces.idle_from_log import idle_windows
 
 rows = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), min_size=2, max_size=12)
 
