@@ -214,3 +214,46 @@ def test_a_release_of_all_outlives_the_controller(world):
     world.send(ev.ClaimingResumed(time_s=world.now_s))
     world.run(30)
     assert world.members("a") == ["n4"]
+
+
+# -- the nodes that are held ------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_held_and_not_in_the_journal_is_released(world):
+    """Nothing else would end the pilot of a claim that an older journal has forgotten."""
+    effects = world.send(ev.NodesHeld(time_s=world.now_s, nodes=("n1", "n2", "unknown")))
+    assert [effect.nodes for effect in only(effects, ef.Release)] == [("unknown",)]
+    assert world.members("a") == ["n1", "n2"]
+
+
+def test_a_node_that_is_held_and_idle_in_the_journal_is_released(world):
+    world.solver_waits = True
+    world.offer("n3")
+    effects = world.send(ev.NodesHeld(time_s=world.now_s, nodes=("n1", "n2", "n3")))
+    assert [effect.nodes for effect in only(effects, ef.Release)] == [("n3",)]
+    assert "n3" not in world.state.nodes
+
+
+def test_a_node_that_is_held_no_longer_is_lost_and_the_job_goes_on_without_it(world):
+    effects = world.send(ev.NodesHeld(time_s=world.now_s, nodes=("n1",)))
+    assert [effect.nodes for effect in only(effects, ef.Release)] == [("n2",)], "its agent may still run"
+    assert "n2" not in world.state.nodes
+    assert world.members("a") == ["n1"]
+
+
+def test_idle_nodes_of_the_journal_are_not_claimed_before_the_cluster_offers_them(world):
+    world.solver_waits = True
+    world.offer("n3")
+    world.send(ev.NodesHeld(time_s=world.now_s, nodes=("n1", "n2")))
+    world.give(a=3)
+    assert not [effect for effect in world.effects(ef.Claim) if "n3" in effect.nodes]
+    world.solver_waits = False
+    world.offer("n3")
+    world.until_members("a", ["n1", "n2", "n3"])
+
+
+def test_a_restart_that_finds_everything_as_the_journal_says_changes_nothing(world):
+    assert not only(world.restart(), ef.Release)
+    world.run(30)
+    assert world.members("a") == ["n1", "n2"]
+    assert not only(world.log[-1][1], ef.SetGeneration)

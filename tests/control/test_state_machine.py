@@ -43,6 +43,7 @@ garbage = st.one_of(
         wanted=st.lists(any_node, max_size=3).map(tuple),
         lost=st.lists(any_node, max_size=3).map(tuple),
     ),
+    st.builds(ev.NodesHeld, time_s=st.just(0.0), nodes=st.lists(any_node, max_size=4).map(tuple)),
     st.builds(ev.ClaimRefused, time_s=st.just(0.0), nodes=st.tuples(any_node, any_node), reason=st.just("taken")),
     st.builds(ev.NodesBooted, time_s=st.just(0.0), nodes=st.tuples(any_node, any_node)),
     st.builds(
@@ -279,6 +280,11 @@ class Cluster(RuleBasedStateMachine):
             ev.RunningWorker(process.job, process.member.incarnation, data.draw(st.booleans())) for process in mine
         )
         world.send(ev.AgentReported(time_s=world.now_s, node=node, workers=() if forgetful else workers))
+
+    @then_time_passes()
+    def restart_controller(self) -> None:
+        """The controller ends and another goes on with its journal."""
+        self.world.restart()
 
     # -- the solver, the clock, and nonsense ------------------------------------------------------------------------
 

@@ -200,6 +200,16 @@ class World:
     def _on(self, node: str) -> list[Process]:
         return [process for process in self.processes.values() if process.member.node == node]
 
+    def restart(self) -> list[ef.Effect]:
+        """The controller starts again with its journal and is told which nodes are held; then what is idle is offered.
+
+        Return the effects of its comparison with the nodes that are held.
+        """
+        self.send(ev.ControllerStarted(time_s=self.now_s))
+        effects = self.send(ev.NodesHeld(time_s=self.now_s, nodes=tuple(sorted(self.pilots))))
+        self.offer(*sorted(self.idle - set(self.pilots)))
+        return effects
+
     # -- workers ----------------------------------------------------------------------------------------------------
 
     def _ready(self, job_id: str, member: Member) -> None:

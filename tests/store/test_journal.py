@@ -73,6 +73,7 @@ EVENTS: list[ev.Event] = [
     ev.Solved(time_s=17.0, version=3, allocation=ALLOCATION),
     ev.SolveFailed(time_s=18.0, version=4, reason="out of memory"),
     ev.TimerFired(time_s=1_790_000_000.123456, timer=Timer("boot", "n1")),
+    ev.NodesHeld(time_s=18.5, nodes=("n1", "n2")),
     ev.EventsGathered(
         time_s=19.0,
         events=(

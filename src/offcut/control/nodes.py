@@ -40,6 +40,21 @@ def on_nodes_changed(context: EventContext, event: ev.NodesChanged) -> None:
         context.problem_changed = True
 
 
+def on_nodes_held(context: EventContext, event: ev.NodesHeld) -> None:
+    """Compare the nodes that the batch system holds with those of the state, which is what the journal says.
+
+    Nodes that the state does not hold are released, because nothing else would end their pilots. Nodes that the batch
+    system does not hold are lost. Idle nodes are removed: the cluster's first look offers those that are idle still.
+    """
+    nodes = context.state.nodes
+    found = set(event.nodes)
+    held = {name for name, node in nodes.items() if node.phase != "idle"}
+    if unknown := tuple(sorted(found - held)):
+        context.emit(Release, nodes=unknown)
+    lost = tuple(name for name in nodes if name not in held or name not in found)
+    on_nodes_changed(context, ev.NodesChanged(time_s=event.time_s, lost=lost))
+
+
 def _release(context: EventContext, nodes: list[NodeState]) -> None:
     if nodes:
         context.emit(Release, nodes=tuple(node.name for node in nodes))

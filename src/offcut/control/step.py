@@ -18,6 +18,7 @@ _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
     ev.ControllerStarted: lifecycle.on_controller_started,
     ev.ControllerStopping: lifecycle.on_controller_stopping,
     ev.NodesChanged: nodes.on_nodes_changed,
+    ev.NodesHeld: nodes.on_nodes_held,
     ev.ClaimRefused: nodes.on_claim_refused,
     ev.NodesBooted: nodes.on_nodes_booted,
     ev.AgentReported: nodes.on_agent_reported,

@@ -45,19 +45,13 @@ def first_event(state: State, given: Given, now_s: float) -> events.ControllerSt
 async def reconcile(
     state: State, cluster: Cluster, agents: Agents, now: Callable[[], float], handle: Callable[[events.Event], object]
 ) -> None:
-    """Report the differences between the journal and the nodes that the cluster holds, after a restart.
+    """Report the nodes that the cluster holds, and wait for their agents.
 
-    Nodes that are held no longer are lost. Nodes that the journal does not know are released. Agents of the others
-    have a while to dial in. What is idle is not taken from the journal: the cluster's first look says it.
+    The controller answers with what differs from the journal: some nodes are lost, others are released. Agents of nodes
+    that are up in both have a while to connect.
     """
     held = await cluster.claimed()
-    known = {node.name for node in state.nodes.values() if node.phase != "idle"}
-    if lost := tuple(sorted(known - held)):
-        handle(events.NodesChanged(time_s=now(), lost=lost))
-    if unknown := sorted(held - known):
-        await cluster.release(unknown)
-    if idle := tuple(node.name for node in state.nodes.values() if node.phase == "idle"):
-        handle(events.NodesChanged(time_s=now(), lost=idle))
-    up = [name for name in sorted(known & held) if state.nodes[name].phase == "up"]
+    handle(events.NodesHeld(time_s=now(), nodes=tuple(sorted(held))))
+    up = [name for name in sorted(held) if name in state.nodes and state.nodes[name].phase == "up"]
     for name in up:  # those that boot have a limit of their own
         agents.expect(name, cluster.pilot(name) or "", RETURN_S + _RETURN_EACH_S * len(up))

@@ -30,6 +30,7 @@ from offcut.model.events.nodes import (
     ClaimRefused,
     NodesBooted,
     NodesChanged,
+    NodesHeld,
     Offer,
     RunningWorker,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "Member",
     "NodesBooted",
     "NodesChanged",
+    "NodesHeld",
     "Offer",
     "Outcome",
     "Purpose",
@@ -114,6 +116,7 @@ Event = (
     ControllerStarted
     | ControllerStopping
     | NodesChanged
+    | NodesHeld
     | ClaimRefused
     | NodesBooted
     | AgentReported

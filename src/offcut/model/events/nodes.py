@@ -26,6 +26,15 @@ class NodesChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodesHeld:
+    """All nodes that the batch system holds for offcut, as a controller finds them when it starts."""
+
+    time_s: float
+    nodes: tuple[str, ...] = ()
+    kind: Literal["nodes_held"] = "nodes_held"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRefused:
     """The batch system did not give us these nodes."""
 
