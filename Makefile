@@ -11,9 +11,9 @@ demo: .venv/.demo
 	$(if $(filter slurm,$(CLUSTER)),CI=true scripts/install-slurm)
 	$(BIN)/offcut demo --cluster $(CLUSTER)
 
-# Three workers: what starts real agents and trainings is in two groups (xdist_group live-1 and live-2), so that at most
-# two such tests run at a time; what starts a real Slurm is in another.
-PYTEST = $(BIN)/pytest -n 3 --dist loadgroup --durations=40
+# Four workers: what starts real agents and trainings is in three groups (xdist_group live-1 to live-3), so that at most
+# three such tests run at a time, which wait more than they compute; what starts a real Slurm is in another.
+PYTEST = $(BIN)/pytest -n 4 --dist loadgroup --durations=40
 MORE := ci or frameworks or browser
 
 test: .venv/.ready

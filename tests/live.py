@@ -44,6 +44,7 @@ class Running:
         self.paths = StatePaths(root)
         self._nodes = nodes
         self._options = options
+        self._clients: list[Client] = []
         self.start()
 
     def start(self) -> None:
@@ -62,6 +63,7 @@ class Running:
 
     def _connect(self) -> None:
         self.client = Client(self.paths.socket)
+        self._clients.append(self.client)
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, (self.paths.root / "controller.log").read_text()[-2000:]
@@ -142,6 +144,8 @@ class Running:
     def kill_everything(self) -> None:
         for process in self.processes():
             process.kill()
+        for client in self._clients:
+            client.close()
 
 
 def command_of(process: psutil.Process) -> str:

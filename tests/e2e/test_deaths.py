@@ -14,7 +14,7 @@ from golden import SCRIPT, assert_same_training, undisturbed
 from live import wait_for
 from offcut.wire.step_records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
 AWKWARD = Path(__file__).with_name("awkward.py")
 EPOCHS = 45
@@ -62,6 +62,7 @@ def test_rendezvous_store_dies_and_is_replaced(up: Callable, tmp_path: Path) -> 
     assert_ends_as_undisturbed(running, job, tmp_path)
 
 
+@pytest.mark.ci
 def test_all_nodes_die_at_once(up: Callable, tmp_path: Path) -> None:
     running, job = start_training(up, 2)
     for agent in running.agents():

@@ -109,7 +109,8 @@ def test_up_detached_returns_when_it_is_ready_and_ends_by_a_signal(state_dir: Pa
     told = json.loads(done.stdout)
     assert told["log"] == str(state_dir / "controller.log")
     assert (state_dir / "controller.log").stat().st_mode & 0o077 == 0
-    assert Client(StatePaths(state_dir).socket).get("/v1/status")["claiming"]
+    with Client(StatePaths(state_dir).socket) as client:
+        assert client.get("/v1/status")["claiming"]
     controller = psutil.Process(told["pid"])
     assert os.getsid(controller.pid) == controller.pid
     refused = detached()

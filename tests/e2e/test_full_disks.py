@@ -19,7 +19,7 @@ from offcut.errors import OffcutError
 from offcut.service.paths import StatePaths
 from offcut.wire.client import Client
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 
 @pytest.fixture
@@ -111,4 +111,5 @@ def test_a_controller_whose_own_disk_is_full_says_so_and_leaves_nothing(
         line.startswith("offcut: ") and str(state_dir / "journal.sqlite") in line
         for line in said.read_text().splitlines()
     )
+    client.close()
     wait_for("every process to end", lambda: not any(str(state_dir) in command_of(p) for p in psutil.process_iter()))

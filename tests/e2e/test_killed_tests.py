@@ -17,7 +17,7 @@ from live import wait_for
 from offcut.cluster.slurm.testbed import missing
 from reaper import ENV_MARK, kill_marked, marked
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 ENDLESS = Path(__file__).with_name("endless.py")
 

@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 
 from offcut.wire import certificate
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 
 def test_training_over_tls(state_dir: Path, up: Callable) -> None:

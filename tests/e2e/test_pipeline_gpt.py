@@ -15,7 +15,7 @@ from offcut.wire.jobspec import read_job_file
 from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

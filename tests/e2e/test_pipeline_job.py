@@ -14,7 +14,7 @@ from pipeline_job import SCRIPT, STEPS_PER_EPOCH, undisturbed, write_plans
 from live import wait_for
 from offcut.wire.step_records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3"), pytest.mark.timeout(300)]
 
 BACK = "go back to the checkpoint"
 
@@ -78,6 +78,7 @@ def test_a_stage_with_a_replica_survives_a_kill(up: Callable, tmp_path: Path) ->
     assert not any(BACK in text for text in running.story(job))
 
 
+@pytest.mark.ci
 def test_a_stage_without_a_replica_comes_back_from_the_checkpoint(up: Callable, tmp_path: Path) -> None:
     epochs = 40
     running, job = start(up, tmp_path, 2, ("1", "2"), epochs=epochs)

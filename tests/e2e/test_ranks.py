@@ -12,7 +12,7 @@ from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
 from offcut.wire.step_records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
 
 def members_by_generation(running, job: str) -> dict[int, dict[str, int]]:
@@ -72,6 +72,7 @@ def test_two_ranks_on_each_node_grow_shrink_and_lose_one(up: Callable, tmp_path:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.ci
 def test_only_sizes_of_the_list_are_trained_at_and_then_only_multiples(up: Callable, tmp_path: Path) -> None:
     epochs = 60
     running = up(3)

@@ -12,7 +12,7 @@ from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 from live import Running, wait_for
 from offcut.wire.step_records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
 EPOCHS = 150
 

@@ -15,7 +15,7 @@ import pytest
 
 from live import command_of, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 SECRET = "the-key-of-a-tracker"
 SCRIPT = """

@@ -17,7 +17,7 @@ from golden import SCRIPT, assert_same_training, undisturbed
 from live import wait_for
 from offcut.wire.step_records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
 EPOCHS = 40
 

@@ -27,7 +27,7 @@ from attacks import (
 from offcut.wire import certificate, messages, tokens
 from strangers import NOBODY, stranger
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
 #: The usual limit of a login node, which cannot be raised here.
 FEW_FILES = 'ulimit -n 1024 && exec "$@"'

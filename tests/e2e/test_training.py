@@ -14,6 +14,7 @@ from offcut.wire.step_records import history
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 
+@pytest.mark.ci
 def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:
     running = up(3)
     running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})

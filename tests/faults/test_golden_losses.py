@@ -36,7 +36,7 @@ def undisturbed(directory: Path, *arguments: str) -> dict[int, StepHistory]:
 
 
 @pytest.mark.parametrize(
-    "training", [pytest.param(name, marks=() if name == "cnn" else pytest.mark.ci) for name in LIMITS]
+    "training", [pytest.param(name, marks=() if name == "mlp" else pytest.mark.ci) for name in LIMITS]
 )
 def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, training: str) -> None:
     arguments = [training, "--epochs", "60", *(["--double"] if training in DOUBLE else [])]
