@@ -279,6 +279,8 @@ class DataParallelStep:
             raise Abandoned("injected inside the reduce")
         for work in under_way:
             group.wait(work)
+        for reducer in reducers:
+            reducer.drop_missing()
         if self._visit("after-reduce"):
             raise Abandoned("injected after the reduce")
         outcome = signals.outcome()
@@ -300,6 +302,8 @@ class DataParallelStep:
         added = [self._added[id(item)] for item in optimizers if id(item) in self._added]
         for work in [work for reducer in added for work in reducer.start(group)]:
             group.wait(work)
+        for reducer in added:
+            reducer.drop_missing()
         for item in optimizers:
             for p in parameters_of(item):
                 if not p.requires_grad:

@@ -54,15 +54,51 @@ _SHARED = 3
 #: A float32 holds whole numbers of this many bits; a state's checksum (STATE_BITS) takes two numbers.
 WHOLE_BITS = STATE_BITS // 2
 
-#: A flat buffer, and the parameters with their views of it.
-_Flat = tuple[torch.Tensor, list[tuple[torch.nn.Parameter, torch.Tensor]]]
 
+class _Flat:
+    """The gradients of parameters of one type on one device, in one buffer, and how many members have each of them."""
 
-def _flatten(parameters: list[torch.nn.Parameter], dtype: torch.dtype, device: torch.device) -> _Flat:
-    # Touched here, not in the first step: a joiner makes it before the others wait for it.
-    flat = torch.empty(sum(p.numel() for p in parameters) + _ROOM, dtype=dtype, device=device).zero_()
-    *parts, _ = flat.split([*(p.numel() for p in parameters), _ROOM])
-    return flat, [(p, _like(p, part)) for p, part in zip(parameters, parts, strict=True)]
+    def __init__(self, parameters: list[torch.nn.Parameter], dtype: torch.dtype, device: torch.device) -> None:
+        sizes = [*(p.numel() for p in parameters), len(parameters), _ROOM]
+        # Touched here, not in the first step: a joiner makes it before the others wait for it.
+        self.buffer = torch.empty(sum(sizes), dtype=dtype, device=device).zero_()
+        *parts, self.counts, _ = self.buffer.split(sizes)
+        # `data`: each view counts by itself how often something was written into it.
+        self.views = [(p, _like(p, part).data) for p, part in zip(parameters, parts, strict=True)]
+        self._versions = [0] * len(parameters)
+
+    def remade(self) -> _Flat:
+        return _Flat([p for p, _ in self.views], self.buffer.dtype, self.buffer.device)
+
+    def zero(self) -> None:
+        self.buffer.zero_()
+        for parameter, view in self.views:
+            parameter.grad = view
+        self._versions = [view._version for _, view in self.views]
+
+    def gather(self) -> None:
+        """Have the gradients where they belong in the buffer, and note which there are."""
+        there = []
+        for (parameter, view), version in zip(self.views, self._versions, strict=True):
+            grad = parameter.grad
+            if grad is None:
+                view.zero_()
+                there.append(0.0)
+            elif grad.data_ptr() != view.data_ptr():
+                view.copy_(grad)
+                there.append(1.0)
+            else:
+                there.append(float(grad._version != version))
+            parameter.grad = view
+        if all(there):
+            self.counts.fill_(1.0)
+        else:
+            self.counts.copy_(torch.tensor(there, dtype=self.counts.dtype))
+
+    def drop_missing(self) -> None:
+        for (parameter, _), count in zip(self.views, self.counts.tolist(), strict=True):
+            if count == 0.0:
+                parameter.grad = None
 
 
 def _like(parameter: torch.nn.Parameter, flat: torch.Tensor) -> torch.Tensor:
@@ -78,51 +114,48 @@ def _like(parameter: torch.nn.Parameter, flat: torch.Tensor) -> torch.Tensor:
 class Reducer:
     """Gradients live in one flat buffer per dtype and device, so that a reduce copies nothing.
 
-    `parameters`, each once, get views of it as their `.grad`; one that takes no part in a backward pass has a gradient
-    of zeros.
+    `parameters`, each once, get views of it as their `.grad`; until the sum is there, one that takes no part in a
+    backward pass has a gradient of zeros.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        self._groups: list[_Flat] = []
         by_kind: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
         for parameter in parameters:
             by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-        for (dtype, device), members in by_kind.items():
-            self._groups.append(_flatten(members, dtype, device))
+        self._groups = [_Flat(members, dtype, device) for (dtype, device), members in by_kind.items()]
 
     def abandon_buffers(self) -> None:
         """Make new buffers: a reduce that no member waits for may still write into the old ones when it ends."""
-        self._groups = [
-            _flatten([parameter for parameter, _ in views], flat.dtype, flat.device) for flat, views in self._groups
-        ]
+        self._groups = [flat.remade() for flat in self._groups]
 
     def zero(self) -> None:
         """Set the gradients to zero, and put them back into the flat buffers where a script has replaced them."""
-        for flat, views in self._groups:
-            flat.zero_()
-            for parameter, view in views:
-                parameter.grad = view
+        for flat in self._groups:
+            flat.zero()
 
     def start(self, group: Group, signals: StepSignals | None = None) -> list[Pending]:
         """Start summing the gradients over the members; they are already weighted by each one's share.
 
         `signals` that are not sent yet are sent with them if there is room.
         """
-        for _, views in self._groups:
-            for parameter, view in views:
-                grad = parameter.grad
-                if grad is None:
-                    view.zero_()
-                elif grad.data_ptr() != view.data_ptr():
-                    view.copy_(grad)
-                parameter.grad = view
+        for flat in self._groups:
+            flat.gather()
         under_way = []
-        for flat, _ in self._groups:
-            end = flat.numel() - _ROOM
+        for buffer in (flat.buffer for flat in self._groups):
+            end = buffer.numel() - _ROOM
             if signals is not None and not signals.sent:
-                end += signals.write_into(flat[end:])
-            under_way.append(group.start_all_reduce(flat[:end]))
+                end += signals.write_into(buffer[end:])
+            under_way.append(group.start_all_reduce(buffer[:end]))
         return under_way
+
+    def drop_missing(self) -> None:
+        """Remove the gradients that no member has, once the sum is there.
+
+        Optimizers leave a parameter alone that has no gradient. One whose gradient is zero they may change: by weight
+        decay, or by what they keep of earlier steps.
+        """
+        for flat in self._groups:
+            flat.drop_missing()
 
 
 class StepSignals:
