@@ -48,6 +48,7 @@ RUN = {
     "logs": ["a"],
     "node want": ["n01"],
     "node offer": ["n01"],
+    "node forgive": ["n01"],
     "release": ["n01"],
     "certificate": ["--host", "localhost", "--state", "{}/state"],
     "journal check": ["--state", "{}/journal"],

@@ -92,16 +92,58 @@ def test_a_job_that_is_nowhere_well_is_at_fault_itself(world):
     assert not world.state.set_aside
 
 
-def test_a_node_on_which_two_jobs_cannot_start_is_set_aside_although_neither_is_well(world):
+def two_jobs_that_cannot_start_on_n1(world: World, *, family: str | None = None) -> None:
     world.never_ready.add("n1")
-    world.submit("a", max_failures=1)
+    world.submit("a", max_failures=1, family=family)
     world.offer("n1")
     fail_starts(world, "n1", times=2)
     assert world.state.jobs["a"].phase == "failed"
-    world.submit("b", max_failures=3)
+    world.submit("b", max_failures=3, family=family)
     fail_starts(world, "n1", times=1)
-    assert "n1" in world.state.set_aside
     assert world.state.jobs["b"].failures == 1
+
+
+def test_a_node_on_which_two_jobs_cannot_start_is_set_aside_although_neither_is_well(world):
+    world.submit("first", family="sweep")
+    world.offer("n2")
+    world.run(5)
+    world.send(ev.JobPaused(time_s=world.now_s, job="first"))  # the family has trained: its scripts can start
+    world.lose("n2")
+    two_jobs_that_cannot_start_on_n1(world, family="sweep")
+    assert "n1" in world.state.set_aside
+
+
+def test_scripts_that_have_never_trained_set_no_node_aside(world):
+    two_jobs_that_cannot_start_on_n1(world)
+    fail_starts(world, "n1", times=2)
+    assert not world.state.set_aside
+    assert "n1" in world.pilots
+
+
+def test_a_node_that_is_forgiven_by_hand_is_claimed_at_once(world):
+    joining(world, "n3")
+    fail_starts(world, "n3", times=3)
+    world.never_ready.clear()
+    world.offer("n3")
+    world.run(20)
+    assert world.members("a") == ["n1", "n2"]
+    world.send(ev.NodesForgiven(time_s=world.now_s, nodes=("n3", "unknown")))
+    assert not world.state.set_aside
+    assert "n3" not in world.state.failed_starts
+    world.run(5)
+    assert world.members("a") == ["n1", "n2", "n3"]
+
+
+def test_all_nodes_are_forgiven_at_once(world):
+    joining(world, "n3")
+    fail_starts(world, "n3", times=3)
+    world.never_ready.clear()
+    world.offer("n3")
+    world.send(ev.ReleaseAsked(time_s=world.now_s, nodes=("n2",)))
+    world.offer("n2")
+    world.send(ev.NodesForgiven(time_s=world.now_s))
+    world.run(5)
+    assert sorted(world.members("a")) == ["n1", "n2", "n3"]
 
 
 def test_a_first_step_clears_a_node(world):

@@ -225,10 +225,10 @@ class Cluster(RuleBasedStateMachine):
         job_id = self.known(data, "running", "waiting")
         self.world.send(ev.JobChanged(time_s=self.world.now_s, job=job_id, sizes=sizes, weight=weight))
 
-    @then_time_passes(names=nodes, every=st.integers(0, 3))
-    def release(self, names: tuple[str, ...], every: int) -> None:
+    @then_time_passes(names=nodes, every=st.integers(0, 3), kind=st.sampled_from([ev.ReleaseAsked, ev.NodesForgiven]))
+    def release_or_forgive(self, names: tuple[str, ...], every: int, kind: type) -> None:
         names = names if every else ()
-        self.world.send(ev.ReleaseAsked(time_s=self.world.now_s, nodes=names))
+        self.world.send(kind(time_s=self.world.now_s, nodes=names))
 
     @precondition(lambda self: not self.world.state.claiming)
     @then_time_passes()

@@ -70,6 +70,7 @@ EVENTS: list[ev.Event] = [
     ev.ReleaseAsked(time_s=15.0, nodes=("n1",)),
     ev.ReleaseAsked(time_s=15.0),
     ev.ClaimingResumed(time_s=16.0),
+    ev.NodesForgiven(time_s=16.0, nodes=("n1",)),
     ev.Solved(time_s=17.0, version=3, allocation=ALLOCATION),
     ev.SolveFailed(time_s=18.0, version=4, reason="out of memory"),
     ev.TimerFired(time_s=1_790_000_000.123456, timer=Timer("boot", "n1")),

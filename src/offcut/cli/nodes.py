@@ -1,4 +1,4 @@
-"""Commands about nodes: release them, or act as the local cluster's queue."""
+"""Commands about nodes: release or forgive them, or act as the local cluster's queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offcut.errors import InputError
 
 NamesArgument = Annotated[list[str], typer.Argument(help="Names of nodes.")]
 
-node = typer.Typer(help="Act as the local cluster's queue.", no_args_is_help=True)
+node = typer.Typer(help="Forgive nodes; act as the local cluster's queue.", no_args_is_help=True)
 
 
 @node.command("want")
@@ -26,6 +26,27 @@ def want(names: NamesArgument, state: StateOption = None, json: JsonOption = Fal
 def offer(names: NamesArgument, state: StateOption = None, json: JsonOption = False) -> None:
     """Leave nodes idle, as the queue would. Example: `offcut node offer n03`"""
     _play("offer", names, state, json, "The queue leaves idle")
+
+
+@node.command("forgive")
+def forgive(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of nodes.")] = None,
+    all_nodes: Annotated[bool, typer.Option("--all", help="Every node.")] = False,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Claim nodes again that were set aside because starts failed there, or released by hand.
+
+    Examples: `offcut node forgive n03`, `offcut node forgive --all`
+    """
+    if bool(names) + all_nodes != 1:
+        raise InputError("node forgive: name nodes, or give --all.", next_step="See: offcut node forgive --help")
+    with connect(state) as controller:
+        shown = controller.post("/v1/forgive", {"nodes": names or []})
+    if json:
+        print_json(shown)
+    else:
+        line("Every node may be claimed again." if all_nodes else f"May be claimed again: {', '.join(names or [])}")
 
 
 def _play(verb: str, names: list[str], state: StateOption, json: bool, words: str) -> None:

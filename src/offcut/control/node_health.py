@@ -2,7 +2,8 @@
 
 A script that cannot start fails on every node; a bad node fails every script. So a failed start counts against the node
 if its job runs well on other nodes and has failed to start on none of them; otherwise against the job. A node on which
-several starts in a row failed is set aside: released, and not claimed for a while.
+several starts in a row failed is set aside: released, and not claimed for a while. For that only starts of scripts
+count that are known to start, because they have trained: two scripts with mistakes say nothing about a node.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ _KEPT = 8
 
 def note(context: EventContext, node: str, job: str, reason: str) -> None:
     """Note that a worker of `job` ended before its first step on this node. No job: the node itself did not boot."""
-    starts = [*_recent(context.state, node), FailedStart(context.now_s, job, visible(reason))]
-    context.state.failed_starts[node] = starts[-_KEPT:]
+    state = context.state
+    proven = job not in state.jobs or _has_trained(state, state.jobs[job])
+    starts = [*_recent(state, node), FailedStart(context.now_s, job, visible(reason), proven)]
+    state.failed_starts[node] = starts[-_KEPT:]
 
 
 def forgive(state: State, node: str) -> None:
@@ -36,13 +39,13 @@ def is_node_at_fault(state: State, node: str, job: JobState) -> bool:
 
 def is_bad(state: State, node: str, *, its_fault: bool) -> bool:
     """Return whether to set the node aside: it was at fault several times, or several jobs could not start there."""
-    starts = _recent(state, node)
+    starts = _proven(state, node)
     several = its_fault or len({start.job for start in starts}) > 1
     return several and len(starts) >= state.settings.forgiven_starts
 
 
 def reason(state: State, node: str) -> str:
-    starts = _recent(state, node)
+    starts = _proven(state, node)
     last = starts[-1]
     whose = f", of {last.job}" if last.job else ""
     return f"{len(starts)} starts in a row failed on it; the last{whose}: {last.reason}"
@@ -51,6 +54,18 @@ def reason(state: State, node: str) -> str:
 def wait_s(state: State, node: str) -> float:
     """Return how long to wait before the next start on the node, in seconds."""
     return state.settings.retry_wait_s * 2.0 ** max(0, len(_recent(state, node)) - 1)
+
+
+def _has_trained(state: State, job: JobState) -> bool:
+    family = job.job.family
+    return job.trained_since_s is not None or (
+        family is not None
+        and any(other.trained_since_s is not None for other in state.jobs.values() if other.job.family == family)
+    )
+
+
+def _proven(state: State, node: str) -> list[FailedStart]:
+    return [start for start in _recent(state, node) if start.proven]
 
 
 def _recent(state: State, node: str) -> list[FailedStart]:

@@ -210,6 +210,16 @@ def _keep_aside(context: EventContext, name: str) -> None:
     context.log(name, f"set aside for {settings.aside_s:g} s: {context.state.set_aside[name]}")
 
 
+def on_nodes_forgiven(context: EventContext, event: ev.NodesForgiven) -> None:
+    state = context.state
+    resting = [timer.subject for timer in state.timers if timer.purpose == "set_aside"]
+    for name in event.nodes or (*resting, *state.failed_starts):
+        node_health.forgive(state, name)
+        if context.cancel_timer(Timer("set_aside", name)) is not None:
+            context.log(name, "may be claimed again: forgiven by hand")
+            end_set_aside(context, name)
+
+
 def end_set_aside(context: EventContext, name: str) -> None:
     """Let the node be claimed again."""
     if context.state.set_aside.pop(name, None) is not None:

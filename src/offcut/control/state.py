@@ -104,6 +104,8 @@ class FailedStart:
     time_s: float
     job: str
     reason: str
+    #: Whether the script is known to start: the job has trained, or one of its family. Only then the node may be bad.
+    proven: bool = True
 
 
 @dataclass(slots=True)

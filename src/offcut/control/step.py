@@ -24,6 +24,7 @@ _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
     ev.AgentReported: nodes.on_agent_reported,
     ev.ReleaseAsked: nodes.on_release_asked,
     ev.ClaimingResumed: nodes.on_claiming_resumed,
+    ev.NodesForgiven: nodes.on_nodes_forgiven,
     ev.WorkersReady: workers.on_workers_ready,
     ev.WorkerExited: workers.on_worker_exited,
     ev.GenerationFormed: workers.on_generation_formed,

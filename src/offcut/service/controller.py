@@ -47,7 +47,7 @@ _REMEMBERED = (effects.SetGeneration, effects.StartWorkers)
 #: Events whose senders were told that they are done.
 _PROMISED = (
     *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
-    *(events.ReleaseAsked, events.ClaimingResumed),
+    *(events.ReleaseAsked, events.ClaimingResumed, events.NodesForgiven),
 )
 
 

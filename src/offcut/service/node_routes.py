@@ -68,4 +68,9 @@ def node_routes(controller: Controller, cluster: Cluster) -> APIRouter:
         controller.ask(events.ClaimingResumed(time_s=controller.clock.now()))
         return views.status(controller)
 
+    @routes.post("/v1/forgive")
+    async def _forgive(names: NodeNames) -> dict[str, Any]:
+        controller.ask(events.NodesForgiven(time_s=controller.clock.now(), nodes=tuple(names.nodes)))
+        return views.status(controller)
+
     return routes

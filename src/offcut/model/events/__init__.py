@@ -41,6 +41,7 @@ from offcut.model.events.requests import (
     JobPaused,
     JobResumed,
     JobSubmitted,
+    NodesForgiven,
     ReleaseAsked,
 )
 from offcut.model.events.training import (
@@ -84,6 +85,7 @@ __all__ = [
     "Member",
     "NodesBooted",
     "NodesChanged",
+    "NodesForgiven",
     "NodesHeld",
     "Offer",
     "Outcome",
@@ -136,6 +138,7 @@ Event = (
     | JobChanged
     | ReleaseAsked
     | ClaimingResumed
+    | NodesForgiven
     | Solved
     | SolveFailed
     | TimerFired

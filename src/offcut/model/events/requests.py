@@ -71,3 +71,12 @@ class ClaimingResumed:
 
     time_s: float
     kind: Literal["claiming_resumed"] = "claiming_resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesForgiven:
+    """A user lets nodes be claimed again that were set aside, or released by hand a moment ago. No nodes named: all."""
+
+    time_s: float
+    nodes: tuple[str, ...] = ()
+    kind: Literal["nodes_forgiven"] = "nodes_forgiven"
