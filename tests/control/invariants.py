@@ -67,9 +67,11 @@ class Watch:
             assert set(released) == held, "every wanted or lost node that was held is released, and no other"
             if held:
                 assert isinstance(effects[0], ef.Release)
+        together = event.events if isinstance(event, ev.EventsGathered) else (event,)
+        changes = [each for each in together if isinstance(each, ev.NodesChanged)]
+        offered = {offer.node for change in changes for offer in change.offered}
         for node in released:
-            offered = isinstance(event, ev.NodesChanged) and node in {offer.node for offer in event.offered}
-            assert offered or node not in state.nodes
+            assert node in offered or node not in state.nodes
         if isinstance(event, ev.ReleaseAsked) and not event.nodes:
             assert not any(node.phase != "idle" for node in state.nodes.values())
 
