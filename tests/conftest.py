@@ -20,7 +20,7 @@ from offcut.process.parent_death import die_with_parent
 from reaper import ENV_MARK, marked
 
 #: For what was told to end and is still at it.
-_ENDING_S = 20.0
+_ENDING_S = 90.0
 _HELPERS = re.compile(r"multiprocessing\.(resource_tracker|forkserver)")
 
 

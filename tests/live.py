@@ -20,8 +20,8 @@ import pytest
 from offcut.service.paths import StatePaths
 from offcut.wire.client import Client
 
-#: Nothing here takes this long unless it hangs.
-PATIENCE_S = 90.0
+#: Nothing here takes this long unless it hangs, not even where every core has three processes to run.
+PATIENCE_S = 180.0
 
 
 def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
@@ -139,7 +139,7 @@ class Running:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(PATIENCE_S)
-        wait_for("every process to end", lambda: not self.processes(), 20.0)
+        wait_for("every process to end", lambda: not self.processes())
 
     def kill_everything(self) -> None:
         for process in self.processes():

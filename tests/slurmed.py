@@ -22,7 +22,7 @@ MARKS = [pytest.mark.slurm, pytest.mark.live, pytest.mark.xdist_group("slurm")]
 QUICK = {
     "partition": "idle",
     "interval_s": 0.5,
-    "pending_limit_s": 10.0,
+    "pending_limit_s": 60.0,
     "bench_s": 2.0,
     "worker_env": {"GLOO_SOCKET_IFNAME": "lo"},
 }

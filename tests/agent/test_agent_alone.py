@@ -197,7 +197,7 @@ def test_the_hard_end_needs_nothing_of_a_program_that_hangs(place: Path) -> None
 def test_an_agent_with_workers_outlives_its_controller_for_as_long_as_it_is_told(place: Path, agent: Callable) -> None:
     async def scenario() -> None:
         async with controller(place) as stand_in:
-            process = agent("--empty-limit-s", "0.2", "--orphan-limit-s", "2")
+            process = agent("--empty-limit-s", "60", "--orphan-limit-s", "2")
             await stand_in.until("hello")
             await stand_in.send(launch(place, SLEEPS, mode="restart"))
             await stand_in.until("ready")

@@ -35,7 +35,7 @@ def offcut(running, *arguments: str) -> Any:
 def refusal(address: str, token: str, hello: str) -> messages.Refused:
     with connect(address, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
         socket.send(hello)
-        message = messages.to_agent(socket.recv(timeout=10))
+        message = messages.to_agent(socket.recv(timeout=60))
     assert isinstance(message, messages.Refused)
     return message
 

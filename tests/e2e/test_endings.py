@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from live import Running, command_of, wait_for
+from live import PATIENCE_S, Running, command_of, wait_for
 from offcut.service.paths import StatePaths
 from offcut.wire.client import Client
 
@@ -32,10 +32,10 @@ def test_the_death_of_the_virtual_nodes_daemon_is_told_at_once_and_leaves_nothin
     running = up(2)
     (daemon,) = [p for p in running.processes() if "offcut.cluster.local.daemon" in command_of(p)]
     daemon.kill()
-    assert running.process.wait(60) == 1
+    assert running.process.wait(PATIENCE_S) == 1
     (sentence,) = said(running)
     assert sentence.startswith("offcut: The local cluster has gone: its daemon died")
-    wait_for("every process to end", lambda: not running.processes(), 30.0)
+    wait_for("every process to end", lambda: not running.processes())
 
 
 def test_neither_a_policy_that_hangs_nor_a_task_that_fails_stops_the_jobs_or_the_end(
@@ -68,8 +68,8 @@ def test_neither_a_policy_that_hangs_nor_a_task_that_fails_stops_the_jobs_or_the
     running.submit(script, sizes="1", mode="restart", step_records=False)
     children = psutil.Process(running.process.pid).children(recursive=True)
     running.process.send_signal(signal.SIGHUP)
-    assert running.process.wait(60) == 0
-    wait_for("its children to end", lambda: not any(psutil.pid_exists(child.pid) for child in children), 30.0)
+    assert running.process.wait(PATIENCE_S) == 0
+    wait_for("its children to end", lambda: not any(psutil.pid_exists(child.pid) for child in children))
 
 
 def test_a_second_signal_ends_it_at_once(up: Callable) -> None:
@@ -82,7 +82,7 @@ def test_a_second_signal_ends_it_at_once(up: Callable) -> None:
         log = running.paths.root / "controller.log"
         wait_for("the first to be heard", lambda: '"ending"' in log.read_text())
         running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(30) == 1
+        assert running.process.wait(PATIENCE_S) == 1
         assert "Ended at once" in said(running)[-1]
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
@@ -95,7 +95,7 @@ def detached(state_dir: Path) -> Iterator[Callable[..., subprocess.CompletedProc
 
     def start(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "offcut", "up", "--detach", "--nodes", "1", "--state", str(state_dir)]
-        return subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=90)
+        return subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     yield start
     for process in psutil.process_iter():
@@ -138,6 +138,6 @@ def test_its_terminal_is_closed(state_dir: Path) -> None:
     wait_for("the controller", lambda: b"ready" in os.read(terminal, 65536))
     os.close(terminal)
     controller.send_signal(signal.SIGHUP)
-    assert controller.wait(90) == 0
+    assert controller.wait(PATIENCE_S) == 0
     wait_for("every process to end", lambda: not any(str(state_dir) in command_of(p) for p in psutil.process_iter()))
     assert (state_dir / "report.html").exists()

@@ -83,7 +83,7 @@ def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(u
 
 
 def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children_too(up: Callable) -> None:
-    running = up(2)
+    running = up(2, "--grace", "30")  # a busy machine may take longer than a second
     job = submit(running, AWKWARD, "daemon", sizes="1:2", restart_grace_s=0.5)
     directory = running.paths.job(job)
     running.until(job, "both nodes", lambda _: launches(directory)[-2:] in (["0/2", "1/2"], ["1/2", "0/2"]))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from golden import SCRIPT, assert_same_training, undisturbed
 
-from live import wait_for
+from live import PATIENCE_S, wait_for
 from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
@@ -82,5 +82,5 @@ def test_training_over_a_share_goes_on_after_a_kill_and_ends_when_another_host_t
 def test_the_lease_is_gone_when_the_controller_has_ended(up: Callable, share: Path) -> None:
     running = up(1, "--share", str(share))
     running.process.send_signal(signal.SIGTERM)
-    running.process.wait(90)
+    running.process.wait(PATIENCE_S)
     assert "lease.json" not in names(share)

@@ -120,21 +120,23 @@ def test_an_agent_that_lies_is_not_believed(up: Callable) -> None:
     address = json.loads(running.paths.address.read_text())["agents"]
     header = {"Authorization": f"Bearer {tokens.read(file)}"}
 
-    async def say(hello: messages.Hello | str, *said: messages.Message | str | bytes) -> list[messages.ToAgent]:
-        """What the controller answers until it closes the connection, or has read all of it."""
+    async def say(
+        hello: messages.Hello | str, *said: messages.Message | str | bytes, quiet_s: float = 0.2
+    ) -> list[messages.ToAgent]:
+        """What the controller answers until it closes the connection, or has said nothing for `quiet_s`."""
         heard: list[messages.ToAgent] = []
-        async with asyncio.timeout(60), connect(address, additional_headers=header, proxy=None, max_size=None) as line:
+        async with asyncio.timeout(180), connect(address, additional_headers=header, proxy=None, max_size=None) as line:
             with suppress(ConnectionClosed):
                 for item in (hello, *said):
                     await line.send(item if isinstance(item, str | bytes) else item.model_dump_json())
                 await (await line.ping())
             with suppress(ConnectionClosed, TimeoutError):
                 while True:
-                    heard.append(messages.to_agent(await asyncio.wait_for(line.recv(), 0.2)))
+                    heard.append(messages.to_agent(await asyncio.wait_for(line.recv(), quiet_s)))
         return heard
 
     def refusal(*said: messages.Message | str | bytes, hello: messages.Hello | str = true) -> str:
-        (last,) = [item for item in asyncio.run(say(hello, *said)) if isinstance(item, messages.Refused)]
+        (last,) = [item for item in asyncio.run(say(hello, *said, quiet_s=90.0)) if isinstance(item, messages.Refused)]
         return last.reason
 
     (its_node,) = running.job(victim)["nodes"]

@@ -50,7 +50,7 @@ class Training:
         cluster.client.post("/v1/nodes/want", {"nodes": ["n03"]})
         # What the last case froze or killed has to be gone; a worker that stayed would keep its node from this one.
         wait_for("two nodes that nobody has", lambda: self._free() == {"n01", "n02"})
-        wait_for("the last case's workers to be gone", lambda: not cluster.workers(), 20.0)
+        wait_for("the last case's workers to be gone", lambda: not cluster.workers())
         self.job = cluster.submit(
             SCRIPT, "--epochs", str(EPOCHS), "--pace-file", str(self._pace),
             sizes="1:3", checkpoint_age_s=1.0, max_failures=3, env={"OFFCUT_FAULTS": json.dumps(plans)},

@@ -43,7 +43,7 @@ def server() -> Iterator[Path]:
 
 
 async def code_of(server: Path, code: int) -> int:
-    forked = await Forked.start(server, [str(code)], env={}, workdir="/", log=server.with_name("log"), patience_s=10.0)
+    forked = await Forked.start(server, [str(code)], env={}, workdir="/", log=server.with_name("log"), patience_s=60.0)
     return await forked.wait()
 
 
@@ -71,7 +71,7 @@ def test_a_large_request_comes_in_pieces(server: Path) -> None:
         async with asyncio.timeout(60):
             env = {f"V{i}": "x" * 1000 for i in range(500)}
             forked = await Forked.start(
-                server, ["7"], env=env, workdir="/", log=server.with_name("log"), patience_s=10.0
+                server, ["7"], env=env, workdir="/", log=server.with_name("log"), patience_s=60.0
             )
             return await forked.wait()
 

@@ -14,7 +14,7 @@ import torch.multiprocessing
 
 from offcut.membership.generation import Generation
 from offcut.torch.membership.process_group import Group
-from rendezvous import shared_store
+from rendezvous import LIMIT_S, shared_store
 
 
 class Changes:
@@ -64,7 +64,7 @@ def members() -> Callable[[int, Task], list[Any]]:
         results = []
         for process, pipe in running:
             results.append(pipe.recv())
-            process.join(10)
+            process.join(LIMIT_S)
         return results
 
     return run

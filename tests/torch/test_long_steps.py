@@ -18,7 +18,7 @@ from offcut.torch import Session
 from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
 from offcut.wire.worker_messages import Beat, Leave, MessageSocket, WorkerHello, WorkerReady, from_worker
-from rendezvous import shared_store
+from rendezvous import LIMIT_S, shared_store
 
 WORKERS = [worker_name(f"n{rank}", 1, 0) for rank in range(2)]
 #: What the second member's steps take, s: the last one never ends.
@@ -103,9 +103,9 @@ def test_who_cannot_reach_its_boundary_in_time_does_not_wait_to_be_killed(tmp_pa
     members = [context.Process(target=member, args=(rank, str(path), results), daemon=True) for rank in range(2)]
     for process in members:
         process.start()
-    members[1].join(30)
+    members[1].join(LIMIT_S)
     assert members[1].exitcode == 0, "it was left to itself in a step that never ends"
     assert agents.heard[WORKERS[1]][-1] == "left"
-    assert results.get(timeout=30) == [2, 2, 1, 1, 1], "no step was lost"
-    members[0].join(10)
+    assert results.get(timeout=LIMIT_S) == [2, 2, 1, 1, 1], "no step was lost"
+    members[0].join(LIMIT_S)
     assert "broken" in agents.heard[WORKERS[0]]

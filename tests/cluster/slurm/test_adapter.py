@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from live import wait_for
+from live import PATIENCE_S, wait_for
 from offcut.cluster.slurm.adapter import SlurmCluster
 from offcut.cluster.slurm.commands import Commands
 from offcut.cluster.slurm.site import make_site
@@ -49,7 +49,7 @@ class Watched:
                     await self.cluster.release(event.wanted)
 
     async def until(self, what: str, holds: Callable[[], object]) -> None:
-        give_up_s = time.monotonic() + 60
+        give_up_s = time.monotonic() + PATIENCE_S
         while not holds():
             assert time.monotonic() < give_up_s, (what, self.offers, self.refused, self.cluster.describe())
             await asyncio.sleep(0.02)
@@ -70,7 +70,7 @@ class Watched:
 async def connected(slurm: SlurmTestbed, directory: Path, **fields: object) -> AsyncIterator[Watched]:
     credentials = Credentials.load(directory / "agents.key", directory / "agents")
     files = directory / "cluster", directory, directory / "address.json", credentials
-    cluster = SlurmCluster(make_site({**QUICK, **fields}, "test"), *files, Commands(5.0, slurm.env))
+    cluster = SlurmCluster(make_site({**QUICK, **fields}, "test"), *files, Commands(20.0, slurm.env))
     await cluster.connect()
     try:
         yield Watched(slurm, cluster)
@@ -78,7 +78,7 @@ async def connected(slurm: SlurmTestbed, directory: Path, **fields: object) -> A
         await cluster.close()
         assert slurm.run("squeue", "--noheader", "--partition=idle", "--format=%i %T") == ""
         slurm.run("scancel", "--partition=main")
-        wait_for("no stray process", lambda: slurm.strays() == [], 10.0)
+        wait_for("no stray process", lambda: slurm.strays() == [])
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

@@ -27,11 +27,12 @@ def test_trains_gives_way_to_the_queue_and_finishes_as_if_undisturbed(
     running = harvest(slurm)
     job = train(running, epochs=60)
     running.until(job, "all nodes", lambda shown: shown["size"] == 3)
-    main = slurm.submit("exec sleep 4", "--partition=main", "--nodes=2")
+    main = slurm.submit("exec sleep 600", "--partition=main", "--nodes=2")
     wait_for("the main job to run", lambda: slurm.state(main) == "RUNNING")
     running.until(job, "one node", lambda shown: shown["size"] == 1)
+    slurm.run("scancel", str(main))
     running.until(job, "all nodes again", lambda shown: shown["size"] == 3)
-    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", patience_s=200.0)
+    shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
     assert shown["steps"] == 60 * STEPS_PER_EPOCH
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", 60))
 

@@ -40,9 +40,10 @@ def test_it_gives_way_to_the_main_queue_and_goes_on_with_what_is_left(
     )
     directory = running.paths.job(job)
     running.until(job, "steps on both nodes", lambda _: (directory / "checkpoint.pt").exists(), 200.0)
-    main = slurm.submit("exec sleep 4", "--partition=main", "--nodes=1")
+    main = slurm.submit("exec sleep 600", "--partition=main", "--nodes=1")
     wait_for("the main job to run", lambda: slurm.state(main) == "RUNNING")
     running.until(job, "a launch on one node", lambda _: launches(directory)[-1][1] == 1, 200.0)
+    slurm.run("scancel", str(main))
     running.until(job, "a launch on both", lambda _: launches(directory)[-1][1] == 2, 200.0)
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", 300.0)
     assert shown["failures"] == 0

@@ -87,13 +87,13 @@ def test_a_script_that_ignores_term_does_not_keep_the_queue_waiting(
         runpy.run_path({train!r}, run_name="__main__")
     """
     script.write_text(textwrap.dedent(body).format(train=str(SCRIPT)))
-    running = harvest(private_slurm(nodes=2, worker_template=True, lines={"KillWait": "60"}))
+    running = harvest(private_slurm(nodes=2, worker_template=True, lines={"KillWait": "120"}))
     running.submit(script, sizes="2")
     status = lambda: running.client.get("/v1/status")["nodes"]  # noqa: E731
     wait_for("both training", lambda: [node["worker"] for node in status()] == ["member", "member"])
-    main = running.slurm.submit("exec sleep 30", "--partition=main", "--nodes=2")
-    # Slurm itself would kill after a minute only.
-    wait_for("the main job to run", lambda: running.slurm.state(main) == "RUNNING", 30.0)
+    main = running.slurm.submit("exec sleep 300", "--partition=main", "--nodes=2")
+    # Slurm itself would kill after two minutes only.
+    wait_for("the main job to run", lambda: running.slurm.state(main) == "RUNNING", 60.0)
     running.slurm.run("scancel", str(main))
 
 

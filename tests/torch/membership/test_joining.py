@@ -14,7 +14,7 @@ from offcut.torch import Session
 from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
 from offcut.wire.worker_messages import Leave, MessageSocket, WorkerLeft, WorkerReady, from_worker
-from rendezvous import shared_store
+from rendezvous import LIMIT_S, shared_store
 
 JOINER = worker_name("n1", 1, 0)
 #: Longer than this test may take.
@@ -53,7 +53,7 @@ def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> N
             agent.send(Leave(limit_s=GRACE_S))
         if isinstance(message, WorkerLeft):
             break
-    process.join(30)
+    process.join(LIMIT_S)
     assert process.exitcode == 0, "it waits for members that never come"
     assert heard[-1] == "left"
     assert "broken" not in heard

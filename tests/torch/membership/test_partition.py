@@ -27,7 +27,7 @@ def test_members_notice_that_the_network_drops_everything() -> None:
         env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])},  # rendezvous.py
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert sorted(line.partition(":")[0] for line in run.stdout.splitlines()) == [
