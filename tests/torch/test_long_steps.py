@@ -22,7 +22,7 @@ from rendezvous import LIMIT_S, shared_store
 
 WORKERS = [worker_name(f"n{rank}", 1, 0) for rank in range(2)]
 #: What the second member's steps take, s: the last one never ends.
-STEPS_S = (1.6, 1.6, 600.0)
+STEPS_S = (3.0, 3.0, 600.0)
 #: Less than a step.
 GRACE_S = 0.9
 
@@ -34,6 +34,8 @@ class Agents:
         self.heard: dict[str, list[str]] = {worker: [] for worker in WORKERS}
         self._connections: dict[str, MessageSocket] = {}
         self._told = False
+        # Started here: two threads that ask for it at once would each start one, and the members would not meet.
+        self._store = shared_store()
         self._lock = threading.Lock()
         self._listener = unix_socket.listen(path)
         threading.Thread(target=self._accept, daemon=True).start()
@@ -70,7 +72,7 @@ class Agents:
             job="long-steps",
             generation=generation,
             members=tuple(GenerationMember(node=f"n{rank}", incarnation=1) for rank in ranks),
-            **shared_store().meeting_point("long-steps", generation),
+            **self._store.meeting_point("long-steps", generation),
             abort=False,
         )
         agent.send(new)
