@@ -122,7 +122,7 @@ def test_a_damaged_snapshot_is_dropped(tmp_path):
     assert shown["loads"]
     assert shown["faults"] == ["The snapshot after event 8 is not what was written."]
     shown = as_json("repair", tmp_path, 0)
-    assert "The snapshot was dropped: the events tell the same." in shown["words"]
+    assert "The snapshot was dropped: the events lead to the same state." in shown["words"]
     assert load(tmp_path) == states[20]
 
 

@@ -43,7 +43,7 @@ def test_a_wildcard_is_no_address_to_dial(tmp_path: Path, listen: str) -> None:
 
 @pytest.mark.parametrize("port", ["x", "0", "65536", "-1"])
 def test_no_port(tmp_path: Path, port: str) -> None:
-    with pytest.raises(InputError, match="is no port"):
+    with pytest.raises(InputError, match="is not a valid port"):
         endpoint(f"localhost:{port}", tmp_path)
 
 
@@ -53,5 +53,5 @@ def test_no_certificate_no_network(tmp_path: Path) -> None:
     certificate.create(tmp_path, ["login1", "203.0.113.7"])
     with pytest.raises(InputError, match="not for localhost"):
         endpoint("localhost", tmp_path)
-    with pytest.raises(InputError, match="no address to listen on here"):
+    with pytest.raises(InputError, match="is not an address of this machine"):
         endpoint("203.0.113.7", tmp_path).bind()  # of the range kept for documentation: no machine has it

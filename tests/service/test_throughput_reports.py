@@ -70,7 +70,7 @@ def test_a_job_that_says_nothing_is_told_of_once():
     assert list(meters.silent(10.0)) == []
     assert list(meters.silent(60.0)) == []
     found = [*meters.silent(80.0), *meters.silent(90.0)]
-    assert [event.text for event in found] == ["it has reported no step for 60 s: how it scales cannot be learned"]
+    assert [event.text for event in found] == ["it has reported no step for 60 s: its scaling cannot be measured"]
 
 
 def test_a_slow_node_is_named_and_what_is_measured_meanwhile_says_so():

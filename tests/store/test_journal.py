@@ -246,7 +246,7 @@ def test_an_event_of_a_kind_that_only_a_newer_offcut_knows(path):
     with pytest.raises(StoreError) as caught:
         Journal(path).load(Settings())
     assert caught.value.what == (
-        f"The journal {path} was written by another offcut: event 3 cannot be read by this one."
+        f"The journal {path} was written by another version of offcut: this one cannot read event 3."
     )
 
 

@@ -1,4 +1,4 @@
-"""What the controller needs of a batch system, and what it may rely on: the contract for authors of clusters."""
+"""The interface between the controller and a batch system, with the promises that authors of clusters must hold."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Cluster(Protocol):
             refused, and a reason that users can read.
 
         Raises:
-            ClusterError: The batch system is gone for good. One that does not answer for a while is no reason to raise.
+            ClusterError: The batch system is gone for good. Do not raise if it only does not answer for a while.
         """
         ...
 

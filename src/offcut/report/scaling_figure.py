@@ -57,7 +57,7 @@ def draw_curve(axes: Axes, description: Mapping[str, Any], truth: Mapping[str, A
         shown = [
             (n, r) for n, r in zip(description["given"]["nodes"], description["given"]["rate"], strict=True) if n > 0
         ]
-        axes.plot(*zip(*shown, strict=True), color=COLOURS[3], linestyle=":", label="the curve that it came with")
+        axes.plot(*zip(*shown, strict=True), color=COLOURS[3], linestyle=":", label="the curve in its job file")
     for name, colour, marker, label in (
         ("family_points", COLOURS[1], "s", "measured, its family"),
         ("own", COLOURS[5], "o", "measured, itself"),

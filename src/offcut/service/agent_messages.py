@@ -10,7 +10,7 @@ from offcut.wire import messages
 
 
 def launch_of(job: Job, directory: Path, umask: int | None) -> messages.Launch:
-    """What an agent needs to know to start the job's workers, whose files lie in `directory`."""
+    """Return what an agent needs to know to start the job's workers; the job's files lie in `directory`."""
     return messages.Launch(
         job=job.id,
         command=job.command,
@@ -30,12 +30,12 @@ def launch_of(job: Job, directory: Path, umask: int | None) -> messages.Launch:
 
 
 def ready_of(now_s: float, node: str, message: messages.Ready) -> events.WorkersReady:
-    """The event that a worker on `node` has booted."""
+    """Return the event that a worker on `node` has booted."""
     return events.WorkersReady(time_s=now_s, job=message.job, members=(Member(node, message.incarnation),))
 
 
 def exit_of(now_s: float, node: str, message: messages.Exited) -> events.WorkerExited:
-    """The event that a worker on `node` has ended."""
+    """Return the event that a worker on `node` has ended."""
     return events.WorkerExited(
         time_s=now_s,
         job=message.job,
@@ -54,7 +54,7 @@ def event_of(
     node: str,
     message: messages.Trained | messages.Broken | messages.Progress | messages.Note,
 ) -> events.Event:
-    """The event that a report from `node` is, which is answered at once."""
+    """Return the event for a report from `node`. It is answered at once."""
     match message:
         case messages.Trained():
             return events.JobTrained(

@@ -13,12 +13,12 @@ from offcut.service.limits import JOURNALLED
 from offcut.wire import messages
 from offcut.wire.credentials import Identity
 
-#: Most of what agents say when nothing happens: it is known without being read.
+#: Most of the messages that agents send when nothing happens: they need not be parsed.
 _HEARTBEAT = messages.Heartbeat().encoded.encode()
 
 
 class AgentProtocol:
-    """`identity` is whom the agent's credential speaks for: its hello must say the same. `greeted` is called then."""
+    """`identity` is the agent that the credential is for: its hello must say the same. `greeted` is called then."""
 
     def __init__(
         self,

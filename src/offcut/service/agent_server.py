@@ -1,4 +1,4 @@
-"""The listener that agents dial: accepts connections within limits, and knows which have said who they are."""
+"""The listener for agents: accepts connections within limits, and knows which agents have said who they are."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from offcut.service.limits import NetworkLimits
 
 _log = structlog.get_logger()
 
-#: What the kernel may keep for us while there is no room; it has a limit of its own.
+#: Connections that may wait in the kernel while there is no room. The kernel has a limit of its own.
 _BACKLOG = 4096
-#: Accepted in one go, so that a flood of connections leaves time for everything else.
+#: Connections accepted at a time, so that a flood of them leaves time for everything else.
 _AT_ONCE = 64
-#: How soon the listener is looked at again when there was no room.
+#: When there was no room, the listener is looked at again after this.
 _LOOK_AGAIN_S = 0.05
 #: The same where the system has no descriptors or memory left.
 _EXHAUSTED_S = 0.5
 _TLS_SHUTDOWN_S = 2.0
-#: Of a flood one line is logged in so many seconds.
+#: Of a flood of connections one line is logged in this many seconds.
 _TELL_AGAIN_S = 60.0
 
 
@@ -67,7 +67,7 @@ class AgentServer:
         self._pending: dict[_Connection, None] = {}
         self._by_socket: dict[AgentSocket, _Connection] = {}
         self._closed = False
-        #: How much later than due this loop has looked again in all: what waits for us is not held against a peer.
+        #: How much later than due this loop has run in all: peers are not charged for their wait.
         self._late_s = 0.0
         self._told_s = -_TELL_AGAIN_S
 
@@ -85,7 +85,7 @@ class AgentServer:
             connection.abort()
 
     def greeted(self, agent: AgentSocket) -> None:
-        """The agent has said who it is: the connection stays."""
+        """Keep the connection open: its agent has said who it is."""
         connection = self._by_socket.get(agent)
         if connection is not None:
             self._pending.pop(connection, None)

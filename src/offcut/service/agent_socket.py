@@ -23,19 +23,19 @@ from offcut.service.limits import NetworkLimits
 
 _log = structlog.get_logger()
 
-#: The path that agents dial. There is no other.
+#: The only path that agents may ask for.
 PATH = "/v1/agents"
 
 _REFUSAL = "Agents of this controller only. Commands: offcut --help\n"
-#: The same to what is no request for a WebSocket at all: one with a body, or none of HTTP.
+#: The same in answer to anything but a request for a WebSocket: one with a body, or not HTTP at all.
 _RAW_REFUSAL = (
     f"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: {len(_REFUSAL)}\r\n"
     f"Content-Type: text/plain; charset=utf-8\r\n\r\n{_REFUSAL}"
 ).encode()
 
-#: How long the peer may take to close a connection that we have ended.
+#: How long the peer may take to close a connection after our close.
 _CLOSE_S = 2.0
-#: Of permessage-deflate: the window is 2 to this power bytes.
+#: The window of permessage-deflate is 2 to this power bytes.
 _WINDOW_BITS = 12
 _COMPRESSION = {"memLevel": 5}
 #: Shorter messages are sent as they are.
@@ -43,7 +43,7 @@ _SHORT_BYTES = 200
 #: A peer may send this many seconds' worth of messages at once.
 _BURST_S = 2.0
 
-#: It would tell of every connection of a stranger.
+#: Silent: it would log every connection of a stranger.
 _quiet = logging.getLogger("offcut.websocket")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
@@ -68,7 +68,7 @@ class PeerProtocol(Protocol):
     """What is behind an accepted connection."""
 
     def receive(self, data: bytes) -> int:
-        """One text message; how many it counts as in what a peer may send.
+        """Handle one text message. Return how many messages it counts as in what a peer may send.
 
         ProtocolError ends the connection, and its sentence is told to the peer.
         """
@@ -79,7 +79,7 @@ class PeerProtocol(Protocol):
         ...
 
     def ended(self) -> None:
-        """The connection is closed; called once."""
+        """Note that the connection is closed. Called once."""
         ...
 
 
@@ -148,7 +148,7 @@ class AgentSocket(asyncio.Protocol):
             self._transport.abort()
 
     def _deflates(self) -> bool:
-        """Whether the peer reads messages that were compressed as `encode_frame` does."""
+        """Return whether the peer can read messages that were compressed as `encode_frame` does it."""
         return any(
             isinstance(extension, PerMessageDeflate) and extension.local_max_window_bits == _WINDOW_BITS
             for extension in self._ws.extensions
@@ -184,7 +184,7 @@ class AgentSocket(asyncio.Protocol):
     # -- in between -------------------------------------------------------------------------------------------------
 
     def _receive(self, data: bytes) -> int:
-        """How many messages that counts as; a frame is one at least."""
+        """Handle what has arrived. Return how many messages it counts as; every frame counts as one at least."""
         self._ws.receive_data(data)
         counted = 0
         events = self._ws.events_received()
@@ -251,7 +251,7 @@ class AgentSocket(asyncio.Protocol):
             self._aborting = self._loop.call_later(_CLOSE_S, self.abort)
 
     def _slow_down(self, data_bytes: int, counted: int) -> None:
-        """Read no more for as long as the peer is ahead of what it may send."""
+        """Stop reading until the peer is back within the rate at which it may send."""
         limits, now_s = self._limits, self._loop.time()
         passed_s, self._refilled_s = now_s - self._refilled_s, now_s
         self._messages_left = (

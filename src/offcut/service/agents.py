@@ -1,4 +1,4 @@
-"""Connections of agents. A closed connection means that the agent is gone, unless it is back within a moment."""
+"""Connections of agents. A closed connection means that the agent is gone, unless it connects again within a moment."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from offcut.wire import messages
 
 _log = structlog.get_logger()
 
-#: An agent that was cut off may dial in again for this long before its node counts as lost.
+#: An agent that was cut off may connect again for this long before its node counts as lost.
 RECONNECT_S = 1.0
 #: An agent that is connected and silent for this long is frozen or cut off.
 SILENCE_S = 5.0
-#: The same, in addition, where so many are not heard that the network is the likelier cause.
+#: Added to that when enough agents are silent at once that the network is the likelier cause.
 BLIP_S = 10.0
 
 
@@ -60,7 +60,7 @@ class AgentConnection:
 
 @dataclass(slots=True)
 class _Missing:
-    """An agent that is awaited until `timer` fires. `cut`: its connection broke without a word at `since_s`."""
+    """An agent that is awaited until `timer` fires. `cut`: its connection broke without a close at `since_s`."""
 
     pilot: str
     timer: asyncio.TimerHandle
@@ -83,7 +83,7 @@ class Agents:
         self._missing: dict[str, _Missing] = {}
 
     def count(self) -> int:
-        """How many agents are connected, or were a moment ago."""
+        """Return how many agents are connected, or were a moment ago."""
         return len(self._connected) + len(self._missing)
 
     def connected(self, connection: AgentConnection) -> None:
@@ -99,7 +99,7 @@ class Agents:
         return self._connected.get(connection.node) is connection
 
     def disconnected(self, connection: AgentConnection, *, cut: bool = True) -> None:
-        """The connection has ended. `cut`: without a word, as it does when the network or the node fails."""
+        """Note the end of a connection. `cut`: it ended without a close, as when the network or the node fails."""
         if not self.is_current(connection):
             return
         del self._connected[connection.node]
@@ -135,7 +135,10 @@ class Agents:
     def send_generation(
         self, node: str, whole: messages.NewGeneration, change: messages.GenerationChange | None = None
     ) -> None:
-        """As `AgentConnection.send_generation`, to the node's agent; dropped if there is none."""
+        """Send a generation to the node's agent (see `AgentConnection.send_generation`).
+
+        It is dropped if there is none.
+        """
         connection = self._connected.get(node)
         if connection is not None:
             connection.send_generation(whole, change)

@@ -1,6 +1,6 @@
-"""The owner's API: the commands, over a UNIX socket that the kernel lets nobody else open.
+"""The owner's API: the commands, over a UNIX socket that the kernel lets no other user open.
 
-It is served nowhere else. What comes over a network meets `agent_server`, which knows no command.
+It is served nowhere else. `agent_server`, which serves the network, has no commands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from offcut.store.journal import Journal
 
 
 def build(controller: Controller, journal: Journal, cluster: Cluster, paths: StatePaths) -> FastAPI:
-    """The API of one controller. Only its owner can connect to it."""
+    """Return the API of one controller. Only its owner can connect to it."""
     app = FastAPI(title="offcut", version=__version__)
     app.add_middleware(BodyLimit, most_bytes=BODY_BYTES)
     error_responses.install_handlers(app)

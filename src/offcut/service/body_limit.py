@@ -1,4 +1,4 @@
-"""ASGI middleware that refuses a request with a body that is too large, before anything is made of it."""
+"""ASGI middleware that refuses a request with a body that is too large, before the request is handled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class BodyLimit:
-    """Answers 413 where a body is, or turns out to be, larger than `most_bytes`; it never holds more than that."""
+    """Answers 413 to a body that is, or turns out to be, larger than `most_bytes`. It never holds more than that."""
 
     def __init__(self, app: ASGIApp, most_bytes: int) -> None:
         self._app = app
@@ -42,7 +42,10 @@ class BodyLimit:
         await self._app(scope, replay, send)
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """The whole body; None if it is too large. A peer that goes away ends it early, and gets no answer anyway."""
+        """Return the whole body; None if it is too large.
+
+        A peer that disconnects ends its body early, and gets no answer.
+        """
         body = bytearray()
         while True:
             message = await receive()

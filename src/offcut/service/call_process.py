@@ -34,7 +34,10 @@ class CallDiedError(ServiceError):
 
 
 def _serve(connection: Connection, parent: int, warm: Callable[[], None]) -> None:
-    """In the process: answer `(function, arguments)` with `(True, result)` or `(False, error)`, until the pipe ends."""
+    """Answer `(function, arguments)` with `(True, result)` or `(False, error)` until the pipe ends.
+
+    Runs in the process.
+    """
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warm()
@@ -52,7 +55,7 @@ def _serve(connection: Connection, parent: int, warm: Callable[[], None]) -> Non
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The error itself, or its text where it cannot be pickled and read back."""
+    """Return the error itself, or its text if it cannot be pickled and unpickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -77,7 +80,7 @@ class _Child:
         self.started = False
 
     async def exchange(self, call: Any, limit_s: float) -> Any:
-        """Send a call (None: nothing), and return what comes back. TimeoutError; EOFError, OSError if it is gone."""
+        """Send a call (None: nothing), and return the answer. TimeoutError; EOFError or OSError if it has died."""
         waiting = asyncio.get_running_loop().run_in_executor(self._thread, self._blocking, call)
         async with asyncio.timeout(limit_s):
             return await waiting
@@ -88,7 +91,10 @@ class _Child:
         return self._connection.recv()
 
     def kill(self) -> None:
-        """At once, whatever it does. The thread ends by itself: its pipe has no other end any more."""
+        """Kill the process at once, whatever it does.
+
+        The thread ends by itself, because its pipe has no other end any more.
+        """
         with suppress(AttributeError, ValueError, ProcessLookupError):
             self._process.kill()
         self._thread.shutdown(wait=False)
@@ -96,10 +102,10 @@ class _Child:
 
 
 class CallProcess:
-    """Calls functions in a process of its own. A call that takes longer than its limit costs the process its life."""
+    """Calls functions in a process of its own, which is killed if a call takes longer than its limit."""
 
     def __init__(self, warm: Callable[[], None]) -> None:
-        """`warm` is called once in every new process, before its first call; its time is in no call's limit."""
+        """Keep a process that calls `warm` once before its first call. That time is in no call's limit."""
         self._warm = warm
         self._child: _Child | None = None
         self._turn = asyncio.Lock()
@@ -107,16 +113,19 @@ class CallProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process's number, None while there is none."""
+        """The process's id; None while there is no process."""
         return None if self._child is None else self._child.pid
 
     async def start(self) -> None:
-        """Have a process that is warm. CallDiedError, CallTimeoutError."""
+        """Start a warm process, if there is none. Raises CallDiedError, CallTimeoutError."""
         async with self._turn:
             await self._ready()
 
     async def call(self, function: Callable[..., _Result], *arguments: Any, limit_s: float) -> _Result:
-        """`function(*arguments)`, called there; raises what it raised, or CallTimeoutError, CallDiedError."""
+        """Call `function(*arguments)` in the process and return the result.
+
+        Raises what the function raised, CallTimeoutError or CallDiedError.
+        """
         async with self._turn:
             child = await self._ready()
             good, answer = await self._exchange(child, (function, arguments), limit_s)
@@ -148,7 +157,7 @@ class CallProcess:
             self._drop(child, "gone")
             raise CallDiedError("Its process died.") from None
         except asyncio.CancelledError:
-            # Half a conversation: what comes next would be the answer to this call.
+            # The next message from the process would be the answer to this call.
             self._drop(child, "cancelled")
             raise
 

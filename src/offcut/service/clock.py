@@ -1,4 +1,4 @@
-"""The clock of events: seconds since 1970 as the wall clock had them when the controller began, counted on steadily."""
+"""The clock of events: the wall clock's time when the controller began, plus the steady time since, in seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class Clock:
-    """Never goes backwards, and does not follow the wall clock when that is set.
+    """A clock that never goes backwards and does not follow the wall clock when that is set.
 
     It begins at the wall clock's time, or at `not_before_s` where that is later: the journal's last event may be of a
     time when the wall clock was ahead.

@@ -17,7 +17,7 @@ Site = LocalSite | SlurmSite
 
 
 async def connect(site: Site, paths: StatePaths, credentials: Credentials, settings: Settings) -> Cluster:
-    """A cluster that answers; what a controller before us held there is held again. InputError, ClusterError."""
+    """Return the cluster once it answers, with the nodes that an earlier controller held. InputError, ClusterError."""
     limits = (
         *("--empty-limit-s", str(settings.empty_limit_s)),
         *("--orphan-limit-s", str(settings.orphan_limit_s)),

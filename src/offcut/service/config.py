@@ -20,7 +20,7 @@ _SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
 
 
 def read_settings(path: Path | None, **given: Any) -> Settings:
-    """Settings from a file, overridden by what is `given` and not None. InputError names file and field."""
+    """Return the settings from a file, overridden by what is `given` and not None. InputError names file and field."""
     values = _table(path, "settings") if path is not None else {}
     values |= {name: value for name, value in given.items() if value is not None}
     where = str(path) if path is not None else "options"
@@ -50,7 +50,7 @@ def read_settings(path: Path | None, **given: Any) -> Settings:
 
 
 def read_slurm_site(path: Path | None, **given: Any) -> SlurmSite:
-    """The site of a file's table `[slurm]`, overridden by what is `given` and not None. InputError as above."""
+    """Return the site from a file's table `[slurm]`, overridden as above. InputError names file and field."""
     values = _table(path, "slurm") if path is not None else {}
     values |= {name: value for name, value in given.items() if value is not None}
     return make_site(values, str(path) if path is not None else "options")
@@ -68,5 +68,5 @@ def _table(path: Path, name: str) -> dict[str, Any]:
         raise InputError(f"{path}: unknown key '{unknown[0]}'.", next_step="The file has tables [settings], [slurm].")
     table = data.get(name, {})
     if not isinstance(table, dict):
-        raise InputError(f"{path}: '{name}' is no table.", next_step=f"Write [{name}] and fields below it.")
+        raise InputError(f"{path}: '{name}' must be a table.", next_step=f"Write [{name}] and fields below it.")
     return table

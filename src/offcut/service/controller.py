@@ -41,10 +41,10 @@ _log = structlog.get_logger()
 #: How often the jobs' samples are noted for the report.
 _NOTE_S = 1.0
 
-#: Effects that the world remembers: a journal that has forgotten them after a crash of the machine would repeat their
-#: numbers.
+#: Effects whose numbers others remember: if a crash of the machine lost them from the journal, they would be given
+#: again.
 _REMEMBERED = (effects.SetGeneration, effects.StartWorkers)
-#: Events whose senders were told that they are done.
+#: Events whose senders are told that the request is done.
 _PROMISED = (
     *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
     *(events.ReleaseAsked, events.ClaimingResumed, events.NodesForgiven),
@@ -52,7 +52,7 @@ _PROMISED = (
 
 
 class Controller:
-    """Single-threaded: everything here runs in one asyncio loop, and `handle` answers an event at once."""
+    """The running controller. All of it runs in one asyncio loop, and `handle` answers an event at once."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Controller:
         )
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
-        #: The controller ends, and the cluster with it: its event stream may end.
+        #: The controller is closing the cluster: its event stream may end.
         self.closing = False
         #: Called after every event: live views listen here.
         self.on_change: list[Callable[[], None]] = []
@@ -104,7 +104,7 @@ class Controller:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Continue from the state that the journal tells. To be called first: what agents report is later than that."""
+        """Continue from the journal's state. Call it first, because what agents report is later than the journal."""
         if self.clock.ahead_s:
             _log.warning("wall_clock_behind", by_s=round(self.clock.ahead_s, 3), but="the journal's time goes on")
         for progress in self._telemetry.last():
@@ -112,13 +112,13 @@ class Controller:
         self.handle(recovery.first_event(self.state, self._given.read(), self.clock.now()))
 
     async def run(self) -> None:
-        """Reconcile with what ran before, then follow the cluster until cancelled."""
+        """Compare the journal with the nodes that are held, then follow the cluster until cancelled."""
         self.tasks.keep("rendezvous", self.rendezvous.keep)
         self.tasks.keep("agents", self.agents.watch)
         self.tasks.keep("silent jobs", self._watch_silent)
         self.tasks.keep("telemetry", self._note_samples)
         await recovery.reconcile(self.state, self.cluster, self.agents, self.clock.now, self.handle)
-        # No answer may come before it is known which nodes we hold.
+        # The solver starts afterwards, so that no answer comes before the held nodes are known.
         self.tasks.keep("solver", self.solver.run)
         async for seen in self.cluster.observe():
             event = replace(seen, time_s=self.clock.now())
@@ -127,7 +127,7 @@ class Controller:
             else:
                 self.handle(event)
         if not self.closing:
-            raise ClusterError("The batch system tells no more events.", next_step="Start the controller again.")
+            raise ClusterError("The batch system reports no more events.", next_step="Start the controller again.")
 
     async def _watch_silent(self) -> None:
         while True:
@@ -150,7 +150,7 @@ class Controller:
     # -- events in ----------------------------------------------------------------------------------------------------
 
     def handle(self, event: events.Event) -> bool:
-        """Answer one event, now. Return False if that failed: then it has changed nothing, and is logged."""
+        """Answer one event at once. Return False if that failed: the event is logged then and has changed nothing."""
         if isinstance(event, events.JobProgressed):
             self._progressed(event)
             return True
@@ -173,7 +173,7 @@ class Controller:
             caused = self._skip(number, event, error)
         if self.state.settings.check_state:
             caused += self._check(number, event, len(caused))
-        # Nothing keeps a node from the queue, not even a slow disk.
+        # Nodes are released first, so that not even a slow disk keeps them from the queue.
         released = [node for effect in caused if isinstance(effect, effects.Release) for node in effect.nodes]
         if released:
             self._effects.release(tuple(dict.fromkeys(released)))
@@ -232,26 +232,26 @@ class Controller:
             )
 
     def _skip(self, number: int, event: events.Event, error: Exception) -> list[effects.Effect]:
-        """Go back to the state before an event that cannot be answered, as every fold will."""
+        """Go back to the state before an event that cannot be answered, as every fold of the journal does."""
         _log.error("event_failed", number=number, kind=event.kind, exc_info=error)
         try:
             self._journal.mark_skipped(number, error)
             self.state.replace_with(self._journal.fold(until=number - 1))
         except OffcutError as failed:
-            # What the state was cannot be found out: nothing may be decided from what it is.
+            # The earlier state cannot be restored, so that nothing may be decided any more.
             told = failed if isinstance(failed, StoreError) else StoreError(failed.what, next_step=failed.next_step)
             if not self.unwritable.done():
                 self.unwritable.set_result(told)
             raise told from error
         caused = skip(self.state, event, reason_of(error))
-        self._snapshot()  # so that the next one need not be folded from far
+        self._snapshot()  # so that a later fold does not begin far back
         return caused
 
     def _snapshot(self) -> None:
         try:
             self._journal.snapshot(self.state)
         except StoreError as error:
-            # The events tell the same; if they cannot be written either, the next one will say so.
+            # The events lead to the same state; if they cannot be written either, the next one raises.
             _log.error("snapshot_failed", error=str(error))
 
     def _handle_all(self, found: Iterable[events.Event]) -> None:
@@ -282,7 +282,7 @@ class Controller:
     def _agent_gone(self, node: str, pilot: str) -> None:
         """Report the node as lost if it is still held."""
         if self.cluster.pilot(node) not in (pilot, None):
-            return  # that hold is over, and the node is held again
+            return  # that pilot has ended, and the node has another one
         if self._is_held(node):
             _log.info("agent_gone", node=node)
             self.gatherer.add(events.NodesChanged(time_s=self.clock.now(), lost=(node,)))
@@ -294,7 +294,7 @@ class Controller:
 
     def agent_connected(self, connection: AgentConnection, hello: messages.Hello) -> None:
         if hello.workers:
-            self.gatherer.flush()  # what waits may be about them
+            self.gatherer.flush()  # events that wait may be about these workers
         self.agents.connected(connection)
         hello = self._started_workers.accept_hello(hello)
         now_s = self.clock.now()
@@ -309,7 +309,7 @@ class Controller:
                 self.generations.note_address(hello.node, worker)
         self.handle(events.AgentReported(time_s=now_s, node=hello.node, workers=running, incarnation=hello.incarnation))
         self._started_workers.note_adopted(hello)
-        # The generations that it missed while it was cut off.
+        # It may have missed generations while it was cut off.
         for job in {worker.job for worker in hello.workers}:
             self.generations.send_again(job, hello.node)
 

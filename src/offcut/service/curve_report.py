@@ -1,4 +1,4 @@
-"""What is known of a job's scaling, as plain data and as sentences."""
+"""Describes the estimate of a job's scaling, as plain data and as sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from offcut.model import ScalingCurve
 
 
 def describe(state: State, job: JobState) -> dict[str, Any]:
-    """Points (its own, and those of its family), the curve that the allocator uses with its band, costs, probes.
+    """Return points (its own and its family's), the curve that the allocator uses with its band, costs, and probes.
 
     `deviation` is relative: the standard deviation of a rate's logarithm.
     """
@@ -54,17 +54,17 @@ def words(state: State, job: JobState) -> list[str]:
     """Return sentences that say where the job's curve comes from."""
     told = describe(state, job)
     if not job_curves.learns(state):
-        return [] if job.job.curve else ["Its scaling is not known: Amdahl's law with 2 % serial work stands in."]
+        return [] if job.job.curve else ["Its scaling is not known: Amdahl's law with 2 % serial work is assumed."]
     found = []
     if told["tries"] is not None:
-        found.append(f"It tries {told['tries']} nodes for a moment, to learn how it scales.")
+        found.append(f"It tries {told['tries']} nodes for a moment, to measure how it scales.")
     sizes = [point["size"] for point in told["own"]]
     if not job_curves.measures(state):
         found.append(f"Its scaling is assumed to be {told['profiler']}.")
     elif not sizes and told["relatives"]:
         found.append(f"Its scaling is taken from {_jobs(told)} of its family; it has not been measured yet.")
     elif not sizes:
-        stands_in = "the curve that it came with" if job.job.curve else "a typical curve"
+        stands_in = "the curve in its job file" if job.job.curve else "a typical curve"
         found.append(f"Its throughput has not been measured yet: {stands_in} stands in.")
     elif len(sizes) == 1 and not told["family_points"]:
         nodes = "node" if sizes[0] == 1 else "nodes"
@@ -73,7 +73,7 @@ def words(state: State, job: JobState) -> list[str]:
         others = f", and from {_jobs(told)} of its family" if told["relatives"] else ""
         found.append(f"Its scaling is learned from what was measured at {_list(sizes)} nodes{others}: offcut curve.")
     if told["contradicted"]:
-        found.append("The curve that it came with is not what was measured; what was measured counts.")
+        found.append("The curve in its job file differs from what was measured; the measurements count.")
     return found
 
 

@@ -54,7 +54,7 @@ class EffectRunner:
         self._fire = fire
 
     def carry_out(self, effect: effects.Effect) -> None:
-        """Start what the effect asks for. Returns at once."""
+        """Start what the effect asks for, and return at once."""
         match effect:
             case effects.Release():
                 self.release(effect.nodes)
@@ -73,7 +73,7 @@ class EffectRunner:
                     self._started_workers.note_started(effect.job, member)
                     self._agents.send(member.node, messages.Start(launch=launch, incarnation=member.incarnation))
             case effects.StopWorkers():
-                self._generations.flush(effect.job)  # a member hears first who goes on without it
+                self._generations.flush(effect.job)  # so that a member hears first which members go on without it
                 for member in effect.members:
                     self._agents.send(
                         member.node,
@@ -89,7 +89,10 @@ class EffectRunner:
                 assert_never(effect)
 
     def release(self, nodes: tuple[str, ...]) -> None:
-        """Release the nodes with one call. Both ways: the agents are told at once, and the batch system surely."""
+        """Release the nodes with one call.
+
+        Their agents are told at once, and the batch system ends their pilots in any case.
+        """
         message = messages.ReleaseNode()
         for node in nodes:
             self._agents.send(node, message)
@@ -99,7 +102,7 @@ class EffectRunner:
         try:
             await call
         except OffcutError as error:
-            if not self._tasks.closing:  # what fails while the cluster goes away is of no interest
+            if not self._tasks.closing:  # failures while the cluster closes do not matter
                 _log.error("cluster_call_failed", error=str(error))
 
     def _arm(self, timer: Timer, at_s: float) -> None:

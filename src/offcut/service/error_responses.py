@@ -25,7 +25,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
-        # FastAPI's own answer repeats what was given, and fails where that is no JSON: NaN, or half a character.
+        # FastAPI's own answer repeats the input, and fails if that cannot be JSON: NaN, or half a character.
         inner = [{**item, "loc": item["loc"][1:]} for item in error.errors()]
         return _answer(422, f"The request cannot be used: {fault(inner)}", "")
 

@@ -1,4 +1,4 @@
-"""Gathers what happens to nodes and workers within a moment, so that it is answered as one event.
+"""Gathers events about nodes and workers that come within a moment, so that they are answered as one event.
 
 When the queue wants hundreds of nodes, their agents report one by one. Answered one by one, each report would set a
 generation of its own, which would be sent to every member that is left.
@@ -18,15 +18,15 @@ _LEAST_AGENTS = 16
 
 
 def gathering_time_s(agents: int) -> float:
-    """How long an event waits for others where so many agents are connected."""
+    """Return how long an event waits for others while `agents` agents are connected."""
     return _LONGEST_S if agents >= _LEAST_AGENTS else 0.0
 
 
 class EventGatherer:
-    """Keeps events for a moment.
+    """Holds events back for a moment.
 
     Args:
-        handle: Given the events in order, as one; returns False where it cannot answer.
+        handle: Is given the events in order, as one event; returns False if it cannot answer it.
         agents: How many are connected.
 
     Any other event must call `flush` first, so that events are answered in the order in which they came.
@@ -39,7 +39,7 @@ class EventGatherer:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, event: events.GatheredEvent, *, at_once: bool = False) -> None:
-        """Have the event answered within a moment, with those that wait; `at_once` for one that must not wait."""
+        """Have the event answered within a moment, together with those that wait; `at_once` if it must not wait."""
         self._waiting.append(event)
         wait_s = 0.0 if at_once else gathering_time_s(self._agents())
         if wait_s <= 0.0:
@@ -55,6 +55,6 @@ class EventGatherer:
         waiting, self._waiting = self._waiting, []
         if len(waiting) > 1 and self._handle(events.EventsGathered(time_s=waiting[-1].time_s, events=tuple(waiting))):
             return
-        # One alone; or one of them cannot be answered, which must not be the loss of the others.
+        # There is only one; or one of them cannot be answered, and the others must not be lost with it.
         for event in waiting:
             self._handle(event)

@@ -11,7 +11,7 @@ from offcut.service.controller import Controller
 
 
 async def why(controller: Controller, job_id: str, story: list[tuple[float, str]]) -> dict[str, Any]:
-    """The job, the last decision that was about it, and what happened to it last.
+    """Return the job, the last decision about it, and what happened to it last.
 
     `words` are sentences for people; `decision` the same as figures: size, what one node more would gain and one fewer
     lose, what a node is worth elsewhere, what kept the job from growing, and who got the nodes instead.
@@ -49,7 +49,7 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
     if item.phase in ENDED:
         return [f"It has {item.phase}: {item.reason}."]
     if item.phase == "paused":
-        return ["It was paused by hand; let it go on with: offcut resume"]
+        return ["It was paused by hand; resume it with: offcut resume"]
     if item.phase == "finishing":
         limit = f"{item.finish_limit_s:g} s"
         return [
@@ -62,15 +62,15 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
     if item.job.sizes.smallest > nodes:
         words.append(f"It needs at least {item.job.sizes.smallest} nodes; {nodes} are idle or held. Others go first.")
     elif decision is None:
-        words.append("No allocation has been decided since it came.")
+        words.append("No allocation has been decided since it was submitted.")
     else:
         words += decision["words"]
         if decision["standin"]:
-            words.append(f"{decision['standin']} This is a greedy answer in its place, not proven the best there is.")
+            words.append(f"{decision['standin']} This is a greedy answer, not proven optimal.")
         elif controller.solver.policy is not None:
-            words.append(f"The policy {controller.solver.policy} decided: nothing is proven of its answers.")
+            words.append(f"The policy {controller.solver.policy} decided: its answers are not proven optimal.")
         elif not decision["proven"]:
-            words.append("The solver ran out of time: this is the best it found, not proven the best there is.")
+            words.append("The solver ran out of time: this is the best answer that it found, not proven optimal.")
     now_s = controller.clock.now()
     words += [
         f"{node['name']} is set aside for another {max(0.0, node['until_s'] - now_s):.0f} s: {node['reason']}."
@@ -92,6 +92,6 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
         costs_s = item.resize_costs_s(controller.state.settings)
         words.append(
             f"A resize ends its ranks and launches its script again: that is counted as {costs_s[0]:g} s of progress "
-            f"lost to grow, {costs_s[1]:g} s to shrink. Nothing of it is measured, for its script reports nothing."
+            f"lost to grow, {costs_s[1]:g} s to shrink. Its throughput is not measured: its script reports nothing."
         )
     return words

@@ -1,4 +1,4 @@
-"""Which generation the agents are told, and where its members meet."""
+"""Sends generations to agents, and knows where their members meet."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from offcut.service.rendezvous import Rendezvous
 from offcut.wire import messages
 from offcut.wire.generation_changes import change_between
 
-#: Between two generations of a job pass at least this many seconds for each of its members, from so many members on:
-#: what hundreds of agents are told must neither fill the network nor change faster than they can form it.
+#: At least this many seconds per member pass between two generations of a job that has at least this many members:
+#: messages to hundreds of agents must neither fill the network nor change faster than members can form a group.
 _PAUSE_EACH_S = 0.00025
 _LEAST_PACED = 64
 
 
 def pause_s(members: int) -> float:
-    """How long the next generation of a job of this size waits after the one before, at most."""
+    """Return how long the next generation of a job of this size waits after the previous one, at most."""
     return members * _PAUSE_EACH_S if members >= _LEAST_PACED else 0.0
 
 
@@ -63,7 +63,7 @@ class GenerationSender:
         self._last: dict[str, messages.NewGeneration] = {}
         self._sent_s: dict[str, float] = {}
         self._waiting: dict[str, tuple[effects.SetGeneration, asyncio.TimerHandle]] = {}
-        #: Where the first rank of a member is found that is still to be launched, or was (mode `restart`).
+        #: The address of the first rank of a member, whether it has been launched or not (mode `restart`).
         self._addresses: dict[Member, str] = {}
 
     def send(self, effect: effects.SetGeneration) -> None:
@@ -84,14 +84,14 @@ class GenerationSender:
         self._pace(effect)
 
     def flush(self, job_id: str) -> None:
-        """Send the generation of this job that waits for its turn, if one does."""
+        """Send the job's generation that waits for its turn, if there is one."""
         if job_id in self._waiting:
             effect, timer = self._waiting.pop(job_id)
             timer.cancel()
             self._send_now(effect)
 
     def _pace(self, effect: effects.SetGeneration) -> None:
-        """Send the generation, not sooner after the one before than its size allows."""
+        """Send the generation, but not sooner after the previous one than the job's size allows."""
         loop = asyncio.get_running_loop()
         at_s = self._sent_s.get(effect.job, -math.inf) + pause_s(max(len(effect.members), len(effect.previous)))
         if loop.time() >= at_s:
@@ -114,7 +114,7 @@ class GenerationSender:
             self._sent_s.pop(effect.job, None)
 
     def send_again(self, job_id: str, node: str) -> None:
-        """Tell one agent the newest generation of a job, and that what is in flight under older ones may never end."""
+        """Tell one agent the newest generation of a job, and that reduces under older generations may never end."""
         job = self._state.jobs.get(job_id)
         if job_id in self._unsent:
             self._unsent[job_id] = replace(self._unsent[job_id], abort=True)
@@ -125,7 +125,7 @@ class GenerationSender:
             return
         if job is None or job.generation == 0 or (job.members and not self._meeting_point(job, job.members)):
             return
-        # After a restart all members ask for the same.
+        # After a restart of the controller all members ask for the same message.
         what = (job.generation, job.members, self._meeting_point(job, job.members))
         before, message = self._resent.get(job_id, (None, None))
         if message is None or before != what:
@@ -135,40 +135,40 @@ class GenerationSender:
                 self._last[job_id] = message
         told = {node}
         if job.restarts and job.members and job.members[0].node == node:
-            # Here the others of a launch meet: they may have been waiting for its word.
+            # The other members of the launch meet at this address: they may have waited for it.
             told |= {member.node for member in job.members}
         for other in told:
             self._agents.send_generation(other, message)
 
     def store_changed(self) -> list[events.Event]:
-        """Send what waited for a rendezvous store; the events that a new store causes."""
+        """Send what waited for a rendezvous store. Return the events that a new store causes."""
         for effect in list(self._unsent.values()):
             if self._state.jobs[effect.job].generation == effect.generation:
                 self.send(effect)
-        # Members that are looking for each other through a store that is gone would do so for long.
+        # Members that look for each other through a store that has died would do so for long.
         return [
             events.GenerationBroken(
                 time_s=self._now(),
                 job=job.job.id,
                 generation=job.generation,
                 member=job.members[0],
-                detail="the rendezvous store is another",
+                detail="the rendezvous store was replaced",
             )
             for job in self._state.jobs.values()
             if job.members and job.formed_generation < job.generation
         ]
 
     def awaits_store(self, job_id: str) -> bool:
-        """Whether the job's newest generation could not be told to its members, for there is no rendezvous store."""
+        """Return whether the job's newest generation waits for a rendezvous store before its members are told."""
         return job_id in self._unsent and not self._state.jobs[job_id].restarts
 
     def note_address(self, node: str, said: messages.Ready | messages.WorkerReport) -> None:
-        """Note where the first rank of a member is found, if its agent says so."""
+        """Note the address of the member's first rank, if its agent reports one."""
         if said.address:
             self._addresses[Member(node, said.incarnation)] = said.address
 
     def forget_address(self, member: Member) -> None:
-        """Forget where a member was found that has ended."""
+        """Forget the address of a member that has ended."""
         self._addresses.pop(member, None)
 
     def _message(
@@ -199,7 +199,7 @@ class GenerationSender:
         )
 
     def _meeting_point(self, job: JobState, members: tuple[Member, ...]) -> str:
-        """Where the members find each other; empty where that is not known yet."""
+        """Return where the members find each other; empty while that is not known."""
         if job.restarts:
             return self._addresses.get(members[0], "") if members else ""
         return self._rendezvous.address or ""

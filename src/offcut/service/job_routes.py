@@ -19,7 +19,7 @@ from offcut.service.pipeline_jobs import check_sizes, with_plans
 from offcut.store.journal import Journal
 from offcut.wire.jobspec import JobSpec, Weight
 
-#: Of a story no more lines are given at once.
+#: At most this many lines of a job's log are returned at once.
 _MOST_LINES = 10_000
 
 
@@ -34,7 +34,10 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     routes = APIRouter()
 
     def find(job: str) -> str:
-        """A job's id, from its id or its name: of several of a name the newest that lives, else the newest."""
+        """Return a job's id, given its id or name.
+
+        Of several jobs of one name, the newest live one counts, else the newest.
+        """
         jobs = controller.state.jobs
         if job in jobs:
             return job
@@ -47,7 +50,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     async def _submit(spec: JobSpec) -> dict[str, Any]:
         if spec.env_file is not None:
             raise InputError(
-                "env_file: the file is read where a job is submitted from.", next_step="Give what it says as env."
+                "env_file: the file is read on the machine that submits the job.", next_step="Give its contents as env."
             )
         unnamed = with_plans(spec).to_job(spec.name)
         job_id = await in_daemon_thread(paths.new_job, spec.name, len(controller.state.jobs) + 1)

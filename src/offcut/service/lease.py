@@ -1,8 +1,8 @@
 """The lease on a shared directory: one controller at a time uses it, whichever hosts they are on.
 
-A lock does not do between hosts: on many network file systems each host has its own. So the holder writes a file again
-and again, and another controller takes the directory only if the holder is a process of this host that is gone, or
-if nothing has been written for a while. Clocks are not compared: how long that is, the one who waits measures.
+A file lock is not enough between hosts: on many network file systems each host has its own. So the holder writes a
+file again and again, and another controller takes the directory only if the holder was a process of this host and has
+died, or if nothing has been written for a while. The one that waits measures that while; clocks are not compared.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from offcut.wire.ownership import read_own
 _log = structlog.get_logger()
 
 RENEW_S = 5.0
-#: A lease that has not been renewed for so long may be taken over.
+#: A lease that has not been renewed for this long may be taken over.
 STALE_S = 30.0
-#: After this the last of several who took it over at once has written.
+#: If several controllers take it over at once, the last of them has written after this.
 _SETTLE_S = 1.0
 
 
@@ -40,7 +40,7 @@ class LeaseLost(ServiceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A controller as its lease names it. `host`, `machine`, `boot` and `namespace` say where `pid` means something."""
+    """A controller as its lease names it. `host`, `machine`, `boot` and `namespace` say where `pid` is valid."""
 
     id: str
     host: str
@@ -48,11 +48,11 @@ class Holder:
     boot: str
     namespace: int
     pid: int
-    #: When the process began, in the kernel's ticks: numbers of processes are used again.
+    #: When the process began, in the kernel's ticks: process ids are reused.
     started: int
     #: Grows with every renewal.
     count: int = 0
-    #: When that was, by the holder's clock; for people.
+    #: When it was last renewed, by the holder's clock; for people.
     renewed_s: float = 0.0
 
 
@@ -70,23 +70,23 @@ def ourselves() -> Holder:
 
 
 def judge(found: Holder | None, us: Holder, started: Callable[[int], int | None]) -> Literal["free", "held", "watch"]:
-    """Whether a lease may be taken at once, not at all, or if it is not renewed while it is watched.
+    """Return whether a lease may be taken at once, not at all, or if it is not renewed while it is watched.
 
-    `started` says when a process of ours began, None if there is none of that number.
+    `started` returns when a process of this machine began, None if no process has that id.
     """
     if found is None:
-        return "watch"  # somebody is writing it, or it is damaged
+        return "watch"  # it is being written, or it is damaged
     if (found.host, found.machine) != (us.host, us.machine):
         return "watch"
     if found.boot != us.boot:
-        return "free"  # it was before a reboot
+        return "free"  # it is from before a reboot
     if found.namespace != us.namespace:
-        return "watch"  # a container's process, whose number means another one here
+        return "watch"  # the process is in a container, where its id is that of another process here
     return "held" if started(found.pid) == found.started else "free"
 
 
 class Lease:
-    """The lease that lies in `path`. What reads or writes it may hang as long as the file system does."""
+    """The lease file at `path`. Reading and writing it may hang as long as the file system does."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -97,7 +97,7 @@ class Lease:
         """Acquire the lease; may wait for STALE_S.
 
         Raises:
-            StoreError: A living controller has it.
+            StoreError: A live controller has it.
         """
         try:
             if not self._create():
@@ -120,7 +120,7 @@ class Lease:
         self._held = True
 
     async def keep(self) -> None:
-        """Renew it until cancelled, in a thread. LeaseLost when another controller has taken it over."""
+        """Renew the lease until cancelled, in a thread. LeaseLost when another controller has taken it over."""
         loop = asyncio.get_running_loop()
         lost: asyncio.Future[None] = loop.create_future()
         ended = threading.Event()
@@ -147,7 +147,7 @@ class Lease:
             ended.set()
 
     def renew(self) -> None:
-        """Renew the lease once. Raises LeaseLost if the lease is another's."""
+        """Renew the lease once. Raises LeaseLost if another controller has it."""
         found = self._read()
         if found is not None and found.id != self._us.id:
             self._held = False
@@ -158,7 +158,7 @@ class Lease:
         self._write()
 
     def drop(self) -> None:
-        """Give the lease up: the next controller need not wait. Nothing happens to a lease that is another's."""
+        """Give the lease up, so that the next controller need not wait. Another controller's lease stays as it is."""
         with suppress(OSError, OffcutError):
             found = self._read()
             if self._held and found is not None and found.id == self._us.id:
@@ -187,14 +187,14 @@ class Lease:
         )
 
     def _read(self) -> Holder | None:
-        """Return who has the lease; None if there is nothing that can be read."""
+        """Return who has the lease; None if it cannot be read."""
         try:
             return Holder(**json.loads(read_own(self._path)))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
     def _create(self) -> bool:
-        """Make the file, unless there is one."""
+        """Create the file, unless it exists."""
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -221,7 +221,7 @@ def _line(path: str) -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; None if there is none of that number."""
+    """Return when a process began, in the kernel's ticks; None if no process has that number."""
     with suppress(OSError, IndexError, ValueError):
         # After the name, which may hold anything; proc(5).
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""How much the network may use of what the controller's process has."""
+"""Limits on what connections from the network may use of the controller's process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGEST_RESERVE = 256
 _MOST_CONNECTIONS = 16_384
 #: A TLS handshake takes tens of KiB; agents that come all at once take turns.
 _MOST_PENDING = 512
-#: What a report counts that is written to the journal: it costs so much more than others.
+#: A report that is written to the journal counts as this many, because it costs more than others.
 JOURNALLED = 20
 
 #: A body of a command of the owner.
@@ -39,7 +39,7 @@ class NetworkLimits:
     #: What an agent may send on average; a connection that sends more is read more slowly.
     messages_per_s: float = 1_000.0
     bytes_per_s: float = float(4 << 20)
-    #: What may wait for an agent that does not read; with more the connection is cut, and the agent dials in again.
+    #: Bytes that may wait for an agent that does not read; with more it is cut off, and connects again.
     unsent_bytes: int = 16 << 20
 
 
@@ -52,13 +52,13 @@ def raise_descriptor_limit() -> int:
 
 
 def network_limits(descriptors: int) -> NetworkLimits:
-    """The limits where the process may open so many files."""
+    """Return the limits of a process that may open `descriptors` files."""
     connections = max(8, min(_MOST_CONNECTIONS, descriptors - _reserve(descriptors)))
     return NetworkLimits(connections=connections, pending=max(4, min(_MOST_PENDING, connections // 4)))
 
 
 def owner_connections(descriptors: int) -> int:
-    """How many commands of the owner may be answered at once."""
+    """Return how many commands of the owner may be answered at once."""
     return _reserve(descriptors) // 2
 
 

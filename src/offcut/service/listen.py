@@ -22,27 +22,28 @@ class Endpoint:
     certificate: Certificate | None = None
 
     def bind(self) -> socket.socket:
-        """A listening socket; InputError where this machine has no such address or the port is taken."""
+        """Return a listening socket. InputError if this machine has no such address or the port is taken."""
         try:
             family, _, _, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             return socket.create_server(address[:2], family=family)
         except OSError as error:
             raise InputError(
-                f"--listen: {self.host}:{self.port} is no address to listen on here: {error.strerror}.",
+                f"--listen: {self.host}:{self.port} is not an address of this machine: {error.strerror}.",
                 next_step="Name this machine as compute nodes see it; `hostname -I` lists its addresses.",
             ) from None
 
     def url(self, port: int) -> str:
-        """What agents dial, given the port that was bound."""
+        """Return the address that agents connect to, given the port that was bound."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'wss' if self.certificate else 'ws'}://{host}:{port}/v1/agents"
 
 
 def endpoint(listen: str | None, certificates: Path) -> Endpoint:
-    """The endpoint that `--listen HOST[:PORT]` asks for; None: loopback. `certificates`: where a certificate lies.
+    """Return the endpoint that `--listen HOST[:PORT]` asks for; None: loopback.
 
-    Whatever is asked for by name is behind TLS, so that nobody crosses a network in the clear by mistake. Raises
-    InputError for a wildcard (agents need one address to dial) and where no certificate covers the host.
+    `certificates`: where a certificate lies. An address that is asked for by name is behind TLS, so that nothing
+    crosses a network in the clear by mistake. Raises InputError for a wildcard (agents need one address to connect to)
+    and where no certificate covers the host.
     """
     if listen is None:
         return Endpoint()
@@ -68,5 +69,7 @@ def _split(listen: str) -> tuple[str, int]:
     if not port:
         return host, 0
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(f"--listen: '{port}' is no port.", next_step="Write HOST or HOST:PORT with 1 to 65535.")
+        raise InputError(
+            f"--listen: '{port}' is not a valid port.", next_step="Write HOST or HOST:PORT with 1 to 65535."
+        )
     return host, int(port)

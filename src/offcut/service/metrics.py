@@ -6,13 +6,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: Over how much of the past a job's throughput is taken.
+#: A job's throughput is the mean over this many seconds.
 _RATE_WINDOW_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """From the controller's word to the first step in the new generation."""
+    """One resize, from the controller's decision to the first step in the new generation."""
 
     time_s: float
     job: str
@@ -46,11 +46,11 @@ class Metrics:
         if size:
             self._settings[job, generation] = _Setting(now_s, what, size)
         self._account(now_s)
-        # Until it has formed, the nodes of a new generation that were in the old one go on training.
+        # Until a new generation has formed, nodes that were in the old one go on training.
         self._sizes[job] = min(size, self._sizes.get(job, 0))
 
     def generation_formed(self, now_s: float, job: str, generation: int) -> float | None:
-        """Seconds since it was set; None if that is not known (the controller was restarted in between)."""
+        """Return the seconds since the generation was set; None if the controller was restarted in between."""
         setting = self._settings.pop((job, generation), None)
         if setting is None:
             return None
@@ -67,7 +67,7 @@ class Metrics:
         self._sizes.pop(job, None)
 
     def used_by(self, now_s: float) -> float:
-        """Node-seconds in which a node was a member of a generation that had formed."""
+        """Return the node-seconds in which nodes were members of generations that had formed."""
         self._account(now_s)
         return self.used_node_s
 
@@ -83,7 +83,7 @@ class Metrics:
             seen.popleft()
 
     def rate(self, now_s: float, job: str) -> float:
-        """Samples/s of the whole job over the last moments; 0 where nothing has come of late."""
+        """Return the samples/s of the whole job over the last moments; 0 if none were reported lately."""
         seen = self._samples.get(job)
         if not seen or len(seen) < 2 or seen[-1][0] < now_s - _RATE_WINDOW_S:
             return 0.0
@@ -92,7 +92,7 @@ class Metrics:
 
 
 def percentile(values: list[float], share: float) -> float | None:
-    """The value below which `share` (0..1) of `values` lie, nearest rank; None of nothing."""
+    """Return the value below which `share` (0..1) of `values` lie (nearest rank); None if there are none."""
     if not values:
         return None
     ordered = sorted(values)

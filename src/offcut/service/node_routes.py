@@ -23,7 +23,7 @@ class NodeNames(BaseModel):
 
 
 def node_routes(controller: Controller, cluster: Cluster) -> APIRouter:
-    """Status, releasing nodes, and playing the local cluster's queue."""
+    """Return the routes: status, releasing nodes, and playing the local cluster's queue."""
     routes = APIRouter()
 
     def local() -> LocalCluster:

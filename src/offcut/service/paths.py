@@ -1,4 +1,4 @@
-"""What lies where: in a controller's state directory, on its own machine, and in what it shares with its agents."""
+"""The paths in a controller's state directory on its own machine, and in the directory shared with its agents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from offcut.wire.ownership import own_directory, own_part
 
 
 def default_state_dir() -> Path:
-    """`$OFFCUT_STATE`, else `offcut` in the user's state directory."""
+    """Return `$OFFCUT_STATE`, else `offcut` in the user's state directory."""
     given = os.environ.get("OFFCUT_STATE")
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(given) if given else Path(base) / "offcut"
@@ -23,9 +23,10 @@ def default_state_dir() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class StatePaths:
-    """`root` is local: the journal, its lock, sockets. `share` is what agents see, on a file system that they share.
+    """Paths below `root` and `share`.
 
-    Where that is None, it is what `prepare` was last told, or else `root`.
+    `root` is local: the journal, its lock, sockets. `share` is on a file system that agents see. If it is None, it is
+    what `prepare` was last told, or else `root`.
     """
 
     root: Path
@@ -43,7 +44,7 @@ class StatePaths:
 
     @property
     def lease(self) -> Path:
-        """Who uses the shared directory."""
+        """The file that says which controller uses the shared directory."""
         return self.shared / "lease.json"
 
     @property
@@ -56,12 +57,12 @@ class StatePaths:
 
     @property
     def numbers(self) -> Path:
-        """The highest numbers that were given out, should the journal come back as an older copy."""
+        """The highest numbers that were given out, in case the journal is replaced by an older copy."""
         return self.root / "numbers.json"
 
     @property
     def agent_key(self) -> Path:
-        """The secret under which agents' credentials are made."""
+        """The secret with which agents' credentials are made."""
         return self.root / "agents.key"
 
     @property
@@ -91,7 +92,7 @@ class StatePaths:
 
     @property
     def rendezvous_secret(self) -> Path:
-        """From which every generation's secret is derived that members show to the store."""
+        """The secret from which each generation's secret is derived. Members show that to the store."""
         return self.root / "rendezvous.secret"
 
     @property
@@ -101,7 +102,7 @@ class StatePaths:
 
     @property
     def pilots(self) -> Path:
-        """What pilots on a Slurm print."""
+        """The output of pilots on Slurm."""
         return self.shared / "cluster"
 
     @property
@@ -110,22 +111,22 @@ class StatePaths:
 
     @property
     def telemetry(self) -> Path:
-        """Stable samples of every job, noted now and then: JSON lines."""
+        """Stable samples of every job, noted every second: JSON lines."""
         return self.root / "telemetry.jsonl"
 
     @property
     def statistics(self) -> Path:
-        """What the cluster counted, written when the controller is stopped."""
+        """The cluster's statistics, written when the controller is stopped."""
         return self.root / "statistics.json"
 
     def job(self, job_id: str) -> Path:
-        """A job's logs, checkpoints and records."""
+        """Return the directory of a job's logs, checkpoints and records."""
         return self.shared / "jobs" / job_id
 
     def new_job(self, name: str, number: int) -> str:
-        """The id of a new job: its name and `number`, or the next one that is free. Its directory is made.
+        """Return the id of a new job: its name and `number`, or the next free one. Its directory is created.
 
-        One that is there already has another job's checkpoints, which the journal may have forgotten.
+        A directory that exists has the checkpoints of another job, which the journal may have forgotten.
         """
         while True:
             try:
@@ -138,9 +139,9 @@ class StatePaths:
                 return f"{name}-{number}"
 
     def prepare(self) -> None:
-        """Create the directories, for this user alone, and note which is shared.
+        """Create the directories, for this user alone, and note which one is shared.
 
-        StoreError where that cannot be or others could change what is in them, InputError where a path is too long.
+        StoreError if that fails or if others could change what is in them, InputError if a path is too long.
         """
         check_socket_path(self.socket)
         own_directory(self.root, "state directory", "--state")
@@ -158,7 +159,7 @@ class StatePaths:
             raise self._unwritable(error) from None
 
     def _note_share(self) -> Path:
-        """Where to share. StoreError if this state directory's jobs have their files elsewhere."""
+        """Return the shared directory. StoreError if this state directory's jobs have their files elsewhere."""
         noted = StatePaths(self.root).shared
         given = self.share or noted
         if given == noted:
@@ -181,7 +182,7 @@ class StatePaths:
         )
 
     def take_lock(self) -> IO[str]:
-        """The lock, held until the file is closed. StoreError if another controller has it."""
+        """Return the lock, held until the file is closed. StoreError if another controller has it."""
         file = self.lock.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,7 +206,7 @@ class StatePaths:
         return file
 
     def publish_address(self, agents_url: str, certificate_pem: str | None = None) -> None:
-        """Tell agents, old ones too, how to reach this controller and which certificate is its own."""
+        """Tell agents, also those of earlier controllers, how to reach this controller and which certificate it has."""
         told = {"agents": agents_url} | ({"certificate": certificate_pem} if certificate_pem else {})
         whole = self.address.with_suffix(".new")
         whole.write_text(json.dumps(told))

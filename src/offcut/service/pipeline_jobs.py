@@ -1,4 +1,4 @@
-"""What the plans of a pipeline job determine: the sizes it may have, and its scaling curve before it has run."""
+"""Derives from a pipeline job's plans the sizes it may have, and its scaling curve before it has run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _check(sizes: Sizes, planned: Sizes, path: str) -> None:
 
 
 def with_plans(spec: JobSpec) -> JobSpec:
-    """Return the job with the sizes and the curve of its plans, unless it names its own. Other jobs are as they were.
+    """Return the job with the sizes and the curve of its plans, unless it names its own.
+
+    Other jobs are returned as they are.
 
     Raises:
         InputError: The file cannot be used, or a size has no plan.

@@ -1,4 +1,4 @@
-"""The start of a controller that may have run before: what its journal says is compared with what there is.
+"""The start of a controller that may have run before: compares the journal with the nodes that are held.
 
 `store.Journal.load` folds the journal's events into the state; this is what follows.
 """

@@ -27,8 +27,8 @@ _ANSWER_S = 10.0
 class Rendezvous:
     """`address` is None until a store answers; `changed` is called with every new address.
 
-    A store is this controller's if it proves that it knows the state directory's secret. None is ever ended by the
-    number of its process: it is asked to end, over the connection on which it has proved that.
+    A store is this controller's if it proves that it knows the state directory's secret. No store is killed by its
+    process id: it is asked to end, over the connection on which it has proved that.
     """
 
     def __init__(self, paths: StatePaths, changed: Callable[[], None], *, listen: str) -> None:
@@ -41,11 +41,11 @@ class Rendezvous:
         self.address: str | None = None
 
     def secret(self, job: str, generation: int) -> str:
-        """What the members of one generation of a job show to the store."""
+        """Return what the members of one generation of a job show to the store."""
         return wire.generation_secret(self._master, job, generation)
 
     async def keep(self) -> None:
-        """Have a living store, always. ClusterError where none can be started."""
+        """Keep a store running. ClusterError if none can be started."""
         while True:
             if self._control is None or not await self._control.answers():
                 self._drop()
@@ -60,14 +60,14 @@ class Rendezvous:
             self._control = None
 
     async def _adopt(self) -> bool:
-        """Take the store that the state directory names, if it is ours."""
+        """Adopt the store that the state directory names, if it belongs to this controller."""
         try:
             told = json.loads(self._paths.rendezvous.read_text())
             address = str(told["address"])
             control = await _Control.connect(address, self._master)
         except (OSError, EOFError, ValueError, KeyError, TypeError, ProtocolError):
             return False
-        if address.rpartition(":")[0] != self._listen:  # of an earlier controller, which members reached differently
+        if address.rpartition(":")[0] != self._listen:  # of an earlier controller with another address for members
             await control.stop()
             return False
         self._control, self.address = control, address
@@ -77,7 +77,7 @@ class Rendezvous:
 
     async def _start(self) -> None:
         self._end_process()
-        # A store that is named there no longer ends by itself.
+        # A store that is not named there any more ends by itself.
         self._paths.rendezvous.unlink(missing_ok=True)
         try:
             with (self._paths.root / "rendezvous.log").open("ab") as log:
@@ -104,22 +104,22 @@ class Rendezvous:
             await asyncio.sleep(0.02)
 
     def _end_process(self) -> None:
-        """The one that this controller has started: its number cannot be another's before it is waited for."""
+        """End the process that this controller has started. Its id cannot be reused before it is waited for."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def end(self) -> None:
-        """For good: no job will need it."""
+        """End the store for good: no job will need it."""
         self._end_process()
         self._drop()
-        # An adopted one ends when it is not named any more.
+        # An adopted store ends by itself when it is not named any more.
         self._paths.rendezvous.unlink(missing_ok=True)
 
 
 class _Control:
-    """The controller's own connection to a store that has proved to be ours."""
+    """The controller's connection to a store that has proved that it belongs to it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -127,7 +127,7 @@ class _Control:
 
     @classmethod
     async def connect(cls, address: str, master: str) -> _Control:
-        """Raises OSError, EOFError or ProtocolError where no store of ours answers."""
+        """Connect to the store. Raises OSError, EOFError or ProtocolError if no store of this controller answers."""
         host, _, port = address.rpartition(":")
         async with asyncio.timeout(_ANSWER_S):
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -148,7 +148,7 @@ class _Control:
         self._writer.write(wire.pack(wire.CONTROL, b"", b"0", ours, proof))
         kind, said = await self._read(2)
         if kind != b"ok" or not wire.proves(said, secret, b"server", address, theirs, ours):
-            raise ProtocolError("That is no rendezvous store of this state directory.")
+            raise ProtocolError("This is not a rendezvous store of this state directory.")
 
     async def _read(self, fields: int) -> list[bytes]:
         size = wire.length(await self._reader.readexactly(wire.LENGTH_BYTES))
@@ -160,11 +160,11 @@ class _Control:
         return found
 
     async def answers(self) -> bool:
-        """Whether the store is alive."""
+        """Return whether the store is alive."""
         return await self._say(b"ping")
 
     async def stop(self) -> None:
-        """Ask it to end."""
+        """Ask the store to end."""
         await self._say(b"stop")
         self.close()
 

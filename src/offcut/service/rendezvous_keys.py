@@ -1,4 +1,4 @@
-"""What the rendezvous store keeps: keys by generation of a job, within limits. Pure: no clock, no connections."""
+"""The contents of the rendezvous store: keys by generation of a job, within limits. Pure: no clock, no connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _KEY_BYTES = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Gloo needs one key per rank and group, of 100 + 12 bytes for every rank of the group."""
+    """The store's limits.
+
+    Gloo needs one key per rank and group, of 100 + 12 bytes for every rank of the group.
+    """
 
     keys: int = 65_536
     value_bytes: int = 1 << 20
@@ -26,23 +29,23 @@ class Limits:
 
 
 class Refused(ProtocolError):
-    """What was asked for is over a limit or makes no sense."""
+    """A request exceeds a limit or makes no sense."""
 
 
 @dataclass(slots=True)
 class GenerationKeys:
-    """One generation's keys. `over`: a newer one has taken its place."""
+    """One generation's keys. `over`: a newer generation has replaced it."""
 
     values: dict[bytes, bytes] = field(default_factory=dict)
     stored_bytes: int = 0
     connections: int = 0
     over: bool = False
-    #: Called once, by key, when that is stored or will never be.
+    #: By key: called once, when the key is stored or can no longer be.
     waiting: dict[bytes, list[Callable[[], None]]] = field(default_factory=dict)
 
 
 class Keys:
-    """All generations' keys."""
+    """The keys of all generations."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -52,7 +55,7 @@ class Keys:
         self.stored_bytes = 0
 
     def join(self, job: str, number: int) -> GenerationKeys:
-        """One more connection to a generation, which is made when it is new and then ends those that are too old."""
+        """Add a connection to a generation. It is created if it is new; generations that are too old end."""
         newest = self._newest[job] = max(number, self._newest.get(job, number))
         if number <= newest - KEPT_GENERATIONS:
             raise Refused(f"Generation {number} of {job} is over: there is a generation {newest}.")
@@ -65,7 +68,7 @@ class Keys:
         return generation
 
     def part(self, job: str, number: int, generation: GenerationKeys) -> None:
-        """One connection less; whatever the last one leaves is freed."""
+        """Remove a connection from a generation. What it stored is freed after the last one."""
         generation.connections -= 1
         if generation.connections == 0 and self._generations.get((job, number)) is generation:
             self._free((job, number))
@@ -102,16 +105,19 @@ class Keys:
         self.set(generation, key, generation.values.get(key, b"") + value)
 
     def add(self, generation: GenerationKeys, key: bytes, amount: int) -> int:
-        """Add to a number, which is 0 at first; the sum."""
+        """Add to a number, which is 0 at first. Return the sum."""
         try:
             total = int(generation.values.get(key, b"0")) + amount
         except ValueError:
-            raise Refused("What is stored there is no number.") from None
+            raise Refused("The stored value is not a number.") from None
         self.set(generation, key, str(total).encode())
         return total
 
     def compare_set(self, generation: GenerationKeys, key: bytes, expected: bytes, desired: bytes) -> bytes:
-        """Store `desired` where `expected` is stored, or where nothing is and `expected` is empty; what holds then."""
+        """Store `desired` if `expected` is stored, or if nothing is and `expected` is empty.
+
+        Return what is stored then.
+        """
         current = generation.values.get(key)
         if current == expected or (current is None and not expected):
             self.set(generation, key, desired)
@@ -119,7 +125,7 @@ class Keys:
         return expected if current is None else current
 
     def delete(self, generation: GenerationKeys, key: bytes) -> bool:
-        """Whether it was there."""
+        """Delete the key. Return whether it was there."""
         value = generation.values.pop(key, None)
         if value is None:
             return False
@@ -130,7 +136,7 @@ class Keys:
 
     @staticmethod
     def missing(generation: GenerationKeys, keys: Sequence[bytes]) -> bytes | None:
-        """The first of `keys` that is not stored."""
+        """Return the first of `keys` that is not stored."""
         return next((key for key in keys if key not in generation.values), None)
 
 

@@ -6,8 +6,8 @@ Members of a generation find each other through it. It keeps nothing that matter
 replaced; and it outlives the controller, so that training goes on while the controller is restarted. It ends by itself
 when no controller has been connected for a while, or once ADDRESS_FILE does not name it any more.
 
-A peer that has not proved that it knows a secret (see `offcut.wire.rendezvous`) can do nothing but use up one of a few
-connections for a few seconds, and the oldest of those gives way to the next.
+A peer that has not proved that it knows a secret (see `offcut.wire.rendezvous`) can only use up one of a few
+connections for a few seconds, and the oldest of those makes room for the next.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from offcut.wire import tokens
 
 #: How long it waits for a controller to come back, unless told otherwise.
 LINGER_S = 600.0
-#: How long a handshake may take, and how many connections may be at it.
+#: How long a handshake may take, and how many may be going on at once.
 GREETING_S = 10.0
 GREETERS = 256
-#: A wait lasts no longer than this, whatever is asked for.
+#: The longest that a wait lasts; longer ones are cut to this.
 _LONGEST_WAIT_S = 86_400.0
 _LOOK_S = 1.0
 _SECONDS = struct.Struct(">d")
@@ -46,13 +46,13 @@ class Server:
         self._master = master
         self._address = address
         self._keys = Keys(limits or Limits())
-        #: Connections that have proved nothing yet, oldest first.
+        #: Connections that have not finished their handshake, oldest first.
         self._greeters: dict[asyncio.StreamWriter, None] = {}
         self.controlled = 0
         self.stopped = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its handshake to its end."""
+        """Serve one connection, from its handshake to its end."""
         try:
             await self._serve(reader, writer)
         except (OSError, EOFError, TimeoutError, ProtocolError):
@@ -93,7 +93,7 @@ class Server:
             self._keys.part(job, number, generation)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[bytes, str, int, bytes]:
-        """Who it is, and what to answer; ProtocolError if the other side does not know the secret."""
+        """Do the handshake. Return who the peer is and what to answer; ProtocolError if it does not know the secret."""
         ours = wire.nonce()
         writer.write(wire.pack(wire.VERSION, ours))
         fields = await _read(reader, wire.GREETING_BYTES)
@@ -101,7 +101,7 @@ class Server:
             kind, job_, number_, theirs, proof = fields
             job, number = job_.decode(), int(number_)
         except ValueError:
-            raise ProtocolError("That is no greeting.") from None
+            raise ProtocolError("This is not a greeting.") from None
         if kind == wire.CONTROL:
             secret = wire.control_secret(self._master)
         else:
@@ -122,7 +122,7 @@ class Server:
     async def _answer(
         self, generation: GenerationKeys, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Requests of one member, one after another, until it goes or its generation is over."""
+        """Answer the requests of one member, one after another, until it leaves or its generation is over."""
         while not generation.over:
             fields = await _read(reader, wire.FRAME_BYTES)
             try:
@@ -130,7 +130,7 @@ class Server:
             except Refused as refusal:
                 answer = [b"refused", refusal.what.encode()]
             writer.write(wire.pack(*answer))
-            # Who does not read is not read from.
+            # A peer that does not read its answers is not read from.
             await writer.drain()
 
     async def _handle(
@@ -161,15 +161,15 @@ class Server:
                 if kind == b"get":
                     return [b"ok", *_bounded(generation.values[name] for name in names)]
             case _:
-                raise Refused("The rendezvous store knows no such request.")
+                raise Refused("The rendezvous store does not know this request.")
         return [b"ok"]
 
     async def _stored(
         self, generation: GenerationKeys, names: Sequence[bytes], limit_s: float, reader: asyncio.StreamReader
     ) -> bytes | None:
-        """Wait until all of them are stored; the first that is still missing after `limit_s`.
+        """Wait until all keys are stored. Return the first that is still missing after `limit_s`.
 
-        EOFError once the member is gone, which has nothing to say while it waits.
+        EOFError once the member has gone. It sends nothing while it waits.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
@@ -210,7 +210,7 @@ def _called(waiting: dict[bytes, list[Callable[[], None]]], key: bytes, wake: Ca
 
 
 async def _read(reader: asyncio.StreamReader, limit_bytes: int) -> list[bytes]:
-    """The next frame; ProtocolError for one that is too long or empty, EOFError at the end."""
+    """Return the next frame. ProtocolError if it is too long or empty, EOFError at the end."""
     size = wire.length(await reader.readexactly(wire.LENGTH_BYTES))
     if not 0 < size <= limit_bytes:
         raise ProtocolError(f"A frame of {size} bytes.")
@@ -221,18 +221,18 @@ def _number(field: bytes) -> int:
     try:
         return int(field)
     except ValueError:
-        raise Refused("That is no number.") from None
+        raise Refused("This is not a number.") from None
 
 
 def _seconds(field: bytes) -> float:
     if len(field) != _SECONDS.size:
-        raise Refused("That is no duration.")
+        raise Refused("This is not a duration.")
     seconds: float = _SECONDS.unpack(field)[0]
     return min(seconds, _LONGEST_WAIT_S) if seconds > 0 else 0.0
 
 
 def _bounded(values: Iterable[bytes]) -> list[bytes]:
-    """What fits into one frame; Refused where that is not all."""
+    """Return the fields if they fit into one frame; raises Refused if they do not."""
     found: list[bytes] = []
     size = 0
     for value in values:
@@ -249,14 +249,14 @@ def _listen(host: str) -> socket.socket:
 
 
 def _all_descriptors() -> None:
-    """As many connections as the system lets this process have."""
+    """Allow as many connections as the system lets this process have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def run(address_file: Path, secret_file: Path, host: str, linger_s: float) -> None:
-    """Serve until told to stop, nobody is left to serve, or another store has taken this one's place."""
+    """Serve until told to stop, until no peer is left to serve, or until another store has replaced this one."""
     _all_descriptors()
     listener = _listen(host)
     address = f"{host}:{listener.getsockname()[1]}"

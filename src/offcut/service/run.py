@@ -42,9 +42,9 @@ _log = structlog.get_logger()
 
 #: How long members may take to leave when the controller is stopped.
 _STOP_PATIENCE_S = 5.0
-#: How long the batch system may take to take back what we hold: a Slurm runs epilogs.
+#: How long the batch system may take to release what we hold: Slurm runs epilogs.
 _CLOSE_LIMIT_S = 60.0
-#: How long the shared directory may take to let go of us.
+#: How long giving up the lease of the shared directory may take.
 _SHARE_LIMIT_S = 2.0
 
 
@@ -61,14 +61,14 @@ class ServiceConfig:
     listen: str | None = None
     #: Start the windows' clock at once; a demo starts it when everything is ready.
     begin: bool = True
-    #: What workers get: the controller and its agents keep their own files to themselves, a script need not.
+    #: The workers' umask. Files of the controller and its agents are private in any case.
     worker_umask: int | None = None
     #: Called once commands and agents are answered.
     ready: Callable[[], None] = lambda: None
 
 
 def run(config: ServiceConfig) -> None:
-    """Run a controller until it is told to stop. Raises OffcutError where it cannot start, or cannot go on."""
+    """Run a controller until it is told to stop. Raises OffcutError if it cannot start, or cannot go on."""
 
     async def with_endings() -> Endings:
         endings = Endings()
@@ -82,12 +82,12 @@ def run(config: ServiceConfig) -> None:
         where = error.filename or config.state_dir
         raise ServiceError(
             f"The controller cannot go on: {where}: {error.strerror or error}.",
-            next_step="Is the disk full, or read-only? Jobs go on when it is started again.",
+            next_step="Is the disk full, or read-only? Jobs continue when the controller is started again.",
         ) from error
 
 
 async def serve(config: ServiceConfig, endings: Endings) -> None:
-    """Run until `endings` are asked for, then let members leave and hand every node back.
+    """Run until `endings` are asked for, then let members leave and release every node.
 
     Raises OffcutError where it cannot start, or cannot go on.
     """
@@ -111,7 +111,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     )
     controller.begin()
 
-    # Raised after the cluster's own processes were started: workers should find the limit that their user set.
+    # Raised after the cluster's own processes were started, so that workers have the limit that their user set.
     descriptors = raise_descriptor_limit()
     owner = _OwnerServer.of(api.build(controller, journal, cluster, paths), owner_connections(descriptors))
     network = _network(controller, tcp, credentials, agents.certificate, network_limits(descriptors))
@@ -155,9 +155,9 @@ async def _end(
     *,
     taken_over: bool,
 ) -> OffcutError | None:
-    """End everything, each step within its limit; what went wrong with the batch system.
+    """End everything, each step within its limit. Return what went wrong with the batch system.
 
-    What a batch system holds for a controller that has taken us over is that one's, and so is the address.
+    What the batch system holds stays held if another controller has taken over, and so does the address.
     """
     endings.surely_within(HURRY_LIMIT_S if endings.hurried.is_set() else END_LIMIT_S)
     controller.closing = controller.tasks.closing = True
@@ -181,7 +181,7 @@ async def _end(
 
 
 async def _close_cluster(cluster: Cluster, endings: Endings) -> OffcutError | None:
-    """Hand everything back to the batch system; what went wrong with that."""
+    """Release every node and close the cluster. Return what went wrong."""
     try:
         await endings.step(cluster.close(), _CLOSE_LIMIT_S)
     except OffcutError as error:
@@ -193,7 +193,7 @@ async def _close_cluster(cluster: Cluster, endings: Endings) -> OffcutError | No
 
 
 async def _wind_down(controller: Controller) -> None:
-    """Hand every node back in good order: members save their state at their boundary."""
+    """Release every node in good order: members save their state at their step boundary."""
     controller.handle(events.ControllerStopping(time_s=controller.clock.now()))
     give_up_s = time.monotonic() + _STOP_PATIENCE_S
     while any(job.state_holders for job in controller.state.jobs.values()) and time.monotonic() < give_up_s:
@@ -207,7 +207,7 @@ def _network(
     certificate: Certificate | None,
     limits: NetworkLimits,
 ) -> AgentServer:
-    """What agents dial; with a certificate, behind TLS. It knows no command."""
+    """Return the listener for agents, behind TLS if there is a certificate. It serves no commands."""
 
     def admit(agent: AgentSocket, authorization: str) -> AgentProtocol | None:
         scheme, _, given = authorization.partition(" ")
@@ -219,7 +219,7 @@ def _network(
 
 
 class _OwnerServer(uvicorn.Server):
-    """Serves the owner's API; leaves signals to us."""
+    """Serves the owner's API. Signals are left to `Endings`."""
 
     @classmethod
     def of(cls, app: FastAPI, connections: int) -> _OwnerServer:

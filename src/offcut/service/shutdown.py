@@ -19,7 +19,7 @@ HURRIED = "Ended at once, as it was asked twice; a node that is still held is re
 
 #: Each step of an orderly end is given up after this.
 STEP_LIMIT_S = 10.0
-#: After the second signal, or when an orderly end takes this long in all, the process ends whatever still runs.
+#: After the second signal, or when an orderly end takes this long in all, the process ends even if threads still run.
 HURRY_LIMIT_S = 2.0
 END_LIMIT_S = 120.0
 #: What a step may take after the second signal: enough to tell the batch system.
@@ -31,7 +31,7 @@ class Endings:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        #: The second signal has come: nothing is waited for any more.
+        #: The second signal has come: the end waits for nothing any more.
         self.hurried = asyncio.Event()
         self._guard: threading.Timer | None = None
 
@@ -63,7 +63,7 @@ class Endings:
             self._guard.cancel()
 
     async def step(self, what: Awaitable[Any], limit_s: float = STEP_LIMIT_S) -> Any:
-        """Wait for one step of the end, `limit_s` at most, and hardly once hurried. Return None if it was given up."""
+        """Wait for one step of the end, `limit_s` at most, and hardly at all once hurried. Return None if given up."""
         task = asyncio.ensure_future(what)
         hurried = asyncio.ensure_future(self.hurried.wait())
         try:

@@ -1,6 +1,6 @@
-"""Allocation problems answered in a process of their own, so that a slow one delays no release.
+"""Answers allocation problems in a process of their own, so that a slow one delays no release.
 
-A solver or policy that does not come back is killed, and a greedy answer stands in for its own.
+A solver or policy that does not answer in time is killed, and a greedy answer is used instead.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from offcut.service.call_process import CallDiedError, CallProcess, CallTimeoutE
 
 _log = structlog.get_logger()
 
-#: A problem that has no proven answer by then is answered with the best found; earlier where the process would be
-#: killed before it could say so.
+#: After this time a problem gets the best answer found so far, proven or not; earlier if the process would otherwise
+#: be killed before it could answer.
 TIME_LIMIT_S = 5.0
-#: An answer that took longer than this is delivered even if a newer problem waits: else a slow policy whose problems
-#: come faster than its answers would never be heard.
+#: An answer that took longer than this is delivered even if a newer problem waits. Otherwise a slow policy whose
+#: problems come faster than its answers would never be used.
 SLOW_S = 1.0
 
 #: `version`, the answer or why there is none, and whether a newer problem has been asked meanwhile.
@@ -57,7 +57,7 @@ def _warm(policy: str | None) -> None:
 
 
 class Solver:
-    """One problem at a time; while one is being solved only the newest of those that arrive is kept."""
+    """Solves one problem at a time. While it does, only the newest problem that arrives is kept."""
 
     def __init__(self, answer: Answer, policy: str | None = None, limit_s: float = 10.0) -> None:
         """`policy`: a baseline's name or `file.py:function`; None: the exact optimum.
@@ -72,13 +72,13 @@ class Solver:
         self.process = CallProcess(partial(_warm, policy))
 
     def ask(self, version: int, problem: AllocationProblem) -> None:
-        """The answer comes later; never, if a newer problem is asked before this one's turn has come."""
+        """Ask for an answer to the problem. It comes later, or never if a newer problem is asked before its turn."""
         self._newest = (version, problem)
         self._asked.set()
 
     async def run(self) -> None:
         """Answer what is asked, until cancelled."""
-        # The first answer of a process waits for imports and kernels: let it be one that nobody waits for.
+        # The first answer of a process waits for imports and kernels, so this one is not for anyone who waits.
         with suppress(CallDiedError, CallTimeoutError):
             await self.process.start()
         while True:
@@ -99,7 +99,7 @@ class Solver:
                 self._answer(version, found, late)
 
     def _take(self) -> tuple[int, AllocationProblem]:
-        """The newest problem; from now on nothing is waiting."""
+        """Return the newest problem. Afterwards no problem waits."""
         self._asked.clear()
         return self._newest
 
@@ -107,7 +107,7 @@ class Solver:
         try:
             return await self.process.call(_solve, problem, self.policy, self._limit_s, limit_s=self._limit_s)
         except CallDiedError:
-            # Something may have killed it by chance: once more.
+            # Something may have killed it by chance: try once more.
             return await self.process.call(_solve, problem, self.policy, self._limit_s, limit_s=self._limit_s)
 
     async def _stand_in(self, problem: AllocationProblem, reason: str) -> Allocation | str:
@@ -121,7 +121,7 @@ class Solver:
         return replace(found, standin=f"{what}: {reason}")
 
     async def explain(self, problem: AllocationProblem, job_id: str, allocation: Allocation) -> dict[str, Any]:
-        """Why the job has what the allocation gives it; see `offcut.allocate.explain`."""
+        """Return why the job has what the allocation gives it; see `offcut.allocate.explain`."""
         return await self.process.call(_explain, problem, job_id, allocation, limit_s=self._limit_s)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which workers each agent was told to run. What an agent reports of other workers is not believed."""
+"""Remembers which workers each agent was told to run. An agent's reports about other workers are ignored."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ class StartedWorkers:
         self._claimed.update(nodes)
 
     def accept_hello(self, hello: messages.Hello) -> messages.Hello:
-        """An agent has come or come back: of what it says it runs, take what it was told to run.
+        """Return an agent's hello with only those workers that it was told to run.
 
-        The hello as it is believed. That an agent has heard of newer numbers than the journal knows is possible once:
-        when it was there before this controller was.
+        An agent can have heard of newer numbers than the journal has only if it ran before this controller began.
         """
         pilot, before = self._by_node.get(hello.node, ("", set()))
         was_here = hello.node not in self._claimed and pilot != hello.pilot

@@ -20,7 +20,7 @@ _log = structlog.get_logger()
 #: The wait before the first restart; each further one is twice as long, up to the longest.
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
-#: A task that has run for this long since its last failure is well again: its next failure waits the first wait.
+#: A task that has run for this long since its last failure is well again: its next restart comes after the first wait.
 WELL_AFTER_S = 60.0
 
 Body = Callable[[], Coroutine[Any, Any, None]]
@@ -39,7 +39,7 @@ class TaskHealth:
     started_s: float = 0.0
 
     def shown(self, now_s: float) -> dict[str, Any]:
-        """For `offcut status`; `well` is false from a failure until the task has run for a minute."""
+        """Return the task as `offcut status` shows it; `well` is false from a failure until it has run for a minute."""
         return {
             "name": self.name,
             "state": self.state,
@@ -51,11 +51,11 @@ class TaskHealth:
 
 
 class Tasks:
-    """All background tasks of one controller. `fatal` is done when one has failed that everything depends on."""
+    """All background tasks of one controller. `fatal` is done when a task has failed that everything depends on."""
 
     def __init__(self) -> None:
         self.fatal: asyncio.Future[OffcutError] = asyncio.get_running_loop().create_future()
-        #: The controller ends: that a task ends too is no failure any more.
+        #: The controller ends: the end of a task is not a failure any more.
         self.closing = False
         self._health: dict[str, TaskHealth] = {}
         self._tasks: set[asyncio.Task[None]] = set()

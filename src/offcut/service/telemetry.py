@@ -1,4 +1,4 @@
-"""How far the jobs were, noted every second: for the report, and for the next controller."""
+"""Notes every second how far the jobs are: for the report, and for the next controller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from offcut.control import State
 from offcut.control.state import LIVE
 from offcut.model.events import JobProgressed
 
-#: The last line is looked for in so much of the file.
+#: The last line is looked for in this many bytes at the end of the file.
 _TAIL_BYTES = 1 << 20
 
 
@@ -35,7 +35,7 @@ class Telemetry:
             file.write(json.dumps(line) + "\n")
 
     def last(self) -> Iterator[JobProgressed]:
-        """How far the jobs were when that was noted last; nothing where there is no line that can be read."""
+        """Yield how far the jobs were when that was noted last; nothing if no line can be read."""
         try:
             with self._path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -51,4 +51,4 @@ class Telemetry:
                     loss=float("nan"),
                 )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return  # the jobs report how far they are, once they are heard
+            return  # the jobs report how far they are once their agents connect

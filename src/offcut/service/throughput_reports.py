@@ -1,4 +1,4 @@
-"""From what agents report of running generations to events: throughput measured, slow nodes, reports that cannot be
+"""Turns agents' reports of running generations into events: measured throughput, slow nodes, unusable reports.
 used.
 
 Nothing here survives a restart of the controller: the generations that run then are measured again.
@@ -15,10 +15,10 @@ from offcut.control import JobState, State, job_curves
 from offcut.model import events
 from offcut.wire import messages
 
-#: A job that runs and has not said anything of its steps for so long is mentioned.
+#: A running job that has not reported its steps for this long is mentioned in its log.
 _SILENT_S = 60.0
-#: So long after a job's speed has changed it is known whether one of its nodes is slow: nodes report every 2 s, and one
-#: is named after three reports.
+#: How long after a change of a job's speed it is known whether one of its nodes is slow: nodes report every 2 s, and
+#: one is named after three reports.
 _VERDICT_S = 8.0
 
 
@@ -29,7 +29,7 @@ class _Generation:
     meter: ThroughputMeter = field(default_factory=ThroughputMeter)
     stragglers: Stragglers = field(default_factory=Stragglers)
     reported: bool = False
-    #: A change of speed, and since when it waits for the verdict on the nodes.
+    #: A change of speed, and since when it waits to know whether a node is slow.
     change: tuple[float, Segment] | None = None
 
 
@@ -91,7 +91,7 @@ class ThroughputReports:
                 continue
             found = self._find(now_s, job.job.id, job.generation)
             if found is not None and not found[1].reported and now_s - found[1].since_s > _SILENT_S:
-                text = f"it has reported no step for {_SILENT_S:g} s: how it scales cannot be learned"
+                text = f"it has reported no step for {_SILENT_S:g} s: its scaling cannot be measured"
                 yield from self._note(now_s, job.job.id, text)
 
     def _find(self, now_s: float, job_id: str, number: int) -> tuple[JobState, _Generation] | None:

@@ -1,4 +1,4 @@
-"""What people and programs are shown of the controller, as plain data for JSON."""
+"""Shows the controller to people and programs, as plain data for JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from offcut.service.metrics import percentile
 
 
 def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:
-    """Everything at a glance: nodes, jobs, resizes, node-seconds.
+    """Return an overview: nodes, jobs, resizes, node-seconds.
 
-    With `ended`, only so many of the jobs that have ended, the last ones; `left_out` says how many are not shown.
+    `ended` limits how many of the jobs that have ended are shown, the last ones; `left_out` counts the others.
     """
     now_s = controller.clock.now()
     state, metrics = controller.state, controller.metrics
@@ -48,7 +48,7 @@ def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:
 
 
 def _shown(state: State, ended: int | None) -> list[JobState]:
-    """In order of submission: every job that lives, and the last `ended` of the others."""
+    """Return every live job and the last `ended` of the others, in order of submission."""
     if ended is None:
         return list(state.jobs.values())
     over = sorted((item.ended_s or 0.0, job_id) for job_id, item in state.jobs.items() if item.phase in ENDED)
@@ -57,7 +57,7 @@ def _shown(state: State, ended: int | None) -> list[JobState]:
 
 
 def aside(state: State) -> list[dict[str, Any]]:
-    """Nodes that are not claimed for a while because starts on them failed, idle or not."""
+    """Return the nodes, idle or not, that are not claimed for a while because starts on them failed."""
     return [
         {"name": name, "reason": reason, "until_s": state.timers.get(Timer("set_aside", name), state.now_s)}
         for name, reason in sorted(state.set_aside.items())
@@ -76,7 +76,7 @@ def _node(node: NodeState) -> dict[str, Any]:
 
 
 def job(controller: Controller, item: JobState, now_s: float | None = None) -> dict[str, Any]:
-    """One job as `offcut status` shows it."""
+    """Return one job as `offcut status` shows it."""
     now_s = controller.clock.now() if now_s is None else now_s
     loss = item.progress.loss
     return {

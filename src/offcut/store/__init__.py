@@ -1,4 +1,4 @@
-"""What outlives the controller: the journal of events with snapshots of the state, in SQLite on a node-local disk."""
+"""What survives the controller: the journal of events with snapshots of the state, in SQLite on a node-local disk."""
 
 from offcut.store.journal import Journal
 

@@ -1,4 +1,4 @@
-"""The highest numbers that were given out, noted beside the journal: they hold if that comes back as an older copy."""
+"""The highest numbers that were given out, noted beside the journal in case it is replaced by an older copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = structlog.get_logger()
 
 
 class Given(BaseModel):
-    """The last incarnation, and by job the last generation; and the event by which the last of them was given."""
+    """The last incarnation, the last generation of each job, and the event that gave the last of them."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
     event: int = Field(0, ge=0)
@@ -25,13 +25,13 @@ class Given(BaseModel):
 
 
 class GivenNumbers:
-    """The file `path`. Not synced: it is for a journal that was restored or removed, not for a machine that crashed."""
+    """The file `path`. It is not synced: it helps when a journal was restored or removed, not after a crash."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> Given:
-        """What was noted last; zeros where there is no file, or one that cannot be read."""
+        """Return what was noted last; zeros if there is no file, or one that cannot be read."""
         try:
             return Given.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:

@@ -29,10 +29,10 @@ SNAPSHOT_EVERY = 2000
 
 
 class Journal:
-    """One writer: the controller that holds the state directory's lock."""
+    """The journal in SQLite. It has one writer: the controller that holds the state directory's lock."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create it; one of an older version becomes one of this. Raises StoreError where that cannot be."""
+        """Open or create the journal; one of an older version is migrated. Raises StoreError if that fails."""
         self._path = path
         self._wal: int | None = None
         #: What is to be told about how it was read.
@@ -70,7 +70,7 @@ class Journal:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def load(self, settings: Settings) -> State:
-        """The state that the journal tells: the newest snapshot and every event after it.
+        """Return the state that the journal leads to: the newest snapshot and every event after it.
 
         `settings` hold from now on; a new journal starts with them. Raises StoreError where it cannot be read.
         """
@@ -87,7 +87,7 @@ class Journal:
             raise unusable(self._path, error) from None
 
     def fold(self, until: float = math.inf) -> State:
-        """The state after the last event, or after event number `until`.
+        """Return the state after the last event, or after event number `until`.
 
         An event that raises is marked in the journal, and passed over.
         """
@@ -104,42 +104,44 @@ class Journal:
                 try:
                     step(state, event)
                 except OffcutError:
-                    raise  # of the surroundings: a profiler's file that is gone, say
+                    raise  # of the environment: the file of a curve model is gone, for example
                 except Exception as error:
                     self.mark_skipped(number, error)
                     self.remarks.append(f"event {number} ({event.kind}) could not be answered: {reason_of(error)}")
-                    break  # the state is half changed: fold again, without it
+                    break  # the state is half changed, so the fold starts again without the event
             else:
                 state.settings = changes.get(state.event_id, state.settings)
                 return state
 
     def _base(self) -> State:
-        """The newest snapshot that can be read; else the state before the first event."""
+        """Return the newest snapshot that can be read; else the state before the first event."""
         for number, data, check in self._db.execute("SELECT * FROM snapshots ORDER BY event_id DESC"):
             try:
                 return self._read(STATE, data, f"the snapshot after event {number}", check == checksum(number, data))
             except StoreError as error:
                 if not self._has_first_event():
                     raise
-                self.remarks.append(f"{error.what} The events tell the same: they were all read again.")
+                self.remarks.append(f"{error.what} The events lead to the same state: all of them were read again.")
         return State(settings=self._settings_after(0).get(0) or Settings())
 
     def _has_first_event(self) -> bool:
         return self._db.execute("SELECT 1 FROM events WHERE id = 1").fetchone() is not None
 
     def _last_event(self) -> int:
-        """The number of the newest event or snapshot; 0: there is none."""
+        """Return the number of the newest event or snapshot; 0 if there is none."""
         row = self._db.execute("SELECT max(id) FROM events").fetchone()
         newest = self._db.execute("SELECT max(event_id) FROM snapshots").fetchone()
         return max(row[0] or 0, newest[0] or 0)
 
     def _settings_after(self, number: int) -> dict[int, Settings]:
-        """The settings that held from event `number` on, or later: by the number of the event before."""
+        """Return the settings that held from event `number` on, or later, keyed by the number of the event before."""
         rows = self._db.execute("SELECT after_event, data FROM settings WHERE after_event >= ?", (number,))
         return {after: self._read(SETTINGS, data, "the settings") for after, data in rows}
 
     def replay(self) -> Iterator[tuple[State, Event]]:
-        """Every event from the first on with the state after it: always the same object, which changes.
+        """Yield the state and the event, for every event from the first on.
+
+        It is always the same state object, which changes.
 
         If the first events are gone, it begins with the snapshot.
         """
@@ -149,7 +151,7 @@ class Journal:
         for number, event, skipped in self._numbered(after=state.event_id):
             state.settings = changes.get(number - 1, state.settings)
             if skipped is None:
-                # One that only this offcut cannot answer, before a snapshot: for a look back half of it will do.
+                # Only this version cannot answer it, and a snapshot follows: a replay may show half of its changes.
                 with suppress(Exception):
                     step(state, event)
             else:
@@ -157,7 +159,10 @@ class Journal:
             yield state, event
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
-        """(number, event) for every event after number `after`. Raises StoreError at one that is missing or damaged."""
+        """Yield (number, event) for every event after number `after`.
+
+        Raises StoreError at one that is missing or damaged.
+        """
         for number, event, _ in self._numbered(after):
             yield number, event
 
@@ -169,7 +174,7 @@ class Journal:
             yield number, self._read(EVENT, data, f"event {number}", check == checksum(number, data)), skipped
 
     def _read(self, kind: TypeAdapter[Item], data: str, what: str, intact: bool | None = None) -> Item:
-        """`intact`: what the checksum says, where there is one."""
+        """Return the event. `intact`: what the checksum says, if there is one."""
         if intact is False:
             raise self._damaged(f"{what} is not what was written")
         try:
@@ -177,8 +182,8 @@ class Journal:
         except (ValidationError, OffcutError, TypeError):
             if intact:
                 raise StoreError(
-                    f"The journal {self._path} was written by another offcut: {what} cannot be read by this one.",
-                    next_step="Run the offcut that wrote it, or choose another --state.",
+                    f"The journal {self._path} was written by another version of offcut: this one cannot read {what}.",
+                    next_step="Run the version that wrote it, or choose another --state.",
                 ) from None
             raise self._damaged(f"{what} cannot be read") from None
 
@@ -188,7 +193,7 @@ class Journal:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, number: int, event: Event) -> None:
-        """Write event `number`, the one after the last. Raises StoreError where the disk is full or read-only."""
+        """Write event `number`, the one after the last. Raises StoreError if the disk is full or read-only."""
         data = encode(event)
         try:
             self._db.execute(
@@ -199,14 +204,14 @@ class Journal:
             raise unusable(self._path, error) from None
 
     def mark_skipped(self, number: int, error: Exception) -> None:
-        """Event `number` cannot be answered: from now on every fold passes over it."""
+        """Mark event `number` as one that cannot be answered: from now on every fold skips it."""
         try:
             self._db.execute("UPDATE events SET skipped = ? WHERE id = ?", (reason_of(error), number))
         except sqlite3.Error as failed:
             raise unusable(self._path, failed) from None
 
     def append_log(self, time_s: float, lines: Iterable[WriteLog]) -> None:
-        """Keep lines of the story; idempotent, for they are keyed by cause and index."""
+        """Store log lines. Storing a line twice is the same as once, because the key is its cause and index."""
         with suppress(sqlite3.Error):
             self._db.executemany(
                 "INSERT OR REPLACE INTO story VALUES (?, ?, ?, ?, ?)",
@@ -214,7 +219,7 @@ class Journal:
             )
 
     def story(self, subject: str, last: int = 100) -> list[tuple[float, str]]:
-        """(time_s, text) of what happened to a job or a node, oldest first."""
+        """Return (time_s, text) of what happened to a job or a node, oldest first."""
         try:
             rows = self._db.execute(
                 "SELECT time_s, text FROM story WHERE subject = ? ORDER BY event_id DESC, place DESC LIMIT ?",
@@ -225,7 +230,7 @@ class Journal:
         return [(time_s, text) for time_s, text in reversed(rows)]
 
     def snapshot(self, state: State) -> None:
-        """Keep the whole state; older snapshots go."""
+        """Store the whole state, and delete older snapshots."""
         data = encode(state)
         row = (state.event_id, data, checksum(state.event_id, data))
         try:
@@ -261,7 +266,7 @@ _WHAT_TO_DO = (
 )
 
 
-#: SQLite's codes for what no disk and no permission explains: a table or a text that is not what it was, for one.
+#: SQLite's codes for a damaged database, which neither the disk nor permissions explain.
 _DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
@@ -271,7 +276,7 @@ def reason_of(error: Exception) -> str:
 
 
 def unusable(path: Path, error: Exception) -> StoreError:
-    """What SQLite or the disk says, with what to do about it."""
+    """Return the error for what SQLite or the disk says, with the next step."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if (
         isinstance(error, sqlite3.DatabaseError)

@@ -1,4 +1,4 @@
-"""Is a journal whole, and what can be saved of one that is not?"""
+"""Checks whether a journal is whole, and saves what can be read of a damaged one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Report:
     skipped: list[int]
     #: How many jobs are in which state.
     jobs: dict[str, int]
-    #: A controller can start from it.
+    #: Whether a controller can start from it.
     loads: bool
     faults: list[str]
     words: list[str]
@@ -51,7 +51,7 @@ def check(journal: Path, *, live: bool) -> Report:
 
 @contextmanager
 def _copied(journal: Path, *, live: bool) -> Iterator[Path]:
-    """A copy, for as long as the block lasts."""
+    """Yield a copy, which is removed after the block."""
     try:
         with tempfile.TemporaryDirectory(prefix="journal-copy-", dir=journal.parent) as place:
             yield salvage.copy(journal, Path(place), live=live)
@@ -115,19 +115,19 @@ def _report(
 
 
 def repair(journal: Path, now: datetime) -> Report:
-    """Put a journal of all that can be read in the place of a damaged one, whose files are kept.
+    """Replace a damaged journal by one of all that can be read, and keep the damaged files.
 
     Call it with the state directory's lock. Raises OffcutError where nothing can be saved; then nothing has changed.
     """
     with _copied(journal, live=False) as copy:
         found = _look(journal, copy)
         if not found.faults:
-            # Looked at again, for the check may bring a copy of an older version up to date.
+            # Read again, because the check may have migrated its copy.
             return _checked(journal, copy, found)
         if not found.end:
             raise OffcutError(
                 f"Nothing of the journal {journal} can be saved: {' '.join(found.faults)}",
-                next_step="Restore it from a copy, or remove it to start over: new jobs take no directory of old ones.",
+                next_step="Restore it from a copy, or remove it to start over: new jobs get new directories.",
             )
         new = copy.with_name("new.sqlite")
         state = salvage.rebuild(copy, found, new)
@@ -142,8 +142,8 @@ def repair(journal: Path, now: datetime) -> Report:
     lost = max(found.last, found.end) - found.end
     words = [f"It holds the first {found.end} events now."]
     if lost:
-        words.append(f"{lost} after them are lost. Agents that live will tell what they run.")
+        words.append(f"{lost} after them are lost. Agents that still run will report their workers.")
     if found.snapshot is None and any("napshot" in fault for fault in found.faults):
-        words.append("The snapshot was dropped: the events tell the same.")
+        words.append("The snapshot was dropped: the events lead to the same state.")
     words.append(f"The damaged files are in {backup}.")
     return _report(journal, found, state, loads=True, faults=found.faults, words=words, backup=backup)

@@ -1,4 +1,4 @@
-"""How events, states and settings are written in the journal, and how it is seen that a row was damaged."""
+"""The format of events, states and settings in the journal, and the checksum that shows a damaged row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMERS: TypeAdapter[list[tuple[Timer, float]]] = TypeAdapter(list[tuple[Timer, 
 
 
 def _with_timers(state: Any) -> Any:
-    """A state as JSON has it, with its timers by name: keys in JSON are text."""
+    """Return a state as JSON has it, with its timers by name, because keys in JSON are text."""
     if isinstance(state, dict) and isinstance(state.get("timers"), list):
         state = {**state, "timers": dict(_TIMERS.validate_python(state["timers"]))}
     return state
@@ -30,8 +30,8 @@ Item = TypeVar("Item")
 
 
 def encode(item: Event | State | Settings) -> str:
-    """The item as JSON."""
-    # A loss may be NaN and a window's end infinite: JSON's usual null would not come back as what it was.
+    """Return the item as JSON."""
+    # A loss may be NaN and a window's end infinite; null, as JSON usually writes them, would lose that.
     plain: object = item
     if isinstance(item, State):
         whole = {each.name: getattr(item, each.name) for each in fields(item)}
@@ -40,12 +40,12 @@ def encode(item: Event | State | Settings) -> str:
 
 
 def _range(item: object) -> str:
-    """A job's sizes where they are evenly spaced, as `Sizes` reads them: a million take as much room as two."""
+    """Return a job's sizes, evenly spaced ones as `Sizes` reads them: a million take as little room as two."""
     if isinstance(item, range):
         return f"{item[0]}:{item[-1]}:{item.step}"
-    raise TypeError(f"{type(item).__name__} does not belong into a journal")
+    raise TypeError(f"{type(item).__name__} cannot be stored in a journal")
 
 
 def checksum(number: int, data: str) -> int:
-    """CRC-32 of a row: of its number and its data, so that a row that took another's place is seen too."""
+    """Return the CRC-32 of a row's number and data. With the number, a row in the place of another is noticed too."""
     return zlib.crc32(f"{number} {data}".encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""What of a journal can still be read, whatever became of its file; and a new one made of that.
+"""Finds out what can still be read of a damaged journal, and writes that to a new journal.
 
 Nothing here changes the journal that is looked at: everything is done with a copy.
 """
@@ -25,7 +25,7 @@ _WAL = "-wal"
 
 @dataclass(slots=True)
 class Findings:
-    """What `look` has found. Numbers are of events."""
+    """The results of `look`. Numbers are of events."""
 
     version: int = 0
     #: The events from the first on that can be read, up to this one; 0: not even the first.
@@ -33,14 +33,14 @@ class Findings:
     #: The newest snapshot that can be read, and the last of the events after it that can.
     snapshot: int | None = None
     after_snapshot: int = 0
-    #: The highest number of an event or snapshot that is there, as far as that can be seen.
+    #: The highest number of an event or snapshot that can be found.
     last: int = 0
     #: What is wrong, in sentences.
     faults: list[str] = field(default_factory=list)
 
     @property
     def base(self) -> int:
-        """Where a fold that comes furthest begins: the snapshot, or 0."""
+        """The event at which the fold that comes furthest begins: the snapshot's, or 0."""
         return self.snapshot if self.snapshot is not None and self.after_snapshot >= self.intact else 0
 
     @property
@@ -50,7 +50,7 @@ class Findings:
 
 
 def copy(journal: Path, place: Path, *, live: bool) -> Path:
-    """A copy of the journal in the directory `place`. `live`: a controller may be writing to it.
+    """Make a copy of the journal in the directory `place`. `live`: a controller may be writing to it.
 
     Raises OSError, or sqlite3.Error for one that is live.
     """
@@ -85,7 +85,7 @@ def look(path: Path) -> Findings:
             else:
                 found.snapshot = event_id
                 break
-        # Events before the first one are gone on purpose, if a snapshot stands for them.
+        # Events before the first one were deleted on purpose if a snapshot replaces them.
         if found.snapshot is None or _lowest(db) <= 1:
             found.intact = _run(db, 0, found)
         if found.snapshot is not None:
@@ -95,7 +95,7 @@ def look(path: Path) -> Findings:
 
 
 def _lowest(db: sqlite3.Connection) -> int:
-    """The number of the first event that is there; 0 where that cannot be seen."""
+    """Return the number of the first event that is there; 0 if that cannot be seen."""
     with suppress(sqlite3.Error):
         return int(db.execute("SELECT min(id) FROM events").fetchone()[0] or 2)
     return 0
@@ -112,7 +112,7 @@ def _has_checksums(db: sqlite3.Connection, table: str) -> bool:
 
 
 def _run(db: sqlite3.Connection, after: int, found: Findings) -> int:
-    """The last of the events after number `after` that can be read one after another; notes why it is the last."""
+    """Return the last of the events after number `after` that can be read without a gap. Note why it is the last."""
     number = after
     try:
         for row in _events(db, after):
@@ -142,12 +142,12 @@ def _event_fault(number: int, data: str, check: int | None) -> str:
     try:
         EVENT.validate_json(data)
     except (ValidationError, OffcutError, TypeError):
-        return f"Event {number} cannot be read by this offcut."
+        return f"Event {number} cannot be read by this version of offcut."
     return ""
 
 
 def _snapshots(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """(event, what is wrong with the snapshot after it), the newest first."""
+    """Return (event, what is wrong with the snapshot after it), the newest first."""
     try:
         more = "checksum" if _has_checksums(db, "snapshots") else "NULL"
         for number, data, check in db.execute(f"SELECT event_id, data, {more} FROM snapshots ORDER BY event_id DESC"):
@@ -158,21 +158,21 @@ def _snapshots(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
                 try:
                     STATE.validate_json(data)
                 except (ValidationError, OffcutError, TypeError):
-                    fault = f"The snapshot after event {number} cannot be read by this offcut."
+                    fault = f"The snapshot after event {number} cannot be read by this version of offcut."
             yield number, fault
     except sqlite3.Error as error:
         yield 0, f"Snapshots cannot be read: {error}."
 
 
 def rebuild(source: Path, found: Findings, target: Path) -> State:
-    """Write what can be saved of `source`, a copy, to a new journal; the state that it tells.
+    """Write what can be saved of `source`, a copy, to a new journal. Return the state that it leads to.
 
     Raises OffcutError where that cannot be folded.
     """
     Journal(target).close()
     with closing(sqlite3.connect(source, isolation_level=None)) as old, closing(sqlite3.connect(target)) as new:
         base = found.base
-        # Events before a snapshot are kept if all of them are there: the report begins with the first.
+        # Events before a snapshot are kept if all of them are there, because the report begins with the first.
         first = 0 if found.intact >= base else base
         for number, data, _, time_s, kind, skipped in _saved(_events(old, first)):
             if number > found.end:
@@ -199,6 +199,6 @@ def rebuild(source: Path, found: Findings, target: Path) -> State:
 
 
 def _saved(rows: Iterator[tuple]) -> Iterator[tuple]:  # type: ignore[type-arg]
-    """The rows up to the first that cannot be read."""
+    """Yield the rows up to the first that cannot be read."""
     with suppress(sqlite3.Error):
         yield from rows

@@ -60,7 +60,7 @@ def test_options_that_cannot_be(monkeypatch, capsys, tmp_path: Path, options: li
         ("[slurm]\npartition = 'idle'\ngres = 'gpu:1 $(touch x)'\n", "a character that belongs to a shell"),
         ("[slurm]\npartition = 'idle'\nexclude = '-n01'\n", "a character that belongs to a shell"),
         ("[slurm]\npartition = 'idle'\ninterval_s = nan\n", "slurm.interval_s"),
-        ("slurm = 3\n", "'slurm' is no table"),
+        ("slurm = 3\n", "'slurm' must be a table"),
         ("[slurmy]\n", "unknown key 'slurmy'"),
         ("[slurm\n", "is not TOML"),
     ],

@@ -1,7 +1,7 @@
 """Virtual nodes on this machine, run by a small batch system that is a process of its own, as a real one is.
 
-- `schedule`: which node is idle when, in seconds of this machine's clock
+- `schedule`: the windows of nodes, in seconds of this machine's clock
 - `daemon`: the batch system: offers, wants and takes nodes, and starts agents on claimed ones
 - `adapter`: the Cluster that talks to it
-- `site`: starting the daemon, or finding the one that a controller before us left running
+- `site`: starting the daemon, or finding the one that an earlier controller left running
 """

@@ -21,7 +21,7 @@ from offcut.wire.credentials import Credentials
 
 #: The daemon takes its nodes down, each within its grace, when it is told to stop.
 _CLOSE_PATIENCE_S = 15.0
-#: So many unknown names are told in a sentence.
+#: A message lists at most this many unknown names.
 _MOST_NAMED = 5
 
 
@@ -39,7 +39,7 @@ class LocalCluster:
         self._closing = False
 
     async def connect(self) -> None:
-        """ClusterError if the daemon does not answer."""
+        """Connect to the daemon. ClusterError if it does not answer."""
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(
                 str(self._directory / "cluster.sock"), limit=LINE_LIMIT_BYTES
@@ -51,7 +51,7 @@ class LocalCluster:
         self._credentials.keep_only(self._pilots.values())
 
     def begin(self) -> None:
-        """Start the clock of the schedule; again does nothing."""
+        """Start the clock of the schedule. Once it runs, this does nothing."""
         self._send(kind="begin")
 
     async def observe(self) -> AsyncIterator[ClusterEvent]:
@@ -65,15 +65,15 @@ class LocalCluster:
                     yield event
         if not self._closing:
             raise ClusterError(
-                "The local cluster has gone: its daemon died, and its nodes' agents with it.",
-                next_step=f"Its log is {self._directory / 'cluster.log'}. Start the controller again: jobs go on.",
+                "The daemon of the local cluster died, and its nodes' agents with it.",
+                next_step=f"Its log is {self._directory / 'cluster.log'}. Start the controller again: jobs continue.",
             )
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
         claims = {}
         for node in nodes:
             pilot = f"{node}-{secrets.token_hex(4)}"
-            # Where we hold the node already, the claim is refused, and that hold stays.
+            # If we hold the node already, the claim is refused, and the node stays held.
             self._pilots.setdefault(node, pilot)
             self._credentials.issue(node, pilot)
             claims[node] = pilot
@@ -90,7 +90,7 @@ class LocalCluster:
         return self._pilots.get(node)
 
     async def want(self, nodes: Sequence[str]) -> None:
-        """Play the queue: want these nodes back. InputError for a node that does not exist."""
+        """Play the queue: it wants these nodes. InputError for a node that does not exist."""
         await self._ask_about("want", nodes)
 
     async def offer(self, nodes: Sequence[str]) -> None:
@@ -101,7 +101,7 @@ class LocalCluster:
         return {"kind": "local"}
 
     async def statistics(self) -> dict[str, Any]:
-        """`idle_node_s` offered so far, and every release: node, wanted_s, took_s, killed."""
+        """Return `idle_node_s` offered so far, and every release: node, wanted_s, took_s, killed."""
         return await self._ask(kind="statistics")
 
     async def close(self) -> None:
@@ -127,7 +127,7 @@ class LocalCluster:
 
     def _send(self, **command: Any) -> None:
         if self._writer is None or self._writer.is_closing():
-            raise ClusterError("The local cluster is gone.")
+            raise ClusterError("The local cluster has ended.")
         self._writer.write(encode_line(command))
 
     async def _ask(self, **command: Any) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class LocalCluster:
 
 
 async def _line_or_end(reader: asyncio.StreamReader) -> bytes:
-    """The next line; empty when the daemon has gone, in order or not."""
+    """Return the next line; empty when the daemon has ended, whether it was stopped or died."""
     try:
         return await reader.readline()
     except OSError:

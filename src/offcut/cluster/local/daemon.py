@@ -1,7 +1,7 @@
 """A small batch system for virtual nodes: `python -m offcut.cluster.local.daemon DIRECTORY`.
 
-It knows when its nodes are idle, starts an agent on a claimed node, asks for the node back by SIGTERM when the queue
-wants it, and takes it `grace_s` later whether or not anyone is ready, as a batch system does. It outlives the
+It knows when its nodes are idle, starts an agent on a claimed node, sends it SIGTERM when the queue wants the node, and
+takes the node by force `grace_s` later, as a batch system does. It outlives the
 controller, and measures how fast each node was released.
 
 `DIRECTORY/cluster.json` configures it; commands and events are JSON lines over `DIRECTORY/cluster.sock`:
@@ -29,7 +29,7 @@ from offcut.process.fork_server import Forked
 from offcut.process.json_lines import encode_line
 from offcut.wire.worker_env import ENV_WORKER_ENV
 
-#: With no controller attached for this long, the daemon takes everything down and ends.
+#: If no controller has been connected for this long, the daemon kills everything and ends.
 LINGER_S = 600.0
 _IMPORT_PATIENCE_S = 60.0
 #: From SIGTERM to SIGKILL for a node that is released: an agent needs a second (Slurm's KillWait is 30).
@@ -38,22 +38,22 @@ _WALL_AHEAD_S = time.time() - time.monotonic()
 
 
 def _now_s() -> float:
-    """Seconds since 1970 by the wall clock at the start, counted on steadily: that clock may be set."""
+    """Return the wall clock's time at the start plus the steady time since, because the wall clock may be set."""
     return time.monotonic() + _WALL_AHEAD_S
 
 
 class _Node:
-    """A virtual node. `phase`: busy (the queue's), idle, held (an agent of ours runs), taking (wanted while held)."""
+    """A virtual node. `phase`: busy (the queue uses it), idle, held (our agent runs), taking (wanted while held)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.phase = "busy"
         self.agent: Forked | None = None
-        #: Number of the hold on the node, so that a late kill hits no later one.
+        #: Counts the agents on this node, so that a late kill does not hit a later agent.
         self.number = 0
-        #: What the controller calls the hold.
+        #: The name by which the controller knows this agent's pilot.
         self.pilot = ""
-        #: Released before its agent was there.
+        #: Released before its agent had started.
         self.released = False
         self.wanted_s: float | None = None
         #: Idle node-seconds so far, and since when it is idle now.
@@ -83,7 +83,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        # They cannot ask for it themselves: if it died while they start, they would be told another's number.
+        # Agents cannot ask for it themselves: had this process died meanwhile, they would get another's id.
         parent = str(os.getpid())
         self._spawn(self._keep_running("agents", "offcut.agent.template", str(self._directory / "agents.sock"), parent))
         worker_template = [str(self._directory / "workers.sock"), "--parent", parent, "--preload", self._preload]
@@ -151,7 +151,7 @@ class Daemon:
             self._change(change.idle, change.wanted)
 
     def _change(self, idle: Sequence[str], wanted: Sequence[str]) -> None:
-        """Everything that happens to nodes at one instant, as one event."""
+        """Apply all changes of nodes at one instant, as one event."""
         offered = [name for name in idle if self._offer(self._nodes[name])]
         wants = [name for name in wanted if self._want(self._nodes[name])]
         if offered or wants:
@@ -159,7 +159,7 @@ class Daemon:
 
     def _offer(self, node: _Node) -> bool:
         if node.phase == "taking":
-            # The queue's next job is already over: the node is offered once it has been released.
+            # The queue's next job is already over: the node is offered after its release.
             node.wanted_s = None
         if node.phase != "busy":
             return False
@@ -184,12 +184,12 @@ class Daemon:
         return True
 
     async def _kill_after_grace(self, node: _Node, number: int) -> None:
-        """The queue waits no longer than this."""
+        """Kill the agent when the grace is over: the queue waits no longer."""
         await asyncio.sleep(self._grace_s)
         if node.number == number and node.agent is not None:
             node.agent.kill()
 
-    # -- our side ---------------------------------------------------------------------------------------------------
+    # -- the controller's side -----------------------------------------------------------------------------------------
 
     def _claim(self, claims: dict[str, str], controller: dict[str, str]) -> None:
         refused = {}
@@ -208,7 +208,7 @@ class Daemon:
             self._send_event(refused=refused)
 
     async def _pilot(self, node: _Node, controller: dict[str, str]) -> None:
-        """Hold the node with an agent until that ends."""
+        """Run an agent on the node until it ends."""
         held_s = _now_s()
         arguments = [
             *("--node", node.name, "--pilot", node.pilot),
@@ -261,7 +261,7 @@ class Daemon:
                 self._spawn(self._kill_if_frozen(node, node.number))
 
     async def _kill_if_frozen(self, node: _Node, number: int) -> None:
-        """What was told to go and does not (it is frozen) is killed, as a batch system does with a cancelled job."""
+        """Kill an agent that was told to leave and is frozen, as a batch system does with a cancelled job."""
         await asyncio.sleep(_KILL_WAIT_S)
         if node.number == number and node.agent is not None:
             node.agent.kill()
@@ -328,7 +328,7 @@ class Daemon:
 def main() -> None:
     directory = Path(sys.argv[1])
     asyncio.run(Daemon(directory).run())
-    # Whatever is left of our own group (an agent that was being forked, say) goes too; we lead it.
+    # What is left of our process group (an agent that was being forked, for example) is killed too; we lead it.
     if os.getpgrp() == os.getpid():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Which virtual node is idle when, in wall-clock seconds from the start."""
+"""The windows of virtual nodes, in wall-clock seconds from the start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from offcut.model import Window
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """At `at_s` the nodes in `idle` become idle and those in `wanted` are wanted by the queue."""
+    """A change: at `at_s` the nodes in `idle` become idle and those in `wanted` are wanted by the queue."""
 
     at_s: float
     idle: tuple[str, ...]
@@ -28,13 +28,13 @@ class Schedule:
 
     @classmethod
     def always_idle(cls, nodes: Iterable[str]) -> Schedule:
-        """All nodes idle from the start until they are wanted by hand."""
+        """Return the schedule in which all nodes are idle from the start until they are wanted by hand."""
         names = tuple(nodes)
         return cls(names, tuple(Window(name, 0.0, float("inf")) for name in names))
 
     @classmethod
     def of_trace(cls, windows: Iterable[Window], *, start_s: float, time_scale: float, duration_s: float) -> Schedule:
-        """A piece of a trace from `start_s` on, `time_scale` seconds of it in one, cut off after `duration_s`."""
+        """Return a part of a trace from `start_s` on, `time_scale` times as fast, cut off after `duration_s`."""
         cut = []
         for window in windows:
             begin = max(0.0, (window.start_s - start_s) / time_scale)
@@ -44,7 +44,7 @@ class Schedule:
         return cls(tuple(sorted({window.node for window in cut})), tuple(cut))
 
     def changes(self) -> Iterator[Change]:
-        """All changes in order of time; what happens at one instant is one change."""
+        """Yield all changes in order of time. Changes of one instant are one."""
         at: dict[float, tuple[list[str], list[str]]] = {}
         for window in self.windows:
             at.setdefault(window.start_s, ([], []))[0].append(window.node)
@@ -57,7 +57,7 @@ class Schedule:
             yield Change(at_s, tuple(n for n in idle if n not in both), tuple(n for n in wanted if n not in both))
 
     def idle_node_seconds(self, duration_s: float) -> float:
-        """Idle time of all nodes from the start to `duration_s`."""
+        """Return the idle time of all nodes from the start to `duration_s`."""
         return sum(max(0.0, min(w.end_s, duration_s) - w.start_s) for w in self.windows)
 
     def save(self, path: Path) -> None:

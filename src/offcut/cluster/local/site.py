@@ -1,4 +1,4 @@
-"""Starting the daemon of virtual nodes, or finding the one that an earlier controller left running."""
+"""Starts the daemon of virtual nodes, or finds the one that an earlier controller left running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINE_LIMIT_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSite:
-    """What a local cluster is made of. `preload`: modules that its workers will want, imported once."""
+    """The description of a local cluster. `preload`: modules that its workers will need, imported once."""
 
     schedule: Schedule
     grace_s: float = 1.0
@@ -33,7 +33,7 @@ class LocalSite:
 
 
 async def ensure_running(directory: Path, site: LocalSite) -> bool:
-    """Have a daemon in `directory`; True if it was started now, False if one was there. Raises ClusterError."""
+    """Make sure that a daemon runs in `directory`. Return True if it was started now. Raises ClusterError."""
     socket = directory / "cluster.sock"
     longest = max((len(name) for name in site.schedule.nodes), default=0)
     check_socket_path(directory / ("x" * max(longest, len("cluster")) + ".sock"))

@@ -30,12 +30,12 @@ from offcut.wire.credentials import Credentials
 
 _log = structlog.get_logger()
 
-#: While pilots come or go they are looked at this often, at most: a query for one account's jobs costs little.
+#: While pilots come or go they are queried this often, at most: a query for one account's jobs costs little.
 _OWN_INTERVAL_S = 10.0
-#: A Slurm that does not answer is asked less and less often, down to this.
+#: A Slurm that does not answer is queried less and less often, at least once in this many seconds.
 _LONGEST_BACK_OFF_S = 300.0
 _CLOSE_PATIENCE_S = 45.0
-#: An end that is known to be this much earlier or later is worth telling.
+#: A window's end is reported again if it has moved by at least this much.
 _NEWS_S = 30.0
 
 
@@ -85,7 +85,7 @@ class SlurmCluster:
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Check that this Slurm takes our pilots, and adopt those that a controller before us left.
+        """Check that this Slurm accepts our pilots, and adopt those that an earlier controller left.
 
         Raises:
             InputError: Slurm is not installed, has no such partition, refuses the account, or the mode does not fit.
@@ -127,7 +127,7 @@ class SlurmCluster:
         while (event := await self._events.get()) is not None:
             yield event
         if self._following is not None and self._following.done() and not self._following.cancelled():
-            # Looking ends with `close` only: this is a mistake of ours, and must not go unseen.
+            # The loop ends with `close` only: any other end is a defect, and must be seen.
             self._following.result()
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
@@ -145,7 +145,7 @@ class SlurmCluster:
 
     async def release(self, nodes: Sequence[str]) -> None:
         ours = [pilot for node in nodes if (pilot := self._pilots.get(node)) is not None]
-        # A node that the queue wants does not wait for an answer.
+        # A node that the queue wants is released without waiting for an answer.
         wanted = [pilot for pilot in ours if pilot.state is PilotState.WANTED or pilot.given_up]
         others = [pilot for pilot in ours if not (pilot.state is PilotState.WANTED or pilot.given_up)]
         for pilot in ours:
@@ -179,7 +179,7 @@ class SlurmCluster:
         }
 
     async def statistics(self) -> dict[str, Any]:
-        """`idle_node_s`: node-seconds that the queue left idle, held by us or not, as the looks saw them."""
+        """Return `idle_node_s`: node-seconds that the queue left idle, held by us or not, as queries showed them."""
         return {**self._figures, "hand_backs": []}
 
     async def close(self) -> None:
@@ -216,13 +216,13 @@ class SlurmCluster:
                 if self._trouble:
                     _log.info("slurm_answers_again")
                 self._trouble, failures = "", 0
-                # A Slurm that answers slowly is busy: it is asked less often.
+                # A Slurm that answers slowly is busy, so it is queried less often.
                 wait_s = max(wait_s, 10 * view.took_s)
                 self._update(view)
             await self._attend(wait_s)
 
     async def _attend(self, wait_s: float) -> None:
-        """Until the next whole look; while pilots come or go, these are looked at by themselves."""
+        """Wait until the next query of the whole queue. While pilots come or go, only these are queried."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
         step_s = min(self._site.interval_s, _OWN_INTERVAL_S)
@@ -280,7 +280,7 @@ class SlurmCluster:
         self._report(wanted, lost, offers)
 
     def _offer(self, chosen: list[Candidate], wanted: list[str]) -> tuple[Offer, ...]:
-        """What is new; what was offered and is no more is put to `wanted`."""
+        """Return new offers. Nodes that were offered and are not idle any more are added to `wanted`."""
         now = {candidate.node: candidate for candidate in chosen}
         wanted += [node for node in self._offered if node not in now]
         news = [c for c in chosen if c.node not in self._offered or _moved(self._offered[c.node].until_s, c.until_s)]

@@ -1,4 +1,4 @@
-"""Which idle nodes to claim now, and which held ones are too many: for the adapter and the dry run. Pure."""
+"""Chooses which idle nodes to claim now, and which held ones are too many: for the adapter and the dry run. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ClaimChoice:
     most: int
     #: Those to claim now.
     chosen: list[Candidate]
-    #: What the site's file says against more.
+    #: The limit of the site's file that forbids more; empty if none does.
     limit: str
 
 

@@ -1,4 +1,4 @@
-"""Running Slurm's commands: argument lists only, a time limit on each, and one sentence when one fails."""
+"""Runs Slurm's commands: argument lists only, a time limit on each, and one sentence when one fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAMS = ("sinfo", "squeue", "sbatch", "scancel", "scontrol")
 
 
 class CommandError(ClusterError):
-    """A command of Slurm's failed. `said` is the last line that it printed; `refused`: Slurm did answer."""
+    """A command of Slurm failed. `said` is the last line that it printed; `refused`: Slurm answered."""
 
     def __init__(self, what: str, said: str, *, refused: bool) -> None:
         super().__init__(what)
@@ -25,7 +25,7 @@ class CommandError(ClusterError):
 
 
 def check_installed() -> None:
-    """InputError if one of Slurm's commands is not on the PATH."""
+    """Raise InputError if one of Slurm's commands is not on the PATH."""
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if lacking:
         raise InputError(
@@ -46,15 +46,20 @@ class Commands:
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def _lowered(self) -> tuple[str, ...]:
-        """What to put before a command so that it has the user's own limit of open files, which the controller raises:
-        sbatch hands its limits on to the job."""
+        """Return what to put before a command so that it has the user's own limit of open files.
+
+        The controller raises its limit, and sbatch hands its limits on to the job.
+        """
         if resource.getrlimit(resource.RLIMIT_NOFILE)[0] == self._files:
             return ()
         files = "unlimited" if self._files == resource.RLIM_INFINITY else str(self._files)
         return "/bin/sh", "-c", 'ulimit -S -n "$0" && exec "$@"', files
 
     async def run(self, command: Sequence[str], stdin: str = "") -> str:
-        """What the command printed. CommandError if it fails, does not end in time, or cannot be started."""
+        """Run the command and return what it printed.
+
+        CommandError if it fails, takes too long, or cannot be started.
+        """
         name = command[0]
         try:
             process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""What in a Slurm's setup costs its main queue, its users or its operators something while pilots run there. Pure."""
+"""Finds what in a Slurm's setup costs its queue, its users or its operators something while pilots run. Pure."""
 
 from __future__ import annotations
 
@@ -54,14 +54,16 @@ def _preemption(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
         yield Fact("same tier", "note", found, "Restrict the partition (AllowAccounts), or shorten interval_s.")
     if not setup.sees_all_jobs:
         found = "PrivateData=jobs hides which nodes waiting jobs are planned on"
-        yield Fact("private jobs", "note", found, "Windows have no known end; more pilots are preempted than need be.")
+        yield Fact(
+            "private jobs", "note", found, "Windows have no known end: more pilots are preempted than necessary."
+        )
 
 
 def _after_a_pilot(setup: SlurmSetup) -> Iterator[Fact]:
     epilog = setup.config.get("Epilog", "(null)")
     if epilog not in ("(null)", ""):
         found = f"an Epilog runs after each pilot before its node is free ({epilog})"
-        yield Fact("epilog", "note", found, "Main jobs that want a claimed node wait for it, too: time it.")
+        yield Fact("epilog", "note", found, "Main jobs that want a claimed node wait for it, too: measure it.")
     wait = setup.config.get("CompleteWait", "0 sec").split(" ")[0]
     if wait.isdigit() and int(wait) > 0:
         found = f"while a pilot is ending, Slurm starts nothing for up to {wait} s (CompleteWait)"

@@ -1,7 +1,7 @@
-"""Which idle nodes are safe to take, until when, and why; and which of ours the queue is waiting for. Pure.
+"""Judges which idle nodes are safe to claim, until when, and why; and which held ones the queue waits for. Pure.
 
-An idle node is safe unless something is known to want it soon: a job that waits and is planned onto it, a reservation,
-its own state. What is known of the window's end becomes the pilot's time limit; an end that is not known stays unknown.
+An idle node is safe unless it is known to be wanted soon (a waiting job is planned on it, or it is reserved) or its
+state forbids it. A known end of its window limits the pilot's time; an unknown end stays unknown.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from offcut.cluster.slurm import waiting_jobs
 from offcut.cluster.slurm.records import JobRow, View, expand
 from offcut.cluster.slurm.site import SlurmSite
 
-#: Flags of an idle node that say nothing against taking it. PLANNED is weighed by when.
+#: Flags of an idle node that do not matter. PLANNED matters or not by its time.
 _HARMLESS = frozenset({"PLANNED", "DYNAMIC_NORM"})
-#: Flags of a node of ours that its operator wants back.
+#: Flags of a held node that its operator wants.
 _LEAVE = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "REBOOT_REQUESTED", "REBOOT_ISSUED", "POWER_DOWN"})
-#: Slurm's own times of one thing differ by this.
+#: Times that Slurm shows for one thing in two places differ by up to this.
 _CLOCK_S = 5.0
 
 
@@ -35,28 +35,28 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A node of ours: its running pilot as Slurm shows it now, and the end that it had when it began to run."""
+    """A node that we hold: its running pilot as Slurm shows it now, and the end that it had when it began to run."""
 
     pilot: JobRow
     first_end_s: float | None = None
 
     @property
     def moved_forward(self) -> bool:
-        """Its end was moved forward since: so a preemption with a grace shows itself."""
+        """Whether its end has been moved forward, which is how a preemption with a grace shows."""
         end_s, first_s = self.pilot.end_s, self.first_end_s
         return end_s is not None and first_s is not None and end_s < first_s - _CLOCK_S
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """Somebody will want the node at `at_s`."""
+    """Something will want the node at `at_s`."""
 
     at_s: float
     who: str
 
 
 def candidates(view: View, site: SlurmSite) -> list[Candidate]:
-    """Every idle node of the partition, safe or not, in Slurm's order."""
+    """Return every idle node of the partition, safe or not, in Slurm's order."""
     claims = _claims(view)
     only, never = frozenset(expand(site.nodes)), frozenset(expand(site.exclude))
     found = []
@@ -67,11 +67,11 @@ def candidates(view: View, site: SlurmSite) -> list[Candidate]:
         if harmful := sorted(row.flags - _HARMLESS):
             against = f"its state is idle+{'+'.join(harmful)}"
         elif (only and row.name not in only) or row.name in never:
-            against = "the site's file leaves it out"
+            against = "the site's file excludes it"
         elif not view.partition.up:
             against = f"the partition {view.partition.name} is not up"
         elif "PLANNED" in row.flags and row.name not in claims:
-            against = "planned for a job, and not known for when"
+            against = "planned for a job at an unknown time"
         if against:
             found.append(Candidate(node=row.name, safe=False, why=against))
         else:
@@ -96,7 +96,7 @@ def _weigh(node: str, claim: _Claim | None, view: View, site: SlurmSite) -> Cand
 
 
 def _claims(view: View) -> dict[str, _Claim]:
-    """The first that is known to want each node."""
+    """Return for each node the first time at which it is known to be wanted, and by what."""
     claims: dict[str, _Claim] = {}
 
     def note(nodes: Iterable[str], at_s: float, who: str) -> None:
@@ -132,7 +132,7 @@ def wanted(
             leave[node] = "its pilot is being preempted"
     jobs = [job for job in view.waiting if site.mode != "preemptible" or _cannot_preempt(job, view)]
     idle = [row.name for row in view.nodes.values() if row.state == "idle" and not row.flags - _HARMLESS]
-    # A node that an operator wants back is no room for a job.
+    # A node that an operator wants has no room for a job.
     ends_s = {node: ours.pilot.end_s for node, ours in held.items() if node not in leave}
     return leave | waiting_jobs.nodes_to_leave(view, ends_s, idle, jobs, made_way or waiting_jobs.MadeWay())
 
@@ -143,7 +143,9 @@ def _cannot_preempt(job: JobRow, view: View) -> bool:
 
 
 def choose(found: Iterable[Candidate], offered: Iterable[str], room: int) -> list[Candidate]:
-    """At most `room` safe nodes: those offered already, then those that last longest (an unknown end: the site's)."""
+    """Choose at most `room` safe nodes: offered ones first, then those that last longest (unknown end: the site's
+    limit).
+    """
     before = frozenset(offered)
     safe = [candidate for candidate in found if candidate.safe]
     safe.sort(key=lambda candidate: (candidate.node not in before, -candidate.limit_s))

@@ -1,4 +1,4 @@
-"""How much to take, when to hold nothing, and when to stop trying. Pure: time comes in as an argument."""
+"""Limits on how much to claim: caps, quiet hours, pauses after failures. Pure: time comes in as an argument."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QuietHours:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`Mon-Fri 08:00-18:00`, `Sun 00:00-24:00`, `22:00-06:00` (every day). ValueError says what is wrong."""
+        """Read `Mon-Fri 08:00-18:00`, `Sun 00:00-24:00`, `22:00-06:00` (every day). ValueError says what is wrong."""
         words = text.split()
         try:
             days, hours = words if len(words) == 2 else ("Mon-Sun", *words)
@@ -40,7 +40,7 @@ class QuietHours:
         return quiet
 
     def hold(self, now: datetime) -> bool:
-        """Whether it is quiet at `now`."""
+        """Return whether it is quiet at `now`."""
         minute, today = 60 * now.hour + now.minute, now.weekday()
         if self.from_min < self.to_min:
             return today in self.days and self.from_min <= minute < self.to_min
@@ -57,8 +57,8 @@ def _minutes(text: str) -> int:
 
 
 def most_nodes(idle: int, held: int, max_nodes: int | None, max_share: float) -> int:
-    """How many nodes we may hold when `idle` are idle and `held` are ours already."""
-    # A share of one node's half is no node; the tolerance is for shares such as 0.1 of 10.
+    """Return how many nodes may be held when `idle` are idle and `held` are held already."""
+    # Rounded down: half a node is none. The tolerance is for shares such as 0.1 of 10.
     share = int(max_share * (idle + held) + 1e-9)
     return share if max_nodes is None else min(max_nodes, share)
 
@@ -81,7 +81,7 @@ class SubmissionRate:
 
 @dataclass(slots=True)
 class Pause:
-    """Nothing is claimed after repeated failures, for twice as long each time, until one pilot does well."""
+    """Claims nothing after repeated failures, for twice as long each time, until a pilot succeeds."""
 
     after: int
     first_s: float
@@ -91,7 +91,7 @@ class Pause:
     _next_s: float = 0.0
 
     def failed(self, now_s: float, reason: str) -> bool:
-        """Note a failure; True if it brought on a pause."""
+        """Note a failure. Return True if it started a pause."""
         self.failures += 1
         if self.failures < self.after or now_s < self.until_s:
             return False

@@ -1,6 +1,6 @@
-"""Which mode fits a site: whether Slurm is shown to preempt our pilots, and how long one may run. Pure.
+"""Judges which mode fits a site: whether Slurm is shown to preempt pilots, and how long one may run. Pure.
 
-`offcut up`, its dry run and `offcut doctor` all ask here.
+`offcut up`, its dry run and `offcut doctor` all call this.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def fit(site: SlurmSite, setup: SlurmSetup) -> SlurmSite:
     found = preemption(setup, site.partition, site.qos, site.account)
     if site.mode == "preemptible" and not found.shown:
         raise InputError(
-            f"Mode 'preemptible' would keep main jobs waiting for the end of pilots: {found.why}.",
+            f"With mode 'preemptible', main jobs would wait for the end of pilots: {found.why}.",
             next_step=f"Set mode = 'backfill', or ask your operators for {found.to_set}.",
         )
     mode = site.mode or ("preemptible" if found.shown else "backfill")

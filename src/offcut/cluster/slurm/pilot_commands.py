@@ -86,7 +86,7 @@ class PilotCommands:
     def cancel_unless_ending(
         self, pilots: Sequence[Pilot], query: Callable[[], Awaitable[Mapping[str, JobRow]]]
     ) -> None:
-        """Cancel those of these pilots that Slurm is not ending already: somebody else has cancelled the others."""
+        """Cancel those of these pilots that Slurm is not ending already: the others were cancelled by a person."""
         if pilots:
             self.run_in_background(self._cancel_unless_ending(pilots, query))
 

@@ -11,7 +11,7 @@ from offcut.cluster.slurm.waiting_jobs import waits_for_nodes
 
 #: Ends that mean a fault of the pilot or its node, which the next pilot may meet again.
 _FAILURES = frozenset({"FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"})
-#: Ends after which the node is not claimed for a while: somebody cancelled the pilot, or the node broke.
+#: Ends after which the node is not claimed for a while: a person cancelled the pilot, or the node broke.
 _NODE_UNWELCOME = frozenset({"CANCELLED", "NODE_FAIL"})
 
 
@@ -112,7 +112,7 @@ def _ended(pilot: Pilot, row: JobRow) -> Observation:
         told = pilot.state is PilotState.WANTED or pilot.given_up
         return Observation(state=None, wanted=not told)
     if pilot.given_up:
-        # Its agent was gone before we gave it up: somebody else has cancelled it.
+        # Its agent had gone before we gave it up, so a person has cancelled it.
         return Observation(state=None, set_aside=row.state == "CANCELLED" and not pilot.cancelled)
     if row.state in _FAILURES:
         failure = f"pilot {row.id} on {pilot.node} ended as {row.state} ({row.reason})"
@@ -124,7 +124,7 @@ def _pending(pilot: Pilot, row: JobRow, *, node_busy: bool, overdue: bool) -> Ob
     if pilot.given_up:
         return Observation(state=PilotState.WITHDRAWN, cancel=True)
     if pilot.state is PilotState.PENDING and node_busy:
-        # A job of the queue has taken the node since: the pilot would wait until that job ends.
+        # A job of the queue has got the node since: the pilot would wait until that job ends.
         return Observation(state=PilotState.WITHDRAWN, cancel=True, wanted=True)
     if overdue and not pilot.holds_node:
         refused = f"its pilot {row.id} stayed pending: {row.reason}"
@@ -140,7 +140,7 @@ def _pending(pilot: Pilot, row: JobRow, *, node_busy: bool, overdue: bool) -> Ob
 
 
 def stray_jobs(rows: Mapping[str, JobRow], pilots: Iterable[Pilot]) -> list[str]:
-    """Return the jobs of our name that are none of `pilots`.
+    """Return the jobs of our name that are not in `pilots`.
 
     An sbatch that did not answer in time may have submitted its job all the same. Empty while an sbatch runs: its job
     may be in Slurm already.

@@ -34,7 +34,7 @@ class PilotOptions:
 
     site: SlurmSite
     name: str
-    #: What `squeue --format=%k` and sacct show of whose pilots these are.
+    #: The comment by which `squeue --format=%k` and sacct show whose pilots these are.
     comment: str = ""
     #: Where pilots write their logs, on a file system that the nodes share with us.
     logs: Path
@@ -43,7 +43,7 @@ class PilotOptions:
     credentials: Path
     #: The agent runs in a job step of its own rather than in place of the batch script.
     step: bool = False
-    #: What else agents are told.
+    #: Further options of agents.
     agent_arguments: tuple[str, ...] = ()
 
     def command(self, node: str, limit_s: float) -> list[str]:
@@ -56,7 +56,7 @@ class PilotOptions:
             "nodes": "1",
             "ntasks": "1",
             "time": str(int(limit_s // 60)),
-            # What crashes there leaves its traces there, and not where the controller was started.
+            # What crashes there leaves its files there, and not where the controller was started.
             "comment": self.comment,
             "chdir": str(self.logs),
             "output": str(self.logs / "%j.log"),
@@ -71,10 +71,10 @@ class PilotOptions:
         return ["sbatch", "--parsable", "--exclusive", "--mem=0", "--no-requeue", *given]
 
     def script(self, node: str) -> str:
-        """The batch script. The agent takes the shell's place, so that nothing stands between it and Slurm's signals.
+        """Return the batch script. It ends with exec, so that Slurm's signals reach the agent and not a shell.
 
-        The credential's file is named; the credential itself appears nowhere. It is written when Slurm has told the
-        job's number: the agent waits for it.
+        The script names the credential's file, and does not contain the credential. The file is written when Slurm has
+        told the job's number; the agent waits for it.
         """
         site = self.site
         sockets = f"{site.node_dir}/{self.name}-{node}"
@@ -91,7 +91,7 @@ class PilotOptions:
             site.setup,
             # In the environment, which other users of a node cannot see as they can arguments.
             f"export {ENV_WORKER_ENV}={shlex.quote(json.dumps(site.worker_env))}" if site.worker_env else "",
-            # A pilot before this one that was killed left its socket's file.
+            # An earlier pilot that was killed may have left its socket's file.
             f"rm -f {shlex.quote(sockets)}-*.sock",
             f'exec {shlex.join([*run, *agent])} --pilot "$SLURM_JOB_ID" '
             f'--token-file {shlex.quote(str(self.credentials))}/"$SLURM_JOB_ID".token '
@@ -101,18 +101,18 @@ class PilotOptions:
 
 
 def uses_step(site: SlurmSite, partition: PartitionRow) -> bool:
-    """Whether pilots run their agent in a job step: when a GraceTime begins, steps are told, batch scripts are not."""
+    """Return whether pilots run their agent in a job step: a GraceTime is signalled to steps, not to batch scripts."""
     return site.launch == "srun" or (site.launch == "auto" and partition.grace_s > 0)
 
 
 def node_of(row: JobRow) -> str | None:
-    """The node that a pilot is on or has to run on; None where Slurm does not say."""
+    """Return the node that a pilot is on or has to run on; None if Slurm does not say."""
     nodes = expand(row.nodes or row.required)
     return nodes[0] if len(nodes) == 1 else None
 
 
 def may_pass(said: str, nodes: Iterable[NodeRow]) -> bool:
-    """Whether Slurm's refusal of a pilot may pass by itself: a limit of submissions, or no node is in service now."""
+    """Return whether Slurm's refusal may pass by itself: a limit of submissions, or no node is in service now."""
     if re.search(r"submit ?(job)? ?limit", said, re.IGNORECASE):
         return True
     in_service = any(row.state in ("idle", "allocated", "mixed") and not row.flags & OUT_OF_SERVICE for row in nodes)
@@ -120,5 +120,5 @@ def may_pass(said: str, nodes: Iterable[NodeRow]) -> bool:
 
 
 def is_valid_node_name(node: str) -> bool:
-    """Return whether sbatch can be given the node's name. No site has other names, and none would be passed on."""
+    """Return whether the node's name can be given to sbatch. Real nodes have no other names."""
     return re.fullmatch(NAME, node) is not None

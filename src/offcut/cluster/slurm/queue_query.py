@@ -33,7 +33,7 @@ class QueueQuery:
         self._version: tuple[int, int] | None = None
 
     async def snapshot(self) -> View:
-        """Everything that a decision needs. ClusterError where a command fails or prints what cannot be read."""
+        """Return what decisions need. ClusterError if a command fails or prints what cannot be read."""
         began_s, clock_s = time.time(), time.monotonic()
         read_jobs = self._json_jobs if self._site.reading == "json" else self._text_jobs
         nodes, (waiting, own, unreadable), reservations, partitions = await asyncio.gather(
@@ -56,28 +56,28 @@ class QueueQuery:
         )
 
     async def nodes(self) -> dict[str, NodeRow]:
-        """The nodes of the partition."""
+        """Return the nodes of the partition."""
         return await (self._json_nodes() if self._site.reading == "json" else self._text_nodes())
 
     async def pilots(self) -> dict[str, JobRow]:
-        """Our pilots alone, which costs slurmctld next to nothing."""
+        """Return our pilots alone, which costs slurmctld next to nothing."""
         shown = await self._commands.run((*_JOBS, f"--user={self._user}", f"--name={self._name}", "--states=all"))
         return {row.id: row for row in text.read_jobs(shown)}
 
     async def version(self) -> tuple[int, int]:
-        """Slurm's, e.g. (22, 5)."""
+        """Return Slurm's version, e.g. (22, 5)."""
         if self._version is None:
             self._version = text.read_version(await self._commands.run(("sinfo", "--version")))
         return self._version
 
     async def setup(self) -> SlurmSetup:
-        """How this Slurm is set up; ClusterError where it does not answer."""
+        """Return how this Slurm is set up. ClusterError if it does not answer."""
         setup = await read_setup(self._commands)
         self._cloud = frozenset(name for name, node in setup.nodes.items() if node.cloud)
         return setup
 
     async def partitions(self) -> dict[str, PartitionRow]:
-        """All partitions. InputError if the site's is not among them."""
+        """Return all partitions. InputError if the site's is not among them."""
         name = self._site.partition
         shown = text.read_partitions(await self._commands.run(("scontrol", "show", "partition", "--all", "--oneliner")))
         if name not in shown:
@@ -99,7 +99,7 @@ class QueueQuery:
         return tuple(row for row in waiting if row.id not in own), own, 0
 
     async def _json_nodes(self) -> dict[str, NodeRow]:
-        # From 23.02 on sinfo groups nodes that are alike; before, scontrol knew no JSON.
+        # From 23.02 on sinfo groups similar nodes; before that, scontrol could not print JSON.
         new = await self.version() >= (23, 2)
         command = ("scontrol", "show", "nodes", "--json") if new else ("sinfo", "--json")
         shown, partitions = await asyncio.gather(self._commands.run(command), self.partitions())

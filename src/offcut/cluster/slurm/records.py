@@ -1,4 +1,4 @@
-"""What Slurm shows of itself, whichever command and version it came from. Times are seconds since 1970."""
+"""Rows of what Slurm shows, independent of the command and version they came from. Times are seconds since 1970."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from offcut.errors import ClusterError
 
-#: Of a job that Slurm is done with.
+#: States of a job that has ended.
 ENDED = frozenset(
     {
         "BOOT_FAIL",
@@ -30,10 +30,10 @@ ENDED = frozenset(
 OUT_OF_SERVICE = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN"})
 
 
-# Plans and reservations stay the same over many looks.
+# Plans and reservations stay the same over many queries.
 @lru_cache(maxsize=65536)
 def expand(hosts: str) -> tuple[str, ...]:
-    """The nodes of a host list such as `n[01-04,7],login1`; of none, none. Raises ClusterError."""
+    """Return the nodes of a host list such as `n[01-04,7],login1`; of an empty one, none. Raises ClusterError."""
     if not hosts or hosts in ("(null)", "None"):
         return ()
     try:
@@ -53,7 +53,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job. Host lists are kept as Slurm wrote them, for most are never looked into."""
+    """A job. Host lists are stored as Slurm wrote them, because most are never expanded."""
 
     id: str
     state: str
@@ -61,17 +61,17 @@ class JobRow:
     #: Empty where squeue's text was read: a name may hold line feeds, so it is not asked for.
     name: str = ""
     partitions: tuple[str, ...]
-    #: Of each of its tasks.
+    #: Nodes of each of its tasks.
     node_count: int
     #: Tasks of a job array that may start now; 1 for any other job.
     tasks: int = 1
-    #: How far its user lowered its priority.
+    #: Its nice value: how far its user lowered its priority.
     nice: int = 0
     #: Where it runs, where it has to run, where the scheduler plans to run it.
     nodes: str = ""
     required: str = ""
     scheduled: str = ""
-    #: Of a job that waits: when the scheduler plans to start it.
+    #: When the scheduler plans to start it, if it waits.
     start_s: float | None = None
     end_s: float | None = None
     #: Slurm has decided to preempt it.
@@ -123,7 +123,7 @@ class QosRow:
     name: str
     #: QOS whose jobs its jobs preempt.
     preempts: frozenset[str] = frozenset()
-    #: Of its own jobs: `cluster` means the PreemptMode of slurm.conf.
+    #: For its own jobs; `cluster` means the PreemptMode of slurm.conf.
     preempt_mode: str = "cluster"
     #: Its jobs are not preempted before they have run for this long. None: what slurm.conf says.
     exempt_s: float | None = None

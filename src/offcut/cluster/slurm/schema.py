@@ -1,4 +1,4 @@
-"""Reading what Slurm's commands print as JSON: the plugin of 22.05 and before, and data_parser of 23.02 and later.
+"""Reads what Slurm's commands print as JSON: the plugin of 22.05 and before, and data_parser of 23.02 and later.
 
 The two differ in three ways that matter here. A state is a word with a list of flags beside it, or one list with the
 word first; a number is plain, or `{"set": …, "infinite": …, "number": …}`; only the later one gives a job's planned
@@ -22,23 +22,26 @@ T = TypeVar("T")
 _BASE_STATES = frozenset({"unknown", "down", "idle", "allocated", "error", "mixed", "future"})
 #: A job's state may carry flags beside its word: RUNNING+COMPLETING has to count as COMPLETING.
 _JOB_FLAGS = ("COMPLETING", "CONFIGURING")
-#: 22.05 writes the start and end of no time as 0; later ones as `set: false`.
+#: 22.05 writes an unknown start or end as 0; later versions write `set: false`.
 _NO_TIME = (None, 0.0)
 
 
 def read_nodes(text: str) -> dict[str, NodeRow]:
-    """The output of `sinfo --json` (22.05) or `scontrol show nodes --json` (23.02 and later)."""
+    """Read the output of `sinfo --json` (22.05) or `scontrol show nodes --json` (23.02 and later)."""
     rows, _ = _rows(text, "nodes", _node)
     return {row.name: row for row in rows}
 
 
 def read_jobs(text: str) -> tuple[list[JobRow], int]:
-    """The output of `squeue --json`, and how many jobs of it could not be read."""
+    """Read the output of `squeue --json`. Return the jobs, and how many could not be read."""
     return _rows(text, "jobs", _job)
 
 
 def _rows(text: str, key: str, make: Callable[[dict[str, Any]], T]) -> tuple[list[T], int]:
-    """Make every row that can be read; ClusterError if there are rows and none can be read: the schema is unknown."""
+    """Convert every row that can be read.
+
+    ClusterError if there are rows and none can be read: the schema is unknown.
+    """
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -98,7 +101,7 @@ def _job(row: dict[str, Any]) -> JobRow:
 
 
 def _number(value: Any) -> float | None:
-    """Plain or wrapped; None for unset and infinite."""
+    """Return a plain or wrapped number; None for unset and infinite."""
     if isinstance(value, dict):
         return float(value["number"]) if value["set"] and not value.get("infinite") else None
     return None if value is None else float(value)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from offcut.cluster.slurm import limits
 from offcut.errors import InputError
 
-#: What Slurm's own names are made of. Nothing here ever reaches a shell; this is for what a typing error would mean.
+#: Characters of Slurm's own names. Nothing here ever reaches a shell; this catches typing errors.
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME, max_length=120)]
@@ -24,7 +24,7 @@ LONGEST_S: dict[Mode, float] = {"preemptible": 4 * 3600.0, "backfill": 30 * 60.0
 
 
 class SlurmSite(BaseModel):
-    """One Slurm, as an operator lets offcut use it."""
+    """What an operator allows offcut on one Slurm."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -35,29 +35,29 @@ class SlurmSite(BaseModel):
         "'backfill': nothing special; pilots are short and leave by themselves. Default: 'preemptible' where Slurm is "
         "shown to preempt them, else 'backfill'.",
     )
-    account: NameOrNone = Field("", description="Charged for pilots; default: yours.")
+    account: NameOrNone = Field("", description="The account that is charged for pilots; default: yours.")
     qos: NameOrNone = Field("", description="Of pilots.")
     constraint: str = Field("", max_length=200, description="Features that a node must have, as for sbatch.")
-    gres: str = Field("", max_length=200, description="Of each pilot, e.g. 'gpu:4'.")
-    nodes: str = Field("", description="Take only these: a host list.")
-    exclude: str = Field("", description="Never take these: a host list.")
+    gres: str = Field("", max_length=200, description="Generic resources of each pilot, e.g. 'gpu:4'.")
+    nodes: str = Field("", description="Claim only these nodes: a host list.")
+    exclude: str = Field("", description="Never claim these nodes: a host list.")
 
-    interval_s: float = Field(30.0, ge=0.2, description="Seconds from one look at the queue to the next.")
-    command_limit_s: float = Field(20.0, gt=0, description="A Slurm command that takes longer is given up.")
+    interval_s: float = Field(30.0, ge=0.2, description="Seconds from one query of the queue to the next.")
+    command_limit_s: float = Field(20.0, gt=0, description="A Slurm command that takes longer is abandoned.")
     reading: Literal["text", "json"] = Field("text", description="Which output of Slurm's commands is read.")
 
-    least_hole_s: float = Field(180.0, ge=60, description="Shorter windows are left alone.")
+    least_hole_s: float = Field(180.0, ge=60, description="Shorter windows are not claimed.")
     longest_s: float | None = Field(
         None, ge=60, description="A pilot's longest time limit; default: 4 h preemptible, 30 min backfill."
     )
-    margin_s: float = Field(30.0, ge=0, description="How long before the window's known end a pilot is gone.")
+    margin_s: float = Field(30.0, ge=0, description="A pilot ends this long before the window's known end.")
     pending_limit_s: float = Field(30.0, gt=0, description="A pilot that has not started by then is withdrawn.")
-    bench_s: float = Field(600.0, ge=0, description="A node that did not take its pilot is left alone for so long.")
+    bench_s: float = Field(600.0, ge=0, description="A node that did not take its pilot is not claimed for this long.")
 
     max_nodes: int | None = Field(None, ge=1, description="Never hold more.")
     max_share: float = Field(1.0, gt=0, le=1, description="Never hold more than this share of the idle nodes.")
     max_submissions_per_minute: int = Field(60, ge=1, description="Of pilots.")
-    quiet: tuple[str, ...] = Field((), description="When to hold nothing: 'Mon-Fri 08:00-18:00', local time.")
+    quiet: tuple[str, ...] = Field((), description="Times at which no node is held: 'Mon-Fri 08:00-18:00', local time.")
     pause_after: int = Field(3, ge=1, description="Failures in a row after which offcut pauses, and says why.")
     pause_s: float = Field(60.0, gt=0, description="The first pause; each further one is twice as long, up to 1 h.")
 
@@ -68,7 +68,7 @@ class SlurmSite(BaseModel):
     )
     leave_limit_s: float = Field(0.8, gt=0, description="How long workers may take to leave a wanted node.")
     setup: str = Field("", description="Shell lines at the start of the pilot: modules, for instance.")
-    python: str = Field(sys.executable, min_length=1, description="On the nodes, with offcut installed.")
+    python: str = Field(sys.executable, min_length=1, description="A Python on the nodes, with offcut installed.")
     node_dir: Path = Field(Path("/tmp"), description="A local directory on the nodes, for a socket.")
     worker_env: dict[str, str] = Field({}, description="Added to the environment of every worker.")
     worker_template: Path | None = Field(None, description="Socket of a running worker template on the node.")
@@ -94,7 +94,7 @@ class SlurmSite(BaseModel):
 
 
 def make_site(table: dict[str, Any], where: str) -> SlurmSite:
-    """The table `[slurm]`, checked. InputError names the field; `where` is the file."""
+    """Return the table `[slurm]`, checked. InputError names the field; `where` is the file."""
     try:
         return SlurmSite.model_validate(table)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What a site's Slurm allows, and which mode fits it. Reads; submits nothing."""
+"""Surveys what a site's Slurm allows, and which mode fits it. It only reads, and submits nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from offcut.errors import ClusterError
 
 
 async def survey(commands: Commands) -> list[Fact]:
-    """Version, scheduler, accounting, each partition, and the advice. InputError where there is no Slurm."""
+    """Return version, scheduler, accounting, each partition, and the advice. InputError if Slurm is not there."""
     check_installed()
     version = text.read_version(await commands.run(("sinfo", "--version")))
     setup = await read_setup(commands)
@@ -117,7 +117,7 @@ def _advice(setup: SlurmSetup) -> Fact:
 
 
 async def survey_or_fact(commands: Commands) -> list[Fact]:
-    """The survey, or the one fact that keeps it from being made."""
+    """Return the survey, or the one fact that prevents it."""
     try:
         return await survey(commands)
     except ClusterError as error:

@@ -1,4 +1,4 @@
-"""How a Slurm is set up: its configuration, partitions, nodes, QOS, and what accounting allows us. Reads only."""
+"""Reads how a Slurm is set up: its configuration, partitions, nodes, QOS, and what accounting allows us."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from offcut.cluster.slurm.records import AssociationRow, NodeSetup, PartitionRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSetup:
-    """What an administrator has set, and who we are. It seldom changes, so it is read once, at the start."""
+    """The administrator's settings, and our associations. They seldom change, so they are read once, at the start."""
 
     #: `scontrol show config`: names to values.
     config: Mapping[str, str]
@@ -37,13 +37,13 @@ class SlurmSetup:
         return is_operator or "jobs" not in self.config.get("PrivateData", "").split(",")
 
     def sharing(self, partition: str) -> list[PartitionRow]:
-        """The other partitions that are up and have nodes in common with this one."""
+        """Return the other partitions that are up and have nodes in common with this one."""
         nodes = frozenset(expand(self.partitions[partition].nodes))
         others = (row for row in self.partitions.values() if row.name != partition and row.up)
         return [row for row in others if not nodes.isdisjoint(expand(row.nodes))]
 
     def association(self, account: str, partition: str) -> AssociationRow | None:
-        """Our association with this account (empty: our default), preferably the one of this partition."""
+        """Return our association with this account (empty: our default), preferably the one of this partition."""
         account = account or self.default_account
         fit = [row for row in self.associations if row.partition in ("", partition) and account in ("", row.account)]
         if len({row.account for row in fit}) != 1:
@@ -51,14 +51,14 @@ class SlurmSetup:
         return max(fit, key=lambda row: row.partition == partition)
 
     def qos_of(self, given: str, account: str, partition: str) -> QosRow | None:
-        """The QOS that a pilot would have: the one that is given, or else our default. None if that is not known."""
+        """Return the QOS that a pilot would have: the given one, else our default. None if that is not known."""
         association = self.association(account, partition)
         name = given or (association.default_qos if association else "")
         return self.qos.get(name)
 
 
 async def read_setup(commands: Commands) -> SlurmSetup:
-    """Read how this Slurm is set up. ClusterError where slurmctld does not answer; slurmdbd may be away."""
+    """Read how this Slurm is set up. ClusterError if slurmctld does not answer; slurmdbd may be down."""
     config, partitions, nodes = await asyncio.gather(
         commands.run(("scontrol", "show", "config")),
         commands.run(("scontrol", "show", "partition", "--all", "--oneliner")),
@@ -79,7 +79,7 @@ async def read_setup(commands: Commands) -> SlurmSetup:
                 commands.run((*ask, "user", user, "format=AdminLevel,DefaultAccount")),
             )
         except CommandError:
-            # Without slurmdbd nothing is known of QOS: what depends on it counts as not shown.
+            # Without slurmdbd no QOS is known: preemption that depends on one counts as not shown.
             pass
         else:
             qos = text.read_qos(shown_qos)

@@ -1,4 +1,4 @@
-"""A real Slurm of virtual nodes under one directory: for tests, the demo, benchmarks, and trying things out.
+"""A real Slurm of virtual nodes under one directory: for tests, the demo, benchmarks, and experiments.
 
     python -m offcut.cluster.slurm.testbed DIRECTORY --nodes 8      # until Ctrl-C
 
@@ -33,7 +33,7 @@ from offcut.process.parent_death import die_with_parent
 _START_PATIENCE_S = 60.0
 _STOP_PATIENCE_S = 5.0
 
-#: Slurm's defaults answer a submission after about three seconds; these after a tenth.
+#: Slurm's defaults start a submitted job after about three seconds; these after a tenth of a second.
 FAST_SCHEDULER = (
     "sched_interval=1,sched_min_interval=0,batch_sched_delay=0,"
     "bf_interval=1,bf_resolution=1,bf_window=1440,bf_max_job_test=1000"
@@ -47,7 +47,7 @@ class SlurmTestbedConfig:
     names: tuple[str, ...] = tuple(f"n{i:02d}" for i in range(1, 9))
     cpus: int = 1
     memory_mib: int = 1000
-    #: Claimed to be on each node; there are none.
+    #: GPUs that slurm.conf claims for each node; they do not exist.
     gpus: int = 0
     #: PreemptMode and GraceTime of the partition `idle`.
     preempt_mode: str = "CANCEL"
@@ -57,19 +57,19 @@ class SlurmTestbedConfig:
     #: Empty: Slurm's own defaults, as at a site that has changed nothing.
     scheduler: str = FAST_SCHEDULER
     lines: Mapping[str, str] = field(default_factory=dict)
-    #: Workers are forked from one process with torch imported, for all nodes share this machine.
+    #: Workers are forked from one process with torch imported, because all nodes share this machine.
     worker_template: bool = False
     #: Modules that this process imports beside torch.
     preload: tuple[str, ...] = ()
 
     @classmethod
     def with_nodes(cls, nodes: int, **fields: Any) -> Self:
-        """`nodes` nodes, called n01, n02, …"""
+        """Return the configuration of `nodes` nodes, called n01, n02, …"""
         return cls(names=tuple(f"n{i:02d}" for i in range(1, nodes + 1)), **fields)
 
 
 def missing() -> str:
-    """Which of Slurm's programs are not on this machine; empty if all are."""
+    """Return which of Slurm's programs are not on this machine; empty if all are."""
     programs = ("slurmctld", "slurmd", "sinfo", "squeue", "sbatch", "scancel", "scontrol")
     return ", ".join(name for name in programs if _program(name) is None)
 
@@ -79,7 +79,7 @@ def _program(name: str) -> str | None:
 
 
 class SlurmTestbed:
-    """A running cluster. Its daemons end when the thread that started them does, whatever becomes of it."""
+    """A running cluster. Its daemons end when the thread that started them does, however it ends."""
 
     def __init__(self, directory: Path, config: SlurmTestbedConfig) -> None:
         self.directory = directory.resolve()
@@ -103,7 +103,10 @@ class SlurmTestbed:
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Up, every node idle. InputError where Slurm is not installed, ClusterError if it does not come up."""
+        """Start the cluster, with every node idle.
+
+        InputError if Slurm is not installed, ClusterError if it does not start.
+        """
         if lacking := missing():
             raise InputError(
                 f"Slurm is not installed on this machine: {lacking} not found.",
@@ -121,7 +124,7 @@ class SlurmTestbed:
             template = [sys.executable, "-m", "offcut.torch.programs.worker_template", str(self.worker_template)]
             self._spawn("workers", [*template, "--preload", ",".join(self.config.preload)])
         try:
-            # The controller first: a slurmd that finds none sleeps a whole second before it tries again.
+            # slurmctld starts first: a slurmd that finds none sleeps a whole second before it tries again.
             self.start_controller()
             for name in self.config.names:
                 self.start_node(name)
@@ -137,7 +140,7 @@ class SlurmTestbed:
         if self._alive("slurmctld"):
             with suppress(ClusterError, subprocess.TimeoutExpired):
                 jobs = self.run("squeue", "--noheader", "--format=%A").split()
-                with suppress(ClusterError):  # those that wait cannot be sent a signal
+                with suppress(ClusterError):  # waiting jobs cannot be sent a signal
                     self.run("scancel", "--full", "--signal=KILL", *jobs)
                 self.run("scancel", *jobs)
                 self._until("no job left", lambda: not self.run("squeue", "--noheader").strip(), 10.0)
@@ -156,13 +159,13 @@ class SlurmTestbed:
                 os.kill(pid, signal.SIGKILL)
 
     def start_controller(self) -> None:
-        """slurmctld, from the state that the last one saved, if any."""
-        # -i: go on where saved state cannot be read. Nobody's jobs but ours are at stake.
+        """Start slurmctld, from the state that the last one saved, if any."""
+        # -i: continue if the saved state cannot be read. Only jobs of this test cluster are at stake.
         self._spawn("slurmctld", [_program("slurmctld") or "slurmctld", "-D", "-i", "-f", str(self.conf)])
         self._until("slurmctld", self._pings)
 
     def stop_controller(self, *, crash: bool = False) -> None:
-        """Jobs run on, and every command fails. In a crash it does not save what it did last."""
+        """Stop slurmctld. Jobs run on, and every command fails. A crash does not save its last changes."""
         if not crash:
             self._daemons["slurmctld"].terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -177,10 +180,10 @@ class SlurmTestbed:
         """End a node's slurmd by SIGKILL; its job runs on, as it does on a real node."""
         self._kill(name)
 
-    # -- what is going on -------------------------------------------------------------------------------------------
+    # -- commands and state -------------------------------------------------------------------------------------------
 
     def run(self, *command: str, stdin: str = "", limit_s: float = 30.0) -> str:
-        """A command against this cluster; its output. ClusterError with what it said if it fails."""
+        """Run a command against this cluster and return its output. ClusterError with its message if it fails."""
         done = subprocess.run(
             command,
             input=stdin,
@@ -196,16 +199,16 @@ class SlurmTestbed:
         return done.stdout
 
     def submit(self, script: str, *options: str) -> int:
-        """A batch job; its id."""
+        """Submit a batch job and return its id."""
         command = ("sbatch", "--parsable", "--output=/dev/null", *options)
         return int(self.run(*command, stdin=f"#!/bin/sh\n{script}\n").split(";")[0])
 
     def state(self, job: int) -> str:
-        """A job's state, as Slurm calls it; empty where it has forgotten the job."""
+        """Return a job's state, as Slurm calls it; empty if it has forgotten the job."""
         return self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
 
     def strays(self) -> list[int]:
-        """Processes of jobs that live: those whose environment names this cluster and a job, and step managers."""
+        """Return live processes of jobs: those whose environment names this cluster and a job, and step managers."""
         wanted = f"SLURM_CONF={self.conf}".encode()
         found = []
         for entry in Path("/proc").iterdir():
@@ -305,7 +308,7 @@ def _slurm_conf(directory: Path, config: SlurmTestbedConfig) -> str:
         "SwitchType": "switch/none",
         "MpiDefault": "none",
         "ReturnToService": "2",
-        "SlurmdParameters": "config_overrides",  # believe CPUs and RealMemory below, not the hardware
+        "SlurmdParameters": "config_overrides",  # use CPUs and RealMemory below, not the hardware's
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core",
         "SchedulerType": "sched/backfill",

@@ -1,6 +1,6 @@
-"""Reading what Slurm's commands print as text. The environment has to say SLURM_TIME_FORMAT=%s.
+"""Reads what Slurm's commands print as text. Their environment must have SLURM_TIME_FORMAT=%s.
 
-A line that cannot be read raises ClusterError: half a look is worse than none.
+A line that cannot be read raises ClusterError, because an incomplete snapshot is worse than none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offcut.errors import ClusterError
 
 #: Partition, node, state: sinfo --Node.
 NODE_FORMAT = "%N|%T"
-#: Nothing that a user can write freely: a job's name or comment may hold a line feed.
+#: Without fields that a user can write freely: a job's name or comment may hold a line feed.
 JOB_FORMAT = "%i|%T|%P|%D|%N|%n|%Y|%S|%e|%u|%r|%K|%y"
 #: Fields of a QOS and of an association: sacctmgr --parsable2.
 QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime,MaxWall"
@@ -61,7 +61,7 @@ _WORDS = {
 
 
 def read_nodes(text: str) -> dict[str, NodeRow]:
-    """The output of `sinfo --noheader --Node --format=NODE_FORMAT`."""
+    """Read the output of `sinfo --noheader --Node --format=NODE_FORMAT`."""
     nodes = {}
     for line in text.splitlines():
         name, bar, shown = line.partition("|")
@@ -77,7 +77,7 @@ def read_nodes(text: str) -> dict[str, NodeRow]:
 
 
 def read_jobs(text: str) -> list[JobRow]:
-    """The output of `squeue --noheader --format=JOB_FORMAT`."""
+    """Read the output of `squeue --noheader --format=JOB_FORMAT`."""
     jobs = []
     for line in text.splitlines():
         fields = line.split("|")
@@ -105,7 +105,7 @@ def read_jobs(text: str) -> list[JobRow]:
 
 
 def count_tasks(text: str) -> int:
-    """Tasks of an array that may start at once: `5-30`, `1,3,7-21:2%4` (of which 4 at a time); 1 for `N/A`."""
+    """Count the tasks of an array that may start at once: `5-30`, `1,3,7-21:2%4` (4 at a time); 1 for `N/A`."""
     numbers, _, at_once = text.partition("%")
     count = 0
     for first, last, step in re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?", numbers):
@@ -114,7 +114,7 @@ def count_tasks(text: str) -> int:
 
 
 def read_reservations(text: str) -> list[ReservationRow]:
-    """The output of `scontrol show reservation --oneliner`."""
+    """Read the output of `scontrol show reservation --oneliner`."""
     found = []
     for fields in _records(text, "ReservationName"):
         start_s, end_s = _time(fields["StartTime"]), _time(fields["EndTime"])
@@ -126,7 +126,7 @@ def read_reservations(text: str) -> list[ReservationRow]:
 
 
 def read_partitions(text: str) -> dict[str, PartitionRow]:
-    """The output of `scontrol show partition --oneliner`."""
+    """Read the output of `scontrol show partition --oneliner`."""
     found = {}
     for fields in _records(text, "PartitionName"):
         name = fields["PartitionName"]
@@ -146,10 +146,10 @@ def read_partitions(text: str) -> dict[str, PartitionRow]:
 
 
 def read_node_setups(text: str) -> dict[str, NodeSetup]:
-    """The output of `scontrol show node --oneliner`."""
+    """Read the output of `scontrol show node --oneliner`."""
     found = {}
     for line in text.splitlines():
-        # The first of each: what people have written (Comment, Reason) comes last and may look like anything.
+        # The first of each name counts: free text (Comment, Reason) comes last and may look like a field.
         name, gres, state = (re.search(rf"(?:^|\s){key}=(\S*)", line) for key in ("NodeName", "Gres", "State"))
         if name is not None and state is not None:
             cloud = "CLOUD" in state[1].rstrip("*").split("+")
@@ -158,7 +158,7 @@ def read_node_setups(text: str) -> dict[str, NodeSetup]:
 
 
 def read_qos(text: str) -> dict[str, QosRow]:
-    """The output of `sacctmgr --noheader --parsable2 show qos format=QOS_FORMAT`."""
+    """Read the output of `sacctmgr --noheader --parsable2 show qos format=QOS_FORMAT`."""
     rows = (
         QosRow(
             name=name,
@@ -173,7 +173,7 @@ def read_qos(text: str) -> dict[str, QosRow]:
 
 
 def read_associations(text: str) -> list[AssociationRow]:
-    """The output of `sacctmgr --noheader --parsable2 show association format=ASSOCIATION_FORMAT`."""
+    """Read the output of `sacctmgr --noheader --parsable2 show association format=ASSOCIATION_FORMAT`."""
     return [
         AssociationRow(
             account=account,
@@ -197,13 +197,13 @@ def _parsable(text: str, fields: int) -> Iterator[list[str]]:
 
 
 def read_config(text: str) -> dict[str, str]:
-    """The output of `scontrol show config`: names to values."""
+    """Read the output of `scontrol show config`: names to values."""
     pairs = (line.partition("=") for line in text.splitlines())
     return {name.strip(): value.strip() for name, mark, value in pairs if mark}
 
 
 def read_version(text: str) -> tuple[int, int]:
-    """The output of `sinfo --version`, e.g. `slurm 22.05.8`, as (22, 5)."""
+    """Read the output of `sinfo --version`, e.g. `slurm 22.05.8`, as (22, 5)."""
     numbers = text.strip().rpartition(" ")[2].split(".")
     if len(numbers) < 2 or not all(number.isdigit() for number in numbers[:2]):
         raise ClusterError(f"sinfo gave a version that cannot be read: '{text.strip()[:60]}'.")
@@ -211,7 +211,7 @@ def read_version(text: str) -> tuple[int, int]:
 
 
 def duration_s(text: str) -> float | None:
-    """`[days-]hours:minutes:seconds` and its shorter forms; None for UNLIMITED, INFINITE, NONE."""
+    """Read `[days-]hours:minutes:seconds` and its shorter forms; None for UNLIMITED, INFINITE, NONE."""
     if text in ("UNLIMITED", "INFINITE", "NONE", "(null)", "N/A", ""):
         return None
     days, dash, rest = text.rpartition("-")

@@ -1,4 +1,4 @@
-"""Which of our nodes to leave for jobs that wait and that Slurm does not preempt us for. Pure."""
+"""Finds nodes to leave for jobs that wait and for which Slurm does not preempt us. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from offcut.cluster.slurm.records import JobRow, View, expand
 
-#: Pilots have this nice value. Jobs with the same or a higher one (pilots of other controllers) are not made way for.
+#: Pilots have this nice value. They do not leave for jobs with the same or a higher one (other controllers' pilots).
 PILOT_NICE = 10000
 #: Reasons of jobs that wait for nodes, and for nothing else.
 _WAITS_FOR_NODES = ("None", "Resources", "Priority", "Nodes required")
@@ -16,7 +16,7 @@ _ROUNDING_S = 60.0
 
 
 def waits_for_nodes(reason: str) -> bool:
-    """Whether a pending job's reason says that it waits for nodes, and not for a limit, a date, or another job.
+    """Return whether a pending job waits for nodes by its reason, and not for a limit, a date, or another job.
 
     `ReqNodeNotAvail` does not: such a job waits for nodes that are down, drained or reserved.
     """
@@ -25,7 +25,9 @@ def waits_for_nodes(reason: str) -> bool:
 
 @dataclass(slots=True)
 class MadeWay:
-    """For which jobs nodes were left, and when. One that has not started within `patience_s` cannot use those nodes.
+    """The jobs for which nodes were left, and when.
+
+    One that has not started within `patience_s` cannot use those nodes.
 
     Such a job is ignored for `ignore_s`; otherwise pilots would leave and return for as long as it waits.
     """
@@ -39,7 +41,7 @@ class MadeWay:
         self._since_s.setdefault(job, now_s)
 
     def in_vain(self, job: str, now_s: float) -> bool:
-        """Whether nodes were left for this job and it did not start."""
+        """Return whether nodes were left for this job and it did not start."""
         return now_s - self._since_s.get(job, now_s) > self.patience_s
 
     def forget(self, waiting: Collection[str], now_s: float) -> None:
@@ -85,7 +87,7 @@ def nodes_to_leave(
 
 
 def _usable(partitions: Iterable[str], view: View) -> frozenset[str]:
-    """Those nodes of our partition that these have, too. A partition that we cannot see may have any node."""
+    """Return those of our nodes that these partitions have, too. A partition that we cannot see may have any node."""
     rows = [view.partitions.get(name) for name in partitions]
     if any(row is None for row in rows):
         return frozenset(view.nodes)
@@ -94,13 +96,13 @@ def _usable(partitions: Iterable[str], view: View) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Room:
-    """What is idle and what we hold, less what jobs of a higher priority will use."""
+    """The nodes that are idle and those that we hold, less what jobs of a higher priority will use."""
 
     idle: dict[str, None]
     ours: dict[str, float | None]
 
     def planned(self, job: JobRow) -> list[str]:
-        """Nodes of ours on which the job is planned for the end of our pilots: it waits for us."""
+        """Return our nodes on which the job is planned for the end of our pilots: it waits for us."""
         nodes = expand(job.scheduled)
         due = [node for node in nodes if node in self.ours and _ends_by(self.ours[node], job.start_s or 0.0)]
         if due:
@@ -108,7 +110,7 @@ class _Room:
         return due
 
     def fitting(self, job: JobRow, usable: Collection[str]) -> list[str]:
-        """Nodes of ours that, with what is idle, are enough for the job's tasks, or for as many as fit."""
+        """Return our nodes that, with what is idle, are enough for the job's tasks, or for as many as fit."""
         left: list[str] = []
         if job.node_count > len(self.idle) + len(self.ours):
             return left

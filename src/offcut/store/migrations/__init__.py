@@ -13,7 +13,7 @@ from offcut.store.migrations import to_2, to_3
 
 VERSION = 3
 
-#: By the version that it makes.
+#: By the version that the migration leads to.
 _STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {2: to_2.migrate, 3: to_3.migrate}
 
 SCHEMA = """

@@ -55,7 +55,7 @@ def migrate(db: sqlite3.Connection) -> None:
 
 
 def _new_state(state: dict[str, Any]) -> dict[str, Any]:
-    """A snapshot of version 2, whose generations are renamed already, as version 3 writes it."""
+    """Return a snapshot of version 2, whose generations are renamed already, in the form of version 3."""
     state["timers"] = [(_timer(key), at_s) for key, at_s in state["timers"].items()]
     for old, new in _STATE_FIELDS.items():
         _rename(state, old, new)
@@ -77,7 +77,7 @@ def _split(job: dict[str, Any]) -> None:
 
 
 def _timer(key: str) -> dict[str, Any]:
-    """The timer that version 2 wrote as `purpose:subject` or `purpose:node:incarnation`."""
+    """Return the timer that version 2 wrote as `purpose:subject` or `purpose:node:incarnation`."""
     purpose, _, subject = key.partition(":")
     incarnation = 0
     if purpose in ("ready", "retry"):
@@ -96,7 +96,7 @@ def _rename(item: dict[str, Any], old: str, new: str) -> Any:
 
 
 def _renamed(item: Any, *, by_name: bool = False) -> Any:
-    """The item with the fields of all objects in it renamed; `by_name`: its own keys are names, not fields."""
+    """Return the item with the fields of all objects in it renamed; `by_name`: its own keys are names, not fields."""
     if isinstance(item, list):
         return [_renamed(each) for each in item]
     if not isinstance(item, dict):
