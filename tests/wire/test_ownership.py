@@ -156,4 +156,4 @@ def ask(connection: Connection, socket: str) -> None:
 def test_commands_tell_nothing_to_a_socket_of_another_user(scratch: Path) -> None:
     (scratch / "control.sock").touch()
     with stranger(ask, str(scratch / "control.sock")) as other:
-        assert "belongs to root, who would be sent what is asked" in other.recv()
+        assert "belongs to root, who would receive what is sent" in other.recv()

@@ -1,17 +1,17 @@
-"""What runs on a claimed node: starts and ends workers, obeys the queue, dials out to the controller.
+"""The agent, which runs on a claimed node: starts and ends workers, obeys the queue, connects to the controller.
 
 - `agent`: the process: messages of the controller in, reports out, and releasing the node in time
 - `controller_link`: the connection to the controller, which may be cut and come back
-- `job_workers`: what the agent needs of one job's workers on this node
-- `session_workers`: the workers of a script that has a session
-- `restart_workers`: the workers of a script that knows nothing of offcut
+- `job_workers`: the interface of one job's workers on this node
+- `session_workers`: workers whose script has a session
+- `restart_workers`: workers whose script does not use offcut
 - `rank_processes`: starting and ending a job's ranks, and reporting how they ended
 - `rank`: one worker process and its connection to the agent
 - `devices`: which of the node's accelerators each rank sees
 - `launch`: starting a worker's process, and making sure that it ends
-- `heartbeat_timeouts`: when a silent worker counts as frozen
+- `heartbeat_timeouts`: decides when a silent worker counts as frozen
 - `escaped_processes`: ending processes that escaped their process group
-- `disks`: whether a worker failed because its files could not be written
+- `disks`: finds out whether a worker failed because its files could not be written
 - `exit_watchdog`: ending the agent in time whatever its event loop does
 - `template`: the process that agents are forked from, where nodes share a machine
 """

@@ -22,10 +22,10 @@ _LOG_LIMIT_S = 0.05
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="offcut.agent", description="Runs on a claimed node.")
     parser.add_argument("--node", required=True)
-    parser.add_argument("--pilot", required=True, help="tells this hold on the node from others")
-    parser.add_argument("--address-file", type=Path, required=True, help="where the controller says how to reach it")
+    parser.add_argument("--pilot", required=True, help="the name of the pilot that holds this node")
+    parser.add_argument("--address-file", type=Path, required=True, help="the file with the controller's address")
     parser.add_argument("--token-file", type=Path, required=True)
-    parser.add_argument("--socket", type=Path, required=True, help="where to listen for workers")
+    parser.add_argument("--socket", type=Path, required=True, help="the socket on which to listen for workers")
     parser.add_argument("--template", type=Path, help="socket of the process that workers are forked from")
     parser.add_argument("--leave-limit-s", type=float, default=LEAVE_LIMIT_S)
     parser.add_argument("--empty-limit-s", type=float, default=EMPTY_LIMIT_S)
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         leave_limit_s=given.leave_limit_s,
         empty_limit_s=given.empty_limit_s,
         orphan_limit_s=given.orphan_limit_s,
-        # Not an argument: those are for everybody to see.
+        # Not an argument, because every user can see those.
         worker_env=tuple(json.loads(os.environ.pop(ENV_WORKER_ENV, "{}")).items()),
     )
     # The log may lie on a file system that hangs.
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     code = main()
-    # The node is waited for: an interpreter that takes itself apart in good order would keep it for nothing.
+    # The queue waits for the node, and an orderly end of the interpreter would only delay its release.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,7 +1,7 @@
 """The process on a claimed node.
 
-It alone obeys the queue: at SIGTERM its workers leave at their next step boundary or within `leave_limit_s`, whichever
-is first; then it kills what is left and exits, controller or no controller.
+It obeys the queue by itself: at SIGTERM its workers leave at their next step boundary or within `leave_limit_s`,
+whichever is first; then it kills what is left and exits, with or without a controller.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from offcut.wire.worker_messages import FromWorker, WorkerHello, from_worker
 
 _log = structlog.get_logger()
 
-#: A wanted node's workers are killed after this; with the rest it stays below a second.
+#: A wanted node's workers are killed after this. With the rest of the release it stays below a second.
 LEAVE_LIMIT_S = 0.8
 #: How long the last reports may take when the agent exits.
 _LAST_REPORTS_S = 0.1
-#: What an orderly end may take beyond `leave_limit_s`; then it is ended by force.
+#: How long an orderly end may take beyond `leave_limit_s`; then the agent is ended by force.
 _EXIT_WATCHDOG_S = 0.15
 #: See `AgentConfig`.
 EMPTY_LIMIT_S = 30.0
@@ -44,7 +44,7 @@ _LINE_LIMIT_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     node: str
-    #: Tells this hold on the node from others before and after it.
+    #: The name of the pilot that holds the node; no other hold on it has that name.
     pilot: str
     address_file: Path
     token_file: Path
@@ -71,7 +71,7 @@ class Agent:
         self._controller = ControllerLink(config.address_file, config.token_file, self._hello, self._on_message)
         self._leaving = asyncio.Event()
         self._exit_watchdog = ExitWatchdog(config.leave_limit_s + _EXIT_WATCHDOG_S, self._on_signal, self._groups)
-        #: The highest that was ever started here.
+        #: The highest incarnation that was ever started here.
         self._incarnation = 0
 
     async def run(self) -> None:
@@ -84,7 +84,7 @@ class Agent:
         line = asyncio.create_task(self._controller.run())
         watches = [asyncio.create_task(self._watch_workers()), asyncio.create_task(self._watch_controller())]
         leaving = asyncio.create_task(self._leaving.wait())
-        # A watch that fails ends the agent too: a node must not be held by one that does not look after it.
+        # A watch that fails ends the agent too, because a node must not be held without it.
         await asyncio.wait((line, leaving, *watches), return_when=asyncio.FIRST_COMPLETED)
         self._exit_watchdog.begin()
         await self._release_node()
@@ -189,7 +189,7 @@ class Agent:
     # -- the workers ------------------------------------------------------------------------------------------------
 
     async def _serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read one worker's messages until it closes. A line that cannot be read ends the connection, and so it."""
+        """Read one worker's messages until it closes. A line that cannot be read ends the connection and the worker."""
         try:
             hello = await _read(reader)
             if not isinstance(hello, WorkerHello):

@@ -23,9 +23,9 @@ from offcut.wire.ownership import read_own
 
 _log = structlog.get_logger()
 
-#: Waits between two attempts, seconds: quick at first, for a restart takes about a second.
+#: Waits between two attempts, seconds: short at first, because a restart takes about a second.
 _RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-#: Nothing else said for so long: a heartbeat. The controller gives an agent up after `SILENCE_S` (5 s).
+#: A heartbeat is sent after this long without a message. The controller gives an agent up after `SILENCE_S` (5 s).
 _HEARTBEAT_S = 2.0
 #: One message of the controller: a generation of ten thousand members is a tenth of this.
 _LARGEST_MESSAGE = 16 << 20
@@ -58,7 +58,7 @@ class ControllerLink:
         self._news = asyncio.Event()
         self._away_since_s = time.monotonic()
         self._up_since_s: float | None = None
-        #: This node's own address as seen on the way to the controller: other nodes can reach it there.
+        #: This node's address on the route to the controller: other nodes can reach it there.
         self.host = "127.0.0.1"
 
     def report(self, message: messages.Message) -> None:

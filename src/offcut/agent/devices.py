@@ -1,8 +1,8 @@
-"""Which of a node's accelerators each rank sees.
+"""Decides which of a node's accelerators each rank sees.
 
-One rank per accelerator is the rule: a rank sees its own alone, so a script says `cuda` and is right on every rank.
-What the batch system granted (`CUDA_VISIBLE_DEVICES`, which ROCm obeys too) is what there is to share out; where it
-says nothing, every NVIDIA device of the node.
+Normally there is one rank per accelerator, and it sees only that one, so that `cuda` is right on every rank. What the
+batch system granted (`CUDA_VISIBLE_DEVICES`, which ROCm obeys too) is divided among the ranks; without that, every
+NVIDIA device of the node.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def of_node(env: Mapping[str, str], dev: Path = Path("/dev")) -> tuple[str, ...]:
-    """The node's accelerators by the names that CUDA_VISIBLE_DEVICES takes: numbers, or identifiers of parts."""
+    """Return the node's accelerators by the names that CUDA_VISIBLE_DEVICES takes: numbers, or identifiers of parts."""
     granted = env.get(VISIBLE)
     if granted is not None:
         return tuple(name for part in granted.split(",") if (name := part.strip()))
@@ -23,10 +23,10 @@ def of_node(env: Mapping[str, str], dev: Path = Path("/dev")) -> tuple[str, ...]
 
 
 def of_rank(devices: tuple[str, ...], local_rank: int, ranks: int) -> tuple[str, ...]:
-    """The share of one of a node's `ranks` ranks.
+    """Return the accelerators of one of a node's `ranks` ranks.
 
-    Equal shares side by side, and none left to two ranks, unless there are more ranks than accelerators: then they take
-    turns. Accelerators that cannot be shared out evenly stay unused.
+    Each rank gets equally many, next to each other, and none is given to two ranks, unless there are more ranks than
+    accelerators: then ranks share them in turn. Accelerators that cannot be divided evenly stay unused.
     """
     if not devices:
         return ()
@@ -37,6 +37,6 @@ def of_rank(devices: tuple[str, ...], local_rank: int, ranks: int) -> tuple[str,
 
 
 def rank_env(env: Mapping[str, str], local_rank: int, ranks: int, dev: Path = Path("/dev")) -> dict[str, str]:
-    """What to add to a rank's environment `env` so that it sees its share; nothing on a node without accelerators."""
+    """Return what to add to a rank's environment `env` so that it sees its part; nothing without accelerators."""
     devices = of_rank(of_node(env, dev), local_rank, ranks)
     return {VISIBLE: ",".join(devices)} if devices else {}

@@ -1,4 +1,4 @@
-"""Whether a job's worker failed because its files could not be written."""
+"""Finds out whether a job's worker failed because its files could not be written."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-#: What a disk, a quota or a file server says that takes no more.
+#: Errors of a disk, a quota or a file server that accepts no more data.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PROBE_BYTES = 64 * 1024
 
 
 def trouble(directory: Path, said: str) -> str:
-    """Why the failure of a worker that `said` this last is one of the disk of `directory`; empty where it is none.
+    """Return why the disk of `directory` made a worker fail that `said` this last; empty if it did not.
 
-    What a script prints goes to that disk too: where it is full, nothing may have been said.
+    A script's output goes to that disk too: if it is full, the output may be empty.
     """
     error = _try_to_write(directory)
     if error is not None and error.errno in (*_FULL, errno.EROFS, errno.EIO):

@@ -1,7 +1,7 @@
-"""Processes that escaped their process group: found by what they inherited, and ended.
+"""Ends processes that escaped their process group, found by an environment variable that they inherited.
 
 Ending a process group ends what a script normally starts. A daemon in a session of its own (experiment trackers start
-some) is in none of our groups. Unless it was given another environment, it still carries the mark of its job's workers.
+some) is in another group. Unless it was given another environment, it still has the variable of its job's workers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _kill_if_marked(pid: int, mark: bytes) -> bool:
     try:
         if place.stat().st_uid != os.geteuid():
             return False
-        # Opened before it is looked at: its number may be another process's by the time it is signalled.
+        # Opened before it is read: its id may belong to another process by the time it is signalled.
         handle = os.pidfd_open(pid)
         if mark not in (place / "environ").read_bytes().split(b"\0"):
             return False

@@ -1,8 +1,8 @@
-"""An agent's exit in time, which nothing can delay.
+"""Makes an agent exit in time, whatever its event loop does.
 
-Leaving in good order needs the event loop, and a loop may be stuck in a call that hangs. So signals are taken by a
-thread of their own, and another one counts down from the moment at which the agent was told to leave: then it kills
-every worker and ends the process, whatever the loop does.
+An orderly exit needs the event loop, which may be stuck in a call that hangs. So one thread handles signals, and
+another counts down from the moment at which the agent was told to leave; then it kills every worker and ends the
+process, whatever the loop does.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ExitWatchdog:
         time.sleep(self._limit_s)
         for leader in self._groups():
             kill_group(leader)
-        # It has done what it was told to: a batch system that counts failures should count none.
+        # Exit code 0: it did as it was told, and a batch system that counts failures should not count this.
         os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""When a worker that sends no heartbeats counts as frozen.
+"""Decides when a worker that sends no heartbeats counts as frozen.
 
 Every worker's heartbeat comes from a thread of its own, five times a second. A silent one may be stopped for good (a
 signal, a suspended job), or its script may just be in a long call that keeps the interpreter's lock. The kernel tells
@@ -15,7 +15,7 @@ from pathlib import Path
 class HeartbeatTimeouts:
     """Seconds without a heartbeat after which a worker counts as frozen."""
 
-    #: Where the kernel says that its process is stopped; else `any_s` holds.
+    #: If the kernel says that its process is stopped; otherwise `any_s` applies.
     stopped_s: float = 2.0
     any_s: float = 5.0
 
@@ -25,12 +25,12 @@ class HeartbeatTimeouts:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a signal stopped the process; False if it is gone.
+    """Return whether a signal stopped the process; False if it has ended.
 
     It is state `T` in proc(5); a debugger's stop is `t`.
     """
     try:
-        # The name stands in brackets and may hold anything.
+        # The process's name is in brackets and may contain any character.
         return Path("/proc", str(pid), "stat").read_bytes().rpartition(b") ")[2].startswith(b"T")
     except OSError:
         return False

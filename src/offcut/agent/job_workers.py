@@ -1,4 +1,4 @@
-"""What the agent needs of one job's workers on its node, whatever kind of script they run."""
+"""The interface between the agent and one job's workers on its node, for all kinds of scripts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class JobWorkers(Protocol):
     processes: RankProcesses
     #: Where other nodes find the first of these ranks; empty where they find each other through the rendezvous store.
     address: str
-    #: The number of the newest generation that they have been told; 0: none.
+    #: The newest generation that they have been told; 0: none.
     newest_generation: int
 
     @property
     def ready(self) -> bool:
-        """Whether they wait for a generation, or are in one."""
+        """Whether all ranks wait for a generation, or are in one."""
         ...
 
     async def run(self, launcher: Launcher) -> None:

@@ -1,4 +1,4 @@
-"""Starting a worker's process, and making sure that it ends.
+"""Starts a worker's process, and makes sure that it ends.
 
 Python scripts are forked from a template that has torch imported; anything else is started as a program of its own.
 Either way the process leads a group of its own, dies when its agent dies, and takes the whole group with it.
@@ -48,20 +48,20 @@ class Running(Protocol):
     pid: int
 
     async def wait(self) -> int:
-        """Its exit code; minus the signal's number if one ended it."""
+        """Wait for the process. Return its exit code; minus the signal's number if one ended it."""
         ...
 
     def signal(self, number: int) -> None:
-        """Send a signal to it alone; nothing happens if it is gone."""
+        """Send a signal to the process alone. Nothing happens if it has ended."""
         ...
 
     def kill(self) -> None:
-        """End it and all that it started, at once. Again does nothing."""
+        """Kill the process and everything that it started, at once. A second call does nothing."""
         ...
 
 
 def is_script(command: tuple[str, ...]) -> bool:
-    """Whether the command is a Python script for the agent's own Python."""
+    """Return whether the command is a Python script for the agent's own Python."""
     return command[0].endswith(".py")
 
 
@@ -72,7 +72,7 @@ class Launcher:
         self._template = template
 
     async def start(self, process: WorkerProcess) -> Running:
-        """Raises ClusterError if the process could not be started."""
+        """Start a worker's process. Raises ClusterError if that fails."""
         if self._template is not None and is_script(process.command) and not process.setup:
             with suppress(OSError):
                 return await Forked.start(
@@ -87,8 +87,8 @@ class Launcher:
         return await _Spawned.start(process)
 
 
-#: Programs are started by one thread that lives as long as the agent: a working directory on a file system that hangs
-#: would hold up the agent's loop, and the kernel ends a process with the thread that started it.
+#: Programs are started by one thread that lives as long as the agent, because a working directory on a file system that
+#: hangs would delay the agent's loop, and because the kernel ends a process with the thread that started it.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
@@ -151,7 +151,7 @@ class _Spawned:
         finally:
             loop.remove_reader(handle)
             os.close(handle)
-        # Kill the group before its leader is reaped: until then no other process can have the leader's number.
+        # Kill the group before its leader is reaped: until then no other process can have the leader's id.
         self.kill()
         return self._process.wait()
 

@@ -17,7 +17,7 @@ class Rank:
         self.log = log
         self.running: Running | None = None
         self.line: asyncio.StreamWriter | None = None
-        #: The process at the other end of the connection: not the one that was started where that is a shell.
+        #: The process at the other end of the connection. It is not the one that was started if that is a shell.
         self.pid = 0
         self.last_beat_s = 0.0
         self.ready = False

@@ -31,7 +31,7 @@ from offcut.wire.worker_env import (
 
 #: How much of a failed worker's log its report carries.
 _TAIL_BYTES = 4000
-#: Logs, and processes that hold on to a file system that hangs, are looked at for this long.
+#: How long logs, and processes that use a file system that hangs, are waited for.
 _LOOK_LIMIT_S = 2.0
 _Result = TypeVar("_Result")
 
@@ -56,7 +56,7 @@ class StableStep:
 
 
 class RankProcesses:
-    """The ranks of one job on this node. `report` gets what the controller should hear; `extra_env` is the agent's."""
+    """The ranks of one job on this node. `report` sends a message to the controller; `extra_env` is the agent's."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class RankProcesses:
         starts = (
             self._start(launcher, rank, partial(rank_env, rank, i), on_start) for i, rank in enumerate(self.ranks)
         )
-        # Wait for all starts, whatever becomes of one: no process may be started after this.
+        # Wait for all starts, even if one fails: no process may be started after this.
         for outcome in await asyncio.gather(*starts, return_exceptions=True):
             if outcome is not None:
                 raise outcome
@@ -195,7 +195,7 @@ class RankProcesses:
     async def _wait(rank: Rank, on_exit: Callable[[Rank, int], None]) -> int:
         assert rank.running is not None
         code = await rank.running.wait()
-        # Its number may be another process's from now on.
+        # Its process id may be reused from now on.
         rank.running = None
         on_exit(rank, code)
         return code

@@ -1,8 +1,8 @@
-"""One job's ranks on this node, for a script that knows nothing of offcut (mode `restart`).
+"""One job's ranks on this node, for a script that does not use offcut (mode `restart`).
 
-A script that runs under torchrun finds here what it finds there: the same environment, and rank 0 holds the store at
-MASTER_ADDR:MASTER_PORT. torchrun itself would only stand between: it takes seconds to agree on a membership that the
-controller has decided already, and what must be gone in time is two processes away instead of one.
+A script that runs under torchrun gets the same here: the same environment, and rank 0 hosts the store at
+MASTER_ADDR:MASTER_PORT. torchrun itself is not used: it takes seconds to agree on a membership that the controller has
+decided already, and would be one more process between the agent and the ranks that must end in time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PORTS = range(20_000, 32_000)
 
 
 class RestartWorkers:
-    """Workers that are ready at once, start when a generation includes them, and live no longer than that generation.
+    """Workers that are ready at once, start when a generation includes them, and end with that generation.
 
     `host` is this node's address for other nodes.
     """
@@ -133,7 +133,7 @@ class RestartWorkers:
 
 
 def torchrun_env(generation: messages.NewGeneration, node: str, local_rank: int) -> dict[str, str]:
-    """What torchrun puts into the environment of the rank `local_rank` of `node`.
+    """Return what torchrun puts into the environment of the rank `local_rank` of `node`.
 
     https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
     """
@@ -163,7 +163,7 @@ def torchrun_env(generation: messages.NewGeneration, node: str, local_rank: int)
 
 @contextmanager
 def _reserved_port(host: str) -> Iterator[int]:
-    """A port that no other process here can take until the block is left: then a rank may listen on it."""
+    """Yield a port that no other process here can take until the block is left, so that a rank may listen on it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as holder:
         for port in random.sample(_PORTS, 100):

@@ -45,7 +45,7 @@ class SessionWorkers:
         await self.processes.report_exit(*self._outcome(ended), self._stable)
 
     async def _prepare(self) -> None:
-        """Nothing has to be waited for: the ranks boot before a generation includes them."""
+        """Return at once: nothing has to be waited for, because the ranks boot before a generation includes them."""
 
     def _rank_env(self, rank: Rank, local_rank: int) -> dict[str, str]:
         env = self.processes.env
@@ -59,7 +59,7 @@ class SessionWorkers:
 
     def _on_exit(self, rank: Rank, code: int) -> None:
         if code != 0 or not (rank.finished or rank.left):
-            # The node's ranks are in a generation together: without one of them the others are of no use.
+            # The node's ranks are in a generation together: without one of them the others cannot train.
             self.processes.kill()
 
     def _outcome(self, ended: Ended) -> tuple[Outcome, str]:
@@ -70,7 +70,7 @@ class SessionWorkers:
             return "lost", "it froze and was killed"
         if any(rank.hung for rank in ranks):
             limit_s = self.processes.launch.hang_limit_s
-            return "failed", f"hung: its script did not come back to its session for {limit_s:g} s"
+            return "failed", f"hung: its script did not return to its session for {limit_s:g} s"
         if self.processes.leaving or all(rank.left for rank in ranks):
             return "left", ""
         raised = [rank for rank, code in zip(ranks, ended.codes, strict=False) if code > 0]

@@ -36,7 +36,7 @@ def submit(
         Path | None, typer.Option(help="The plans of a pipeline job, as `offcut plan --save` wrote them.")
     ] = None,
     checkpoint_age: Annotated[float | None, typer.Option(help="At most this many seconds are redone.")] = None,
-    step_records: Annotated[bool, typer.Option(help="Write down which samples every step used.")] = False,
+    step_records: Annotated[bool, typer.Option(help="Record which samples every step used.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Calls that may hang (on a shared file system, say), made in threads, so that the event loop never waits for them."""
+"""Makes calls that may hang (on a shared file system, say) in threads, so that the event loop never waits for them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Processes forked from one that has done its imports: milliseconds instead of seconds of processor time each.
+"""Forks processes from one that has done its imports: milliseconds instead of seconds of processor time each.
 
 A server listens on a UNIX socket. One connection is one process: a request comes in, `started` and later `exited` go
-out, and when the other end closes, the process and all that it started are killed: it cannot outlive the process
-that asked for it. When the server dies, the kernel kills its processes.
+out, and when the other end closes, the process and everything that it started are killed: it cannot outlive the
+process that asked for it. When the server dies, the kernel kills its processes.
 
 The server stays single-threaded, so that a fork is a whole copy, and runs nothing of a request itself.
 """
@@ -35,7 +35,7 @@ from offcut.process.unix_socket import listen
 
 #: An environment may be large; this is larger than the kernel would take.
 _REQUEST_LIMIT_BYTES = 16 << 20
-#: Answers are some bytes: a client that does not take them has no room for them for a reason of its own.
+#: Answers have a few bytes: a client that has no room for them does not read at all.
 _ANSWER_LIMIT_S = 1.0
 
 
@@ -66,7 +66,7 @@ class ForkServer:
         gc.freeze()
         while True:
             for key, _ in self._selector.select():
-                # What came before it in this round may have closed it.
+                # An earlier event of this round may have closed it.
                 if self._selector.get_map().get(key.fd) is key:
                     key.data()
 
@@ -75,7 +75,7 @@ class ForkServer:
             connection, _ = self._server.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                time.sleep(0.1)  # no descriptors left: some come back when a process ends
+                time.sleep(0.1)  # no descriptors left: some are freed when a process ends
             return
         connection.setblocking(False)
         received = bytearray()
@@ -119,7 +119,7 @@ class ForkServer:
             connection.sendall(encode_line({"kind": "started", "pid": pid}))
 
     def _dropped(self, child: _Child) -> None:
-        """The process that asked closed the connection, or is gone."""
+        """Kill the process: its client closed the connection, or has died."""
         with suppress(OSError):
             if child.connection.recv(4096):
                 return
@@ -127,7 +127,7 @@ class ForkServer:
         kill_group(child.pid)
 
     def _exited(self, child: _Child) -> None:
-        # Kill the group before its leader is reaped: until then no other process can have the leader's number.
+        # Kill the group before its leader is reaped: until then no other process can have the leader's id.
         kill_group(child.pid)
         _, status = os.waitpid(child.pid, 0)
         self._selector.unregister(child.pidfd)
@@ -139,7 +139,7 @@ class ForkServer:
         child.connection.close()
 
     def _become(self, request: dict[str, Any], parent: int, connection: socket.socket) -> NoReturn:
-        """In the forked child: do what was asked, and end the process."""
+        """Do what was asked, and end the process. Runs in the forked child."""
         code = 1
         try:
             os.setsid()
@@ -182,7 +182,7 @@ def _redirect(log: str) -> None:
 
 
 class _Log(io.FileIO):
-    """Where a process prints. Lines that find no room are lost: a script does not end for what it says."""
+    """The output of a process. Lines for which there is no room are lost, so that output never ends a script."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -197,7 +197,7 @@ class _Log(io.FileIO):
 
 
 class Forked:
-    """A process that a fork server made for us; it lives no longer than this connection."""
+    """A process that a fork server made for this client. It ends with the connection."""
 
     def __init__(self, pid: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.pid = pid
@@ -236,11 +236,11 @@ class Forked:
         line = await reader.readline()
         if not line:
             writer.close()
-            raise ConnectionResetError("the fork server is gone")
+            raise ConnectionResetError("the fork server has ended")
         return cls(json.loads(line)["pid"], reader, writer)
 
     async def wait(self) -> int:
-        """Its exit code; minus the signal's number if one ended it."""
+        """Wait for the process. Return its exit code; minus the signal's number if one ended it."""
         try:
             line = await self._reader.readline()
         except OSError:
@@ -254,5 +254,5 @@ class Forked:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it and all that it started, at once; again does nothing."""
+        """Kill the process and everything that it started, at once. A second call does nothing."""
         kill_group(self.pid)

@@ -1,4 +1,4 @@
-"""One JSON object per line: how processes of one account on one machine talk to each other."""
+"""The format of messages between processes of one account on one machine: one JSON object per line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A log that never holds up its program: lines are written by a thread, and are lost where they cannot be written.
+"""A log that never delays its program: lines are written by a thread, and are lost if they cannot be written.
 
-The place may be a terminal that is gone, a full disk, a file system that hangs.
+The log may be on a terminal that has closed, a full disk, or a file system that hangs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_WAITING = 10_000
 
 
 class NonblockingLog:
-    """Writes lines to a file descriptor; a logger for structlog. Nothing here raises, and only `flush` waits."""
+    """Writes lines to a file descriptor; a logger for structlog. No method raises, and only `flush` waits."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,4 +1,4 @@
-"""Ending a process and everything in its process group."""
+"""Ends a process and everything in its process group."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _dependence(e: Estimate) -> str:
 
 
 def assumptions(e: Estimate) -> list[str]:
-    """In plain words, the ones that the figures hang on most first."""
+    """Return the assumptions as sentences, those first that the figures depend on most."""
     return [
         f"Idle windows come from {e.rule}. Nodes that were down or reserved count as idle unless the log says so.",
         "There is always training to do; jobs run on 1 to 64 nodes, and each network comes in turn.",
@@ -110,7 +110,7 @@ def assumptions(e: Estimate) -> list[str]:
         "A claimed node takes 1 s to answer and its worker 5 s to start, while the job trains on. A resize in "
         "process stops it for 0.3 s (growing) or 0.2 s (shrinking).",
         "A node that the queue wants is released at once; the last node of a job saves its state while it leaves.",
-        "The batch queue itself behaves as it did: it is never made to wait, and no node was kept from it.",
+        "The batch queue behaves as it did: it never waits for a node that a training job holds.",
         *e.notes,
     ]
 

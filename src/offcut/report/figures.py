@@ -22,7 +22,7 @@ def colour_of(jobs: Sequence[str]) -> dict[str, str]:
 
 
 def node_timeline(run: RunTimeline) -> Figure:
-    """A row per node: grey where idle or held without work, pale while it boots for a job, full while it trains."""
+    """Draw a row per node: grey if idle or held without work, pale while it boots for a job, full while it trains."""
     nodes = sorted({span.node for span in run.spans})
     colours = colour_of(list(run.sizes))
     figure = Figure(figsize=(11, 0.8 + 0.32 * max(1, len(nodes))))
@@ -46,7 +46,7 @@ def node_timeline(run: RunTimeline) -> Figure:
 
 
 def job_sizes(run: RunTimeline) -> Figure:
-    """Nodes of each job over time."""
+    """Draw the nodes of each job over time."""
     colours = colour_of(list(run.sizes))
     figure = Figure(figsize=(11, 2.6))
     axes = figure.add_subplot()
@@ -62,7 +62,7 @@ def job_sizes(run: RunTimeline) -> Figure:
 
 
 def throughput(run: RunTimeline, samples: Mapping[str, Sequence[tuple[float, int]]]) -> Figure:
-    """Samples/s of each job between the moments at which its stable samples were noted."""
+    """Draw the samples/s of each job between the moments at which its stable samples were noted."""
     colours = colour_of(list(run.sizes))
     figure = Figure(figsize=(11, 2.6))
     axes = figure.add_subplot()
@@ -79,10 +79,10 @@ def throughput(run: RunTimeline, samples: Mapping[str, Sequence[tuple[float, int
 
 
 def resize_latencies(took_ms: Sequence[float]) -> Figure:
-    """How many resizes took how long."""
+    """Draw how many resizes took how long."""
     figure = Figure(figsize=(11, 2.2))
     axes = figure.add_subplot()
     axes.hist(took_ms, bins=min(40, max(5, len(took_ms))), color=COLOURS[0])
-    axes.set_xlabel("milliseconds from the controller's word to the first step in the new generation")
+    axes.set_xlabel("milliseconds from the controller's decision to the first step in the new generation")
     axes.set_ylabel("resizes")
     return figure

@@ -1,4 +1,4 @@
-"""A page that is one file: text, tables and figures, with nothing to fetch."""
+"""Makes an HTML page that is one file: text, tables and figures, with nothing to fetch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Section:
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     parts = [f"<section><h2>{_escaped(s.title)}</h2>{s.body}</section>" for s in sections]
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_escaped(title)}</title>'
@@ -44,7 +44,7 @@ def paragraph(text: str, css: str = "") -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of plain values; the first column is text."""
+    """Return a table of plain values; the first column is text."""
     head = "".join(f"<th>{_escaped(heading)}</th>" for heading in headings)
     body = "".join("<tr>" + "".join(f"<td>{_escaped(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -55,7 +55,7 @@ def _escaped(text: str) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """The figure as SVG to be put into a page."""
+    """Return the figure as SVG to be put into a page."""
     out = io.StringIO()
     figure.savefig(out, format="svg", bbox_inches="tight")
     text = out.getvalue()

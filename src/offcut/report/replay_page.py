@@ -18,7 +18,7 @@ _COLOURS = ("#1f3a5f", "#c8553d", "#e08e45", "#f2c14e", "#7b9e89", "#5d737e", "#
 
 
 def replay_page(runs: Sequence[tuple[ReplayOptions, ReplayMetrics]], trace: str) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     options, metrics = [one for one, _ in runs], [result for _, result in runs]
     names = [name_of(one, options) for one in options]
     hours = (metrics[0].end_s - metrics[0].start_s) / 3600
@@ -35,7 +35,7 @@ def replay_page(runs: Sequence[tuple[ReplayOptions, ReplayMetrics]], trace: str)
 
 
 def shares_figure(names: Sequence[str], metrics: Sequence[ReplayMetrics]) -> Figure:
-    """One bar per run: work, then each loss, as shares of the idle node-time."""
+    """Draw one bar per run: work, then each loss, as shares of the idle node-time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 1.5 + 0.5 * len(names)), layout="constrained")

@@ -45,7 +45,7 @@ def _cost(options: ReplayOptions) -> str:
 
 
 def rows(runs: Sequence[ReplayMetrics]) -> list[tuple[str, list[str]]]:
-    """(title, one text per run)."""
+    """Return (title, one text per run) for every metric."""
     forms: list[tuple[str, Callable[[ReplayMetrics], str]]] = [
         ("idle node-hours", lambda m: f"{m.idle_node_h:,.0f}"),
         ("held by jobs", lambda m: f"{m.used_node_h:,.0f} ({_percent(m.used_node_h, m.idle_node_h)})"),

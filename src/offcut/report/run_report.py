@@ -1,4 +1,4 @@
-"""The report of a controller's run: the use of every node over time, the training, and the promises."""
+"""Writes the report of a controller's run: the use of every node over time, the training, and the promises."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any], run:
             f"{len(hand_backs)} nodes were wanted while held; {taken} were released by a kill; the slowest was "
             f"back after {slowest:.2f} s."
             if slowest is not None
-            else "No node was wanted back while it was held."
+            else "No node was wanted while it was held."
         )
     ]
     words += [
@@ -83,7 +83,7 @@ def _resizes(run: RunTimeline) -> str:
 
 
 def _samples(paths: StatePaths) -> dict[str, list[tuple[float, int]]]:
-    """Stable samples of every job at the moments at which the controller noted them."""
+    """Return the stable samples of every job at the moments at which the controller noted them."""
     seen: dict[str, list[tuple[float, int]]] = {}
     if paths.telemetry.exists():
         for line in paths.telemetry.read_text().splitlines():

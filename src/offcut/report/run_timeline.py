@@ -11,7 +11,7 @@ from offcut.model.events import Event, GenerationFormed
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A node in one condition: `idle`, `held` (claimed, without work), `boots` (for `job`), `trains` (for `job`)."""
+    """A stretch of time of one node in one condition: `idle`, `held` (no work), `boots` or `trains` (for `job`)."""
 
     node: str
     start_s: float
@@ -22,7 +22,10 @@ class Span:
 
 @dataclass(slots=True)
 class RunTimeline:
-    """Seconds are since 1970; `sizes[job]` are (time_s, size), each valid until the next."""
+    """The use of nodes and jobs over time.
+
+    Seconds since 1970; `sizes[job]` are (time_s, size), each valid until the next.
+    """
 
     start_s: float = 0.0
     end_s: float = 0.0
@@ -34,12 +37,12 @@ class RunTimeline:
     redone_steps: dict[str, int] = field(default_factory=dict)
 
     def node_seconds(self, *conditions: str) -> float:
-        """How long nodes were in one of the conditions, together."""
+        """Return how long nodes were in the conditions, summed over nodes."""
         return sum(span.end_s - span.start_s for span in self.spans if span.condition in conditions)
 
 
 def timeline(replay: Iterable[tuple[State, Event]]) -> RunTimeline:
-    """Note every change: `replay` yields the state after each event, see `Journal.replay`."""
+    """Compute the timeline. `replay` yields the state after each event; see `Journal.replay`."""
     run = RunTimeline()
     open_spans: dict[str, tuple[float, str, str | None]] = {}
     for state, event in replay:

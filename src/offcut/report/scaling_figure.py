@@ -33,7 +33,7 @@ def scaling_curve(description: Mapping[str, Any], title: str, truth: Mapping[str
 
 
 def draw_curve(axes: Axes, description: Mapping[str, Any], truth: Mapping[str, Any] | None = None) -> None:
-    """The same without title and legend."""
+    """Draw the curve without title and legend."""
     pairs = [(n, r) for n, r in zip(description["curve"]["nodes"], description["curve"]["rate"], strict=True) if n > 0]
     # Without a point of its own or its family's the unit is not samples/s: only the shape can be drawn.
     deviation = description["deviation"]

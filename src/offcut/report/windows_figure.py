@@ -1,4 +1,4 @@
-"""The statistics of idle windows to look at: how many nodes are idle over time, and in which pieces."""
+"""Draws the statistics of idle windows: how many nodes are idle over time, and in windows of which lengths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def draw_windows(windows: Windows, statistics: WindowStatistics, path: Path, tit
 
 
 def windows_figure(windows: Windows, statistics: WindowStatistics, title: str) -> Figure:
-    """The figure of `windows`.
+    """Draw the figure of `windows`.
 
     Above: idle nodes over time, the largest and the mean of each of 1,000 slices of the time. Below: the share of
     windows and of idle node-time in windows up to a length; the share of the time with at most a number of idle nodes.
@@ -95,7 +95,7 @@ def windows_figure(windows: Windows, statistics: WindowStatistics, title: str) -
 
 
 def _counts(windows: Windows, statistics: WindowStatistics) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Borders in hours (one more than counts), the idle count between them, and the hours that each lasts."""
+    """Return borders in hours (one more than counts), the idle count between them, and the hours that each lasts."""
     times, count = windows.idle_count(statistics.start_s)
     inside = times < statistics.end_s
     hours = np.append(times[inside], statistics.end_s) / 3600

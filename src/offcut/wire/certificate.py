@@ -1,8 +1,8 @@
-"""The controller's TLS certificate: made by one command, trusted by name and nothing else.
+"""The controller's TLS certificate: self-signed, made by one command, and the only one that agents trust.
 
-Agents on other machines dial in over a network. The certificate is self-signed; its public part travels in the address
-file, which only the owner's processes can write, and is the only one that an agent trusts. So no authority is needed,
-and no other machine can pass for the controller. The token still says that an agent belongs here.
+Agents on other machines connect over a network. The certificate's public part is in the address file, which only the
+owner's processes can write. So no certificate authority is needed, and no other machine can pass for the controller.
+An agent proves who it is by its token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAKE = "Make one with: offcut certificate --host {host} --renew"
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate and the place of its key. `names`: host names and addresses that it is good for."""
+    """A certificate and the path of its key. `names`: host names and addresses that it is good for."""
 
     public: Path
     key: Path
@@ -36,7 +36,7 @@ class Certificate:
     fingerprint: str
 
     def check_covers(self, host: str) -> None:
-        """InputError unless agents that dial `host` today would accept it."""
+        """Raise InputError unless agents that connect to `host` today would accept the certificate."""
         if host not in self.names:
             raise InputError(
                 f"The certificate {self.public} is for {', '.join(self.names)}, not for {host}.",
@@ -48,7 +48,7 @@ class Certificate:
             )
 
     def server_context(self) -> ssl.SSLContext:
-        """What a listener that shows this certificate needs."""
+        """Return the context of a listener that shows this certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.public, self.key)
@@ -88,7 +88,10 @@ def create(directory: Path, hosts: Sequence[str], days: int = 365) -> Certificat
 
 
 def load(directory: Path) -> Certificate:
-    """What `create` wrote; InputError where it is missing, unreadable or its key open to others."""
+    """Return the certificate that `create` wrote.
+
+    InputError if it is missing, unreadable or its key is open to others.
+    """
     public, key = directory / "certificate.pem", directory / "key.pem"
     try:
         found = x509.load_pem_x509_certificate(public.read_bytes())
@@ -113,7 +116,7 @@ def load(directory: Path) -> Certificate:
 
 
 def trusting(public_pem: str) -> ssl.SSLContext:
-    """A client's context that accepts this one certificate, under the names that it is good for."""
+    """Return a client's context that accepts this one certificate, under the names that it is good for."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=public_pem)
     return context
@@ -131,7 +134,7 @@ def _name(host: str) -> x509.GeneralName:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """With mode 0600 from the first byte, and whole or not at all."""
+    """Write the file with mode 0600 from the first byte, and whole or not at all."""
     unborn = path.with_suffix(".new")
     unborn.unlink(missing_ok=True)
     with os.fdopen(os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -13,7 +13,10 @@ from offcut.wire.ownership import check_socket
 
 
 class Client:
-    """One connection; every call returns the answer's JSON. Raises what the controller raised, or UnreachableError."""
+    """One connection.
+
+    Every call returns the answer's JSON, and raises what the controller raised, or UnreachableError.
+    """
 
     def __init__(self, socket: Path, timeout_s: float = 30.0) -> None:
         self._socket = socket

@@ -15,15 +15,15 @@ from pathlib import Path
 from offcut.errors import InputError, StoreError
 from offcut.wire import tokens
 
-#: What a credential begins with; raised when its form changes.
+#: A credential begins with this; the number is raised when the format changes.
 _FORM = "offcut1"
-#: A longer one is nobody's: node names and pilots are short.
+#: A longer credential is not valid: names of nodes and pilots are short.
 _LONGEST = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a credential speaks for: the agent of one hold on a node."""
+    """The agent that a credential is for: that of one pilot on a node."""
 
     node: str
     pilot: str
@@ -33,7 +33,7 @@ class Credentials:
     """Makes and checks the credentials of one controller's agents.
 
     A credential names its node and pilot and carries a MAC of them under `key`, so that nothing needs to be stored to
-    check one, and agents of a controller before this one are known again. Each lies in a file of mode 0600 in
+    check one, and agents of an earlier controller are accepted. Each is in a file of mode 0600 in
     `directory`, where its agent reads it.
     """
 
@@ -43,7 +43,10 @@ class Credentials:
 
     @classmethod
     def load(cls, key_file: Path, directory: Path) -> Credentials:
-        """With the key in `key_file`, which is made if it is missing. StoreError, InputError."""
+        """Return the credentials under the key in `key_file`, which is made if it is missing.
+
+        StoreError, InputError.
+        """
         try:
             directory.mkdir(mode=0o700, exist_ok=True)
             told = directory.lstat()
@@ -58,17 +61,17 @@ class Credentials:
         return cls(tokens.create(key_file), directory)
 
     def file(self, pilot: str) -> Path:
-        """Where the pilot's agent finds its credential."""
+        """Return the path at which the pilot's agent finds its credential."""
         return self.directory / f"{pilot}.token"
 
     def issue(self, node: str, pilot: str) -> Path:
-        """Write the credential of a hold; its file. StoreError where it cannot be written."""
+        """Write the credential of a hold, and return its file. StoreError if it cannot be written."""
         path = self.file(pilot)
         tokens.write(path, self.of_identity(Identity(node, pilot)))
         return path
 
     def withdraw(self, pilot: str) -> None:
-        """The hold is over."""
+        """Remove the credential of a hold that is over."""
         with suppress(OSError):
             self.file(pilot).unlink(missing_ok=True)
 
@@ -84,11 +87,11 @@ class Credentials:
         return f"{named}.{self._mac(named)}"
 
     def check(self, token: str) -> Identity | None:
-        """Whose credential it is; None if it is not one of this controller's."""
+        """Return whose credential it is; None if it is not one of this controller's."""
         if len(token) > _LONGEST or not token.isascii():
             return None
         named, _, mac = token.rpartition(".")
-        # Compared first, and without telling by the time it takes how much was right.
+        # Compared first, in a time that does not depend on how much of it is right.
         if not hmac.compare_digest(mac, self._mac(named)):
             return None
         form, node, pilot = named.split(".")

@@ -1,4 +1,4 @@
-"""Kinds of text that come in from outside: what they may hold, and how a fault in them is told."""
+"""Types of text that comes in from outside, and sentences about faults in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from offcut.plaintext import visible
 
 #: The kernel's limit on one argument or one variable of a process's environment, less the terminating zero.
 ARGUMENT_BYTES = 131_071
-#: Of a value that is refused so much is shown.
+#: At most this much of a refused value is shown.
 _SHOWN = 80
 
 
@@ -27,13 +27,13 @@ def _clean(text: str) -> str:
     return text
 
 
-#: Text that can be written down and handed to a process.
+#: Text that can be stored and given to a process.
 PlainText = Annotated[str, AfterValidator(_clean)]
 NodeName = Annotated[PlainText, Field(min_length=1, max_length=255)]
 
 
 def fault(errors: Sequence[Mapping[str, Any]]) -> str:
-    """The first of pydantic's errors in one sentence: the field, what is wrong with it, what was given."""
+    """Return the first of pydantic's errors in one sentence: the field, what is wrong with it, what was given."""
     first = errors[0]
     field = visible(".".join(str(part) for part in first["loc"]))
     if first["type"] == "extra_forbidden":

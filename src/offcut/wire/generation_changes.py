@@ -1,4 +1,4 @@
-"""A new generation as its difference from the one before: how the controller writes it, and how an agent reads it."""
+"""Writes a new generation as its difference from the previous one, and reads it back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LARGEST_SHARE = 0.5
 
 
 def change_between(base: NewGeneration, new: NewGeneration) -> GenerationChange | None:
-    """Return what makes `new` of `base`; None where it is not shorter than `new`, or cannot be told that way."""
+    """Return the change from `base` to `new`; None if it is not shorter than `new` or cannot be expressed."""
     known = {member.incarnation: member for member in base.members}
     stay = [member for member in new.members if known.get(member.incarnation) == member]
     joined = new.members[len(stay) :]
@@ -35,13 +35,13 @@ def change_between(base: NewGeneration, new: NewGeneration) -> GenerationChange 
 
 
 class GenerationReader:
-    """Makes whole generations of what one connection brings. `base` of a change is the last that came before it."""
+    """Restores whole generations from one connection's messages. A change's `base` is the previous message."""
 
     def __init__(self) -> None:
         self._last: dict[str, NewGeneration] = {}
 
     def read(self, message: NewGeneration | GenerationChange) -> NewGeneration:
-        """Return the whole generation. Raises ProtocolError where the one that it was changed from is not known."""
+        """Return the whole generation. Raises ProtocolError if the generation that it is based on is not known."""
         whole = message if isinstance(message, NewGeneration) else self._changed(message)
         if whole.members:
             self._last[whole.job] = whole
@@ -52,7 +52,7 @@ class GenerationReader:
     def _changed(self, change: GenerationChange) -> NewGeneration:
         base = self._last.get(change.job)
         if base is None or base.generation != change.base:
-            raise ProtocolError(f"Generation {change.generation} of {change.job} changes one that was never told.")
+            raise ProtocolError(f"Generation {change.generation} of {change.job} changes one that was not told.")
         departing = {member.incarnation: member for member in base.members}
         return NewGeneration(
             job=change.job,

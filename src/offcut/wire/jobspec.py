@@ -21,7 +21,7 @@ _LAUNCHERS = ("torchrun", "accelerate", "mpirun", "srun")
 #: A directory has its job's id, which is the name and a number, and may be 255 bytes long.
 _NAME_BYTES = 200
 
-#: Beyond these no job's figures lie; within them no sum of the solver's overflows.
+#: Limits within which all realistic values lie, and within which no sum of the solver overflows.
 WEIGHT_RANGE = (1e-6, 1e6)
 _RATE_RANGE = (1e-6, 1e12)
 _MOST_COST_S = 1e6
@@ -54,7 +54,7 @@ class JobSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    name: str = Field(min_length=1, max_length=80, pattern=r"^\w[\w.+-]*$", description="What you call it.")
+    name: str = Field(min_length=1, max_length=80, pattern=r"^\w[\w.+-]*$", description="The job's name.")
     command: list[PlainText] = Field(
         min_length=1,
         max_length=10_000,
@@ -62,19 +62,19 @@ class JobSpec(BaseModel):
     )
     sizes: str = Field("1:8", description="The node counts it may have: '4', '1:8', '2:8:2' or '1,2,4'.")
     ranks_per_node: int = Field(1, ge=1, le=64, description="Training processes on each node: one per accelerator.")
-    workdir: PlainText = Field(".", description="Where it runs; relative to the job file.")
-    env: dict[PlainText, PlainText] = Field({}, description="Added to the environment of its processes.")
+    workdir: PlainText = Field(".", description="The directory in which it runs; relative to the job file.")
+    env: dict[PlainText, PlainText] = Field({}, description="Variables added to the environment of its processes.")
     env_file: PlainText | None = Field(
         None,
         description="A file of NAME=VALUE lines, added to the environment: for secrets, which arguments would show.",
     )
     setup: PlainText = Field("", description="Shell lines run first: modules, a container, an activation script.")
-    weight: Weight = Field(1.0, description="How much its throughput counts against other jobs'.")
+    weight: Weight = Field(1.0, description="The weight of its throughput against other jobs'.")
     priority: int = Field(0, ge=-1_000_000, le=1_000_000, description="Jobs of a higher priority are served first.")
-    curve: CurveSpec | None = Field(None, description="Its scaling curve, where it is known; else it is learned.")
+    curve: CurveSpec | None = Field(None, description="Its scaling curve, if it is known; otherwise it is learned.")
     plans: PlainText | None = Field(
         None,
-        description="Of a pipeline job: its plans (offcut plan --save). Sizes and curve are theirs unless given.",
+        description="The plans of a pipeline job (offcut plan --save). Sizes and curve are theirs unless given.",
     )
     family: PlainText | None = Field(
         None,
@@ -86,7 +86,7 @@ class JobSpec(BaseModel):
         "session", description="'session': the script uses offcut.torch. 'restart': a resize ends and relaunches it."
     )
     goal_samples: int | None = Field(
-        None, ge=1, le=10**15, description="Stop after so many samples; else at the script's end."
+        None, ge=1, le=10**15, description="Stop after this many samples; else at the script's end."
     )
     max_failures: int = Field(
         3, ge=0, le=1_000_000, description="Failures in a row, without progress between, that are forgiven."
@@ -100,7 +100,7 @@ class JobSpec(BaseModel):
         1800.0,
         gt=0,
         le=1e9,
-        description="A script that does not come back to its session for so long is ended as hung.",
+        description="A script that does not return to its session for this long is ended as hung.",
     )
     finish_limit_s: float | None = Field(
         None,
@@ -112,14 +112,14 @@ class JobSpec(BaseModel):
     restart_grace_s: float = Field(
         10.0, ge=0, le=1e9, description="Mode restart: seconds from SIGTERM to SIGKILL when it is to be launched again."
     )
-    step_records: bool = Field(False, description="Write down which samples every step used.")
+    step_records: bool = Field(False, description="Record which samples every step used.")
 
     @field_validator("name")
     @classmethod
     def _name_is_short(cls, name: str) -> str:
         size = len(name.encode())
         if size > _NAME_BYTES:
-            raise ValueError(f"it is {size} bytes long; at most {_NAME_BYTES}, for a directory has the name too")
+            raise ValueError(f"it is {size} bytes long; at most {_NAME_BYTES}, because a directory has the name too")
         return name
 
     @field_validator("env")
@@ -180,7 +180,7 @@ class JobSpec(BaseModel):
 
 
 def read_job_file(path: Path) -> JobSpec:
-    """A job from a TOML file; its `workdir`, script, `plans` and `env_file` are taken relative to the file.
+    """Read a job from a TOML file; its `workdir`, script, `plans` and `env_file` are relative to the file.
 
     Raises InputError.
     """
@@ -200,7 +200,7 @@ def read_job_file(path: Path) -> JobSpec:
 
 
 def parse_job(data: dict[str, Any], *, where: str) -> JobSpec:
-    """A job from plain data; InputError names `where` and the field."""
+    """Read a job from plain data. InputError names `where` and the field."""
     try:
         return JobSpec.model_validate(data)
     except ValidationError as error:
@@ -210,7 +210,10 @@ def parse_job(data: dict[str, Any], *, where: str) -> JobSpec:
 
 
 def with_env_file(spec: JobSpec) -> JobSpec:
-    """The job with what its `env_file` says in its environment, where `env` says nothing else. Raises InputError."""
+    """Return the job with the variables of its `env_file` in its environment; `env` has precedence.
+
+    Raises InputError.
+    """
     if spec.env_file is None:
         return spec
     env = {**read_env_file(Path(spec.env_file)), **spec.env}
@@ -218,7 +221,7 @@ def with_env_file(spec: JobSpec) -> JobSpec:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """The variables of a file of NAME=VALUE lines, each value as it stands; empty lines and those with # do not count.
+    """Read a file of NAME=VALUE lines, each value literally; empty lines and those with # are ignored.
 
     Raises InputError.
     """
@@ -241,7 +244,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def check_files(spec: JobSpec, *, where: str) -> JobSpec:
-    """InputError unless the working directory exists and, for a Python job, the script in it."""
+    """Raise InputError unless the working directory exists and, for a Python job, the script in it."""
     workdir = Path(spec.workdir)
     if not workdir.is_dir():
         raise InputError(

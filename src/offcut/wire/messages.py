@@ -1,6 +1,6 @@
-"""What agents and the controller tell each other, one JSON object per WebSocket message.
+"""The messages between agents and the controller, one JSON object per WebSocket message.
 
-An agent opens the connection and says `Hello` first. Both sides refuse a version other than their own with a sentence.
+An agent opens the connection and sends `Hello` first. Both sides refuse a version other than their own, and say why.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from offcut.errors import ProtocolError
 VERSION = 5
 
 
-#: Of a text for people. A longer one is cut: what it is about must not be lost because of it.
+#: The longest text for people. A longer one is cut, so that its message is not lost because of it.
 _LONGEST_TEXT = 8000
 
 
 def _shown(text: Any) -> Any:
-    """The text as it can be sent: not too long, and Unicode."""
+    """Return the text in a form that can be sent: not too long, and valid Unicode."""
     if not isinstance(text, str):
         return text
     cut = text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
@@ -48,7 +48,7 @@ class Message(BaseModel):
 
     @cached_property
     def encoded(self) -> str:
-        """The message as it is sent; encoded once, however many it is sent to."""
+        """The message as it is sent; encoded once for all receivers."""
         return self.model_dump_json()
 
 
@@ -68,10 +68,10 @@ class Hello(Message):
     kind: Literal["hello"] = "hello"
     version: Annotated[int, Field(ge=0, le=2**31)] = VERSION
     node: Annotated[Name, Field(min_length=1)]
-    #: Tells this agent from others that held the node before or after it.
+    #: The pilot of this agent, which no other agent on the node has.
     pilot: Name
     workers: Annotated[tuple[WorkerReport, ...], Field(max_length=1000)] = ()
-    #: The highest that this agent has ever started.
+    #: The highest incarnation that this agent has ever started.
     incarnation: Count = 0
 
 
@@ -86,7 +86,7 @@ class Ready(Message):
 
 
 class Exited(Message):
-    """The incarnation's workers are gone."""
+    """The incarnation's workers have ended."""
 
     kind: Literal["exited"] = "exited"
     job: Name
@@ -96,15 +96,13 @@ class Exited(Message):
     #: How the disk of its files made it fail; empty where it did not.
     disk: Text = ""
     generation: Count = 0
-    #: What was stable when it was last heard of: steps, and samples since the training began.
+    #: The last report of what is stable: steps, and samples since the training began.
     stable_step: Count = 0
     samples: Count = 0
 
 
 class Formed(Message):
-    """The first rank's first step in a new generation is done; in mode `restart`, its script has been launched (step
-    0).
-    """
+    """The first rank has done its first step in a generation; in mode `restart`, its script was launched (step 0)."""
 
     kind: Literal["formed"] = "formed"
     job: Name
@@ -146,7 +144,7 @@ class Progress(Message):
 
 
 class Pace(Message):
-    """How long the slowest rank of a node worked on a step of late, s, waiting for others left out."""
+    """How long the slowest rank of a node has lately computed per step, in seconds, without waiting for others."""
 
     kind: Literal["pace"] = "pace"
     job: Name
@@ -156,7 +154,7 @@ class Pace(Message):
 
 
 class Note(Message):
-    """Something the user of the job should know (a checkpoint that could not be written, say)."""
+    """A message for the job's user, for example about a checkpoint that could not be written."""
 
     kind: Literal["note"] = "note"
     job: Name
@@ -216,11 +214,11 @@ class GenerationMember(Message):
 
 
 class NewGeneration(Message):
-    """The job's newest membership. Ranks count through `members` in order.
+    """The job's newest membership. Ranks are numbered in the order of `members`.
 
-    They find each other at `store`: the rendezvous store, to which they show `secret`, or in mode `restart` what the
-    first member's `Ready` said.
-    `departing` live and are left out: what only they have they write down before they leave.
+    They find each other at `store`: the rendezvous store, to which they show `secret`, or in mode `restart` the
+    address in the first member's `Ready`. `departing` are still alive and not in the generation: they save what only
+    they have before they leave.
     """
 
     kind: Literal["generation"] = "generation"
@@ -234,7 +232,8 @@ class NewGeneration(Message):
 
 
 class GenerationChange(Message):
-    """A new generation told by how it differs from generation `base`, the last that the agent was told of this job.
+    """A new generation, given by how it differs from generation `base`, the last one that the agent was told of this
+    job.
 
     Its members are those of `base` without those that `left`, then those that `joined`. `left` and `departing` name
     members of `base` by their incarnations. Nearly all of a large generation are in the next one too.
@@ -253,7 +252,7 @@ class GenerationChange(Message):
 
 
 class Refused(Message):
-    """The controller closes the connection, and why. A stale agent (`fatal`) exits."""
+    """The controller closes the connection, for this reason. A stale agent (`fatal`) exits."""
 
     kind: Literal["refused"] = "refused"
     reason: str
@@ -272,7 +271,7 @@ _TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(ToAgent)
 
 
 def from_agent(data: str | bytes) -> FromAgent:
-    """Read an agent's message; ProtocolError if it is none."""
+    """Read an agent's message. ProtocolError if it is not one."""
     try:
         return _FROM_AGENT.validate_json(data)
     except ValidationError as error:
@@ -280,7 +279,7 @@ def from_agent(data: str | bytes) -> FromAgent:
 
 
 def to_agent(data: str | bytes) -> ToAgent:
-    """Read the controller's message to an agent; ProtocolError if it is none."""
+    """Read the controller's message to an agent. ProtocolError if it is not one."""
     try:
         return _TO_AGENT.validate_json(data)
     except ValidationError as error:
@@ -295,7 +294,7 @@ def explain(sender: str, error: ValidationError) -> str:
 
 
 def check_version(version: int) -> None:
-    """ProtocolError unless the peer speaks this version."""
+    """Raise ProtocolError unless the peer has this version."""
     if version != VERSION:
         raise ProtocolError(
             f"The agent speaks message version {version}, this controller {VERSION}.",

@@ -1,4 +1,4 @@
-"""Whose a directory or file is: what somebody else can write to is not to be trusted."""
+"""Checks who owns a directory or file: what another user can write to is not trusted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def own_directory(path: Path, kind: str, option: str, *, used: bool = False) -> None:
-    """Make `path` a directory of this user that nobody else may open; an existing one is kept if it is that.
+    """Make `path` a directory of this user that no other user may open; an existing one is kept if it is that.
 
     One that others may read is closed to them if offcut uses it already (`used`, or its lock is there) or nothing is in
     it. StoreError otherwise: `kind` says what it is for, `option` how another is chosen.
@@ -26,7 +26,7 @@ def own_directory(path: Path, kind: str, option: str, *, used: bool = False) -> 
 
     try:
         with suppress(FileNotFoundError):
-            # A user who made one link can make another.
+            # A user who made this link can change it.
             link = os.lstat(path)
             if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
                 raise refuse(f"is a link that belongs to {_name(link.st_uid)}")
@@ -46,7 +46,7 @@ def own_directory(path: Path, kind: str, option: str, *, used: bool = False) -> 
             path.chmod(0o700)
         for parent in path.resolve().parents:
             if os.stat(parent).st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
-                raise refuse(f"lies in {parent}, in which everybody can put another in its place")
+                raise refuse(f"lies in {parent}, in which every user can replace it")
     except OSError as error:
         raise StoreError(
             f"The {kind} {path} cannot be written: {error.strerror}.", next_step=f"Choose another with {option}."
@@ -54,12 +54,12 @@ def own_directory(path: Path, kind: str, option: str, *, used: bool = False) -> 
 
 
 def own_part(path: Path, kind: str, option: str) -> None:
-    """The same for a directory in one that is ours. It may be a link to elsewhere, for only we could have made that."""
+    """Do the same for a directory inside one of ours. It may be a link, because only we could have made that."""
     own_directory(path.resolve(), kind, option, used=True)
 
 
 def read_own(path: Path) -> str:
-    """What a file says; OSError if it cannot be read, InputError if somebody else could have written it."""
+    """Return a file's text. OSError if it cannot be read, InputError if another user could have written it."""
     with path.open() as file:
         told = os.fstat(file.fileno())
         text = file.read()
@@ -69,11 +69,11 @@ def read_own(path: Path) -> str:
 
 
 def check_socket(path: Path) -> None:
-    """InputError if another user than ourselves listens at `path`; root may speak to anybody's."""
+    """Raise InputError if another user listens at `path`; root may connect to any user's."""
     with suppress(OSError):
         owner = os.stat(path).st_uid
         if owner != os.geteuid() and os.geteuid() != 0:
-            raise InputError(f"{path} belongs to {_name(owner)}, who would be sent what is asked.")
+            raise InputError(f"{path} belongs to {_name(owner)}, who would receive what is sent.")
 
 
 def _name(user: int) -> str:

@@ -1,7 +1,7 @@
 """The rendezvous store's protocol: frames, secrets and the handshake, for its server and its clients.
 
-A store serves generations of jobs. Each has keys of its own and a secret of its own, which the controller derives from
-the store's master secret and tells the generation's members; the store derives it again, so nothing is registered.
+A store serves generations of jobs. Each has its own keys and its own secret, which the controller derives from the
+store's master secret and tells the generation's members. The store derives it too, so nothing is registered.
 Both sides prove that they know it, over a random number of the other's and the store's address, and never send it:
 
     server: version, number
@@ -27,7 +27,7 @@ VERSION = b"offcut-rendezvous-1"
 GENERATION = b"generation"
 CONTROL = b"control"
 
-#: A frame of somebody who has not proved anything yet.
+#: The largest frame of a peer that has not finished its handshake.
 GREETING_BYTES = 2048
 #: Any other frame. A value of the largest size fits with room for its key.
 FRAME_BYTES = 4 << 20
@@ -37,19 +37,19 @@ LENGTH_BYTES = _LENGTH.size
 
 
 def length(head: bytes) -> int:
-    """How many bytes follow the first LENGTH_BYTES of a frame."""
+    """Return how many bytes follow the first LENGTH_BYTES of a frame."""
     size: int = _LENGTH.unpack(head)[0]
     return size
 
 
 def pack(*fields: bytes) -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     body = b"".join(part for field in fields for part in (_LENGTH.pack(len(field)), field))
     return _LENGTH.pack(len(body)) + body
 
 
 def unpack(body: bytes) -> list[bytes]:
-    """The fields of a frame without its length; ProtocolError if they do not fill it exactly."""
+    """Return the fields of a frame without its length. ProtocolError if they do not fill it exactly."""
     fields = []
     at = 0
     while at < len(body):
@@ -64,17 +64,17 @@ def unpack(body: bytes) -> list[bytes]:
 
 
 def nonce() -> bytes:
-    """A random number for one handshake."""
+    """Return a random number for one handshake."""
     return secrets.token_bytes(32)
 
 
 def generation_secret(master: str, job: str, generation: int) -> str:
-    """What the members of one generation of a job prove that they know."""
+    """Return the secret that the members of one generation of a job prove that they know."""
     return _derive(master, GENERATION, job.encode(), str(generation).encode())
 
 
 def control_secret(master: str) -> str:
-    """What the controller proves that it knows."""
+    """Return the secret that the controller proves that it knows."""
     return _derive(master, CONTROL)
 
 
@@ -83,7 +83,7 @@ def _derive(master: str, *fields: bytes) -> str:
 
 
 def proof(secret: str, side: bytes, address: str, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """Shows that `side` (`client` or `server`) knows the secret, in this one handshake with the store at `address`.
+    """Return proof that `side` (`client` or `server`) knows the secret, in this handshake with the store at `address`.
 
     A process that answers at another address can do nothing with it.
     """
@@ -92,5 +92,5 @@ def proof(secret: str, side: bytes, address: str, server_nonce: bytes, client_no
 
 
 def proves(given: bytes, *known: Any) -> bool:
-    """Whether `given` is `proof(*known)`; takes as long whatever was right in it."""
+    """Return whether `given` is `proof(*known)`, in a time that does not depend on how much of it is right."""
     return hmac.compare_digest(given, proof(*known))

@@ -1,9 +1,9 @@
-"""Step records: the proof that every sample counted exactly once.
+"""Records of training steps, which prove that every sample counted exactly once.
 
-A rank writes down what it contributes to a step *before* it enters the step's reduce, and the loss after the step was
-applied. So whatever dies, every step that anybody applied has the records of all that contributed to it. Where a step
-was contributed to under several generations, the highest counts: a step is done again only if no survivor had applied
-it. The lines survive a kill -9, for they are handed to the kernel one by one.
+A rank records what it contributes to a step *before* it enters the step's reduce, and the loss after the step was
+applied. So whichever processes die, every step that a member applied has the records of all contributors. If a step
+has contributions under several generations, the highest counts: a step is done again only if no survivor had applied
+it. The lines survive a kill -9, because they are given to the kernel one by one.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class StepRecords:
 
 @dataclass(slots=True)
 class StepHistory:
-    """One step as it counts: under its highest generation."""
+    """What counts of one step: its records under its highest generation."""
 
     generation: int
     epoch: int = 0
     samples: list[int] = field(default_factory=list)
     loss: float | None = None
-    #: Generations in which some member applied it; more than one means that it was done again.
+    #: Generations in which a member applied it; more than one means that it was done again.
     applied_in: set[int] = field(default_factory=set)
 
 
 def history(directory: Path) -> dict[int, StepHistory]:
-    """What counts of all records in `directory`, by step."""
+    """Return what counts of all records in `directory`, by step."""
     steps: dict[int, StepHistory] = {}
     for record in _lines(directory):
         step = steps.setdefault(record["step"], StepHistory(record["generation"]))
@@ -73,6 +73,6 @@ def history(directory: Path) -> dict[int, StepHistory]:
 def _lines(directory: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(directory.glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            # A worker that was killed inside its last write leaves half a line: nothing had come of it.
+            # A worker that was killed during its last write leaves half a line, which had no effect yet.
             if line.endswith("}"):
                 yield json.loads(line)

@@ -23,7 +23,7 @@ def create(path: Path) -> str:
 
 
 def write(path: Path, token: str) -> None:
-    """Put `token` into `path`, with mode 0600 from the first byte, whole or not at all. StoreError where it fails."""
+    """Write `token` to `path`, with mode 0600 from the first byte, whole or not at all. StoreError if that fails."""
     unborn = path.with_name(f".{path.name}.new")
     try:
         unborn.unlink(missing_ok=True)
@@ -37,7 +37,7 @@ def write(path: Path, token: str) -> None:
 
 
 def read(path: Path) -> str:
-    """The secret in `path`; InputError if it is missing or empty, somebody else's, or others could read it."""
+    """Return the secret in `path`. InputError if it is missing, empty, another user's, or readable by others."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
             told = os.fstat(file.fileno())

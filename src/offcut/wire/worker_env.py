@@ -4,17 +4,17 @@ from __future__ import annotations
 
 #: The environment of an agent: what it adds to that of its workers, as JSON.
 ENV_WORKER_ENV = "OFFCUT_WORKER_ENV"
-#: The environment of a worker: where its agent listens, who it is, and where its job keeps its files.
+#: The environment of a worker: its agent's socket, its name, and its job's directory.
 ENV_AGENT = "OFFCUT_AGENT"
 ENV_WORKER = "OFFCUT_WORKER"
 ENV_JOB = "OFFCUT_JOB"
 ENV_JOB_DIR = "OFFCUT_JOB_DIR"
-#: The mark of one job's workers on one node, from start to exit: whatever they started carries it too.
+#: Marks one job's workers on one node, from start to exit; processes that they start inherit it.
 ENV_WORKERS_MARK = "OFFCUT_WORKERS_MARK"
 ENV_GOAL = "OFFCUT_GOAL_SAMPLES"
 ENV_CHECKPOINT_AGE = "OFFCUT_CHECKPOINT_AGE_S"
 ENV_RECORDS = "OFFCUT_STEP_RECORDS"
-#: torch asks for huge pages where the kernel gives them on request: a joiner has its state some 4 times as quickly, for
+#: torch asks for huge pages if the kernel gives them on request: a joiner has its state some 4 times as fast, because
 #: most of the time goes into touching memory for the first time. Read at a process's first large allocation.
 HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
 #: The plan file of a pipeline job.
@@ -22,5 +22,5 @@ ENV_PLANS = "OFFCUT_PLANS"
 
 
 def worker_name(node: str, incarnation: int, local_rank: int) -> str:
-    """The name of one rank's process, unique over the life of a controller."""
+    """Return the name of one rank's process, unique over the life of a controller."""
     return f"{node}#{incarnation}:{local_rank}"

@@ -1,4 +1,4 @@
-"""What an agent and its workers tell each other: one JSON object per line over a UNIX socket.
+"""The messages between an agent and its workers: one JSON object per line over a UNIX socket.
 
 A worker connects and says `WorkerHello` first. Both ends run on one node, under one account and with the same offcut,
 so there is no version; what goes over the network is in `messages`.
@@ -18,7 +18,7 @@ from offcut.wire.messages import Count, Loss, Message, Name, NewGeneration, Seco
 
 #: The longest text that a worker sends, in characters; a longer one is cut.
 TEXT_LIMIT = 4096
-#: Room for the words that say how much was cut off.
+#: Room for the note that says how much was cut off.
 _NOTICE_LIMIT = 64
 #: The longest line that is read, in bytes: a generation of ten thousand members is a tenth of this.
 LINE_LIMIT_BYTES = 16 << 20
@@ -49,7 +49,7 @@ class WorkerReady(Message):
 
 
 class StepProgress(Message):
-    """How far the training is, as one worker knows it."""
+    """The progress of the training, as one worker knows it."""
 
     generation: Count
     #: The newest stable step, and the samples trained by then.
@@ -68,7 +68,7 @@ class Beat(Message):
     """A heartbeat, five times a second."""
 
     kind: Literal["beat"] = "beat"
-    #: For how long the script has not come back to its session.
+    #: For how long the script has not returned to its session.
     script_s: Seconds = 0.0
     #: None before the first step.
     progress: StepProgress | None = None
@@ -109,7 +109,7 @@ class WorkerFinished(Message):
 
 
 class WorkerNote(Message):
-    """Something the user of the job should know."""
+    """A message for the job's user."""
 
     kind: Literal["note"] = "note"
     text: _Text

@@ -66,7 +66,7 @@ def test_a_partition_that_a_higher_tier_preempts() -> None:
 )
 def test_without_shown_preemption_the_mode_is_backfill_or_refused(setup: SlurmSetup, why: str) -> None:
     assert modes.fit(site(), setup).mode == "backfill"
-    with pytest.raises(InputError, match="Mode 'preemptible' would keep main jobs waiting") as refused:
+    with pytest.raises(InputError, match="With mode 'preemptible', main jobs would wait") as refused:
         modes.fit(site(mode="preemptible"), setup)
     assert why in refused.value.what
     assert refused.value.next_step.startswith("Set mode = 'backfill', or ask your operators for ")

@@ -65,7 +65,7 @@ def test_a_site_without_preemption(private_slurm: Callable, offcut: Callable, tm
     for ending in ((), ("--dry-run",)):
         code, said = offcut(slurm, *up, "--mode", "preemptible", *ending, stream="err")
         assert code == 2
-        assert "Mode 'preemptible' would keep main jobs waiting for the end of pilots" in said
+        assert "With mode 'preemptible', main jobs would wait for the end of pilots" in said
         assert "PreemptType=preempt/none" in said
         assert "Set mode = 'backfill'" in said
     assert slurm.run("squeue", "--noheader") == "", "nothing was submitted"
