@@ -1,4 +1,5 @@
-"""The directives `job-file-reference` and `site-file-reference`: every key of a file, from the model that checks it."""
+"""The directives `job-file-reference`, `site-file-reference` and `site-rules-reference`: every key of a file, from the
+model that checks it."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from offcut.cluster.slurm.site import SlurmSite
+from offcut.cluster.slurm.site_rules import SiteRules
 from offcut.wire.jobspec import CurveSpec, JobSpec
 
 _NAMES = {
@@ -43,6 +45,10 @@ class JobFileReference(SphinxDirective):
 
 class SiteFileReference(JobFileReference):
     model = SlurmSite
+
+
+class SiteRulesReference(JobFileReference):
+    model = SiteRules
 
 
 def _table(model: type[BaseModel]) -> Iterator[str]:
@@ -89,4 +95,5 @@ def _default(field: FieldInfo) -> str:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("job-file-reference", JobFileReference)
     app.add_directive("site-file-reference", SiteFileReference)
+    app.add_directive("site-rules-reference", SiteRulesReference)
     return {"parallel_read_safe": True}

@@ -44,6 +44,12 @@ class QuietCluster:
     def pilot(self, node: str) -> str | None:
         return "p" if node in self.held else None
 
+    def agent_connected(self, node: str) -> None:
+        pass
+
+    def set_demand(self, nodes: int) -> None:
+        pass
+
     def describe(self) -> dict[str, Any]:
         return {}
 

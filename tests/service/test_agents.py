@@ -92,6 +92,9 @@ class HeldAgain:
     async def release(self, nodes: Sequence[str]) -> None:
         pass
 
+    def set_demand(self, nodes: int) -> None:
+        pass
+
 
 def test_the_end_of_an_old_hold_does_not_end_the_next_one(tmp_path: Path) -> None:
     async def run() -> None:

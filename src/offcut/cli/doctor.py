@@ -73,9 +73,9 @@ def _slurm() -> list[Finding]:
     import asyncio
 
     from offcut.cluster.slurm.commands import Commands
-    from offcut.cluster.slurm.site_survey import survey_or_fact
+    from offcut.cluster.slurm.site_survey import rules_fact, survey_or_fact
 
-    facts = asyncio.run(survey_or_fact(Commands(20.0)))
+    facts = [*asyncio.run(survey_or_fact(Commands(20.0))), asyncio.run(rules_fact())]
     return [Finding(fact.what, fact.verdict, fact.found, fact.next_step) for fact in facts]
 
 

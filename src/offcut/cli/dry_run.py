@@ -10,10 +10,12 @@ from pathlib import Path
 from offcut.cli.number_format import format_duration
 from offcut.cli.output import Sheet, print_json, print_table, text
 from offcut.cluster.slurm import idle_nodes, modes, pilots
-from offcut.cluster.slurm.claim_choice import choose_claims
+from offcut.cluster.slurm.claim_choice import against_claims
 from offcut.cluster.slurm.commands import Commands, check_installed
+from offcut.cluster.slurm.decision import Decider, LookInput
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.site import SlurmSite
+from offcut.cluster.slurm.site_rules import SiteRulesFile
 
 
 async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
@@ -21,15 +23,19 @@ async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
     check_installed()
     query = QueueQuery(Commands(site.command_limit_s), site, pilots.pilot_name(shared))
     site = modes.fit(site, await query.setup())
+    rules = SiteRulesFile.locate()
+    await rules.open()
     view = await query.snapshot()
-    found = idle_nodes.candidates(view, site)
-    choice = choose_claims(found, site, datetime.now())
-    chosen = {candidate.node for candidate in choice.chosen}
+    given = LookInput(pilots={}, rules=rules.rules, now=datetime.now())
+    decision = Decider(site, query.user, pilots.pilot_name(shared)).decide(view, given)
+    found = decision.idle
+    limit = against_claims(site, rules.rules, given.now) or "a cap, or the share of another controller"
+    chosen = {candidate.node for candidate in decision.chosen}
     if json:
         print_json([{**asdict(candidate), "claim": candidate.node in chosen} for candidate in found])
         return
     title = f"{len(view.nodes)} nodes in {site.partition}, {len(found)} idle, {len(chosen)} to claim"
-    print_candidates(found, chosen, title, choice.limit)
+    print_candidates(found, chosen, title, limit)
 
 
 def print_candidates(

@@ -66,8 +66,27 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
         lines.append(text(f"{unreadable} jobs of Slurm's JSON cannot be read: try reading = 'text'.", "yellow"))
     if cluster["paused"]:
         lines.append(text(f"Claiming pauses: {cluster['paused']}", "yellow"))
-    if cluster["quiet"]:
-        lines.append("Quiet hours: nothing is held.")
+    if cluster["against"]:
+        lines.append(text(f"No node is held: {cluster['against']}.", "yellow"))
+    if cluster["site_file"]:
+        lines.append(f"The site's rules are in {cluster['site_file']}.")
+    if cluster["site_trouble"]:
+        lines.append(text(f"{cluster['site_trouble']}. The rules that were read last hold.", "yellow"))
+    lines += share_lines(cluster)
+    return lines
+
+
+def share_lines(cluster: dict[str, Any]) -> list[str]:
+    """Return what the controllers of other users leave this one; nothing where it is alone and no cap holds."""
+    lines = []
+    if cluster["share"] is not None and (cluster["controllers"] > 1 or cluster["share"] < cluster["shared"]):
+        asks = f"; it asks for {cluster['asks_for']} more" if cluster["asks_for"] else ""
+        lines.append(
+            f"{cluster['controllers']} controllers share {cluster['shared']} nodes: "
+            f"this one may hold {cluster['share']}{asks}. It looks each {cluster['interval_s']:g} s."
+        )
+    if cluster["request_refused"]:
+        lines.append(f"Slurm refuses the job by which nodes are asked of others: {cluster['request_refused']}")
     return lines
 
 

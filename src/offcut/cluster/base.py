@@ -87,6 +87,22 @@ class Cluster(Protocol):
         """
         ...
 
+    def agent_connected(self, node: str) -> None:
+        """Note that the agent on a claimed node has connected to the controller; it may do so again and again.
+
+        Args:
+            node: The node's name.
+        """
+        ...
+
+    def set_demand(self, nodes: int) -> None:
+        """Note how many nodes the jobs could use in all, so that no more are asked for where others want them, too.
+
+        Args:
+            nodes: The sum of the largest sizes of all jobs that run or wait.
+        """
+        ...
+
     def describe(self) -> dict[str, Any]:
         """Return what `offcut status` shows of the cluster.
 

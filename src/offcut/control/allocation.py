@@ -11,7 +11,7 @@ from operator import attrgetter
 from offcut.allocate.placement import Placement, place
 from offcut.control import admission, curve_learning, job_curves, membership, probes
 from offcut.control.event_context import EventContext
-from offcut.control.state import Decision, JobState, State
+from offcut.control.state import LIVE, Decision, JobState, State
 from offcut.model import AllocationProblem, Job, JobRequest, ScalingCurve
 from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
@@ -53,6 +53,14 @@ def problem(state: State) -> AllocationProblem:
         cost_model=settings.cost_model,
         objective="priority" if len({request.priority for request in requests}) > 1 else "weighted",
     )
+
+
+def node_demand(state: State) -> int:
+    """Return how many nodes the jobs that run or wait could use in all: the sum of their largest sizes."""
+    if not state.claiming or state.stopping:
+        return 0
+    jobs = [state.jobs[job_id] for job_id in (*state.started, *state.queue)]
+    return sum(job.job.sizes.largest for job in jobs if job.phase in LIVE)
 
 
 def _learned_request(state: State, job: JobState, most_s: float) -> JobRequest:

@@ -12,6 +12,7 @@ import structlog
 
 from offcut.cluster.base import Cluster
 from offcut.control import State, nears_end, skip, step
+from offcut.control.allocation import node_demand
 from offcut.control.check_state import check_state
 from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
@@ -186,6 +187,7 @@ class Controller:
             self._journal.append_log(self.state.now_s, told)
         if self.state.event_id % SNAPSHOT_EVERY == 0:
             self._snapshot()
+        self.cluster.set_demand(node_demand(self.state))
         for listener in self.on_change:
             listener()
         return answered
@@ -296,6 +298,7 @@ class Controller:
         if hello.workers:
             self.gatherer.flush()  # events that wait may be about these workers
         self.agents.connected(connection)
+        self.cluster.agent_connected(hello.node)
         hello = self._started_workers.accept_hello(hello)
         now_s = self.clock.now()
         node = self.state.nodes.get(hello.node)

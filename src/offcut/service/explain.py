@@ -45,6 +45,24 @@ async def _decision(controller: Controller, job_id: str, now_s: float) -> dict[s
     }
 
 
+def _cluster_words(cluster: dict[str, Any]) -> list[str]:
+    """Return what keeps the cluster from giving more nodes, and what its setup costs."""
+    words = []
+    if trouble := cluster.get("trouble"):
+        words.append(f"The batch system does not answer: {trouble}")
+    if paused := cluster.get("paused"):
+        words.append(f"Claiming pauses: {paused}.")
+    if against := cluster.get("against"):
+        words.append(f"No node is held: {against}.")
+    share = cluster.get("share")
+    if share is not None and share < cluster["shared"]:
+        words.append(
+            f"This controller may hold {share} of {cluster['shared']} nodes; {cluster['controllers']} controllers "
+            "share them as the site's rules say."
+        )
+    return words + [f"Note: {warning}" for warning in cluster.get("warnings", ())]
+
+
 def _words(controller: Controller, item: JobState, decision: dict[str, Any] | None) -> list[str]:
     if item.phase in ENDED:
         return [f"It has {item.phase}: {item.reason}."]
@@ -71,6 +89,7 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
             words.append(f"The policy {controller.solver.policy} decided: its answers are not proven optimal.")
         elif not decision["proven"]:
             words.append("The solver ran out of time: this is the best answer that it found, not proven optimal.")
+    words += _cluster_words(controller.cluster.describe())
     now_s = controller.clock.now()
     words += [
         f"{node['name']} is set aside for another {max(0.0, node['until_s'] - now_s):.0f} s: {node['reason']}."

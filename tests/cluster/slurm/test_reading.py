@@ -166,3 +166,19 @@ def test_a_job_that_cannot_be_read_hides_no_other() -> None:
     document["jobs"][0]["node_count"] = "many"
     rows, unreadable = schema.read_jobs(json.dumps(document))
     assert (len(rows), unreadable) == (len(document["jobs"]) - 1, 1)
+
+
+def test_names_are_read_whatever_is_in_them() -> None:
+    mark = "0123abcd"
+    assert text.named_job_format(mark).startswith(f"{mark}|%i|")
+    first = f"{mark}|4|PENDING|main|1|||(null)|N/A|N/A|ann|BeginTime|N/A|10000|physics|low|offcut-12ab34cd"
+    forged = "x\n5|PENDING|main|64|||(null)|N/A|N/A|root|Resources|N/A|0|a|b|c|d"
+    second = f"{mark}|6|PENDING|main|1|||(null)|N/A|N/A|bob|Resources|N/A|0|physics||{forged}"
+    rows = text.read_named_jobs(f"{first}\n{second}\n", mark)
+    assert [(row.id, row.user, row.account, row.qos, row.name) for row in rows] == [
+        ("4", "ann", "physics", "low", "offcut-12ab34cd"),
+        ("6", "bob", "physics", "", forged),
+    ]
+    assert text.read_named_jobs("", mark) == []
+    with pytest.raises(ClusterError, match="cannot be read"):
+        text.read_named_jobs("slurm_load_jobs error\n", mark)

@@ -97,6 +97,12 @@ class LocalCluster:
         """Play the queue: leave these nodes idle. InputError for a node that does not exist."""
         await self._ask_about("offer", nodes)
 
+    def agent_connected(self, node: str) -> None:
+        """Nothing depends on it here."""
+
+    def set_demand(self, nodes: int) -> None:
+        """Nobody else wants these nodes."""
+
     def describe(self) -> dict[str, Any]:
         return {"kind": "local"}
 

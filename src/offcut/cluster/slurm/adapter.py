@@ -13,17 +13,22 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import ClusterEvent
-from offcut.cluster.slurm import idle_nodes, limits, modes, pilot_state, pilots, waiting_jobs
-from offcut.cluster.slurm.claim_choice import choose_claims, choose_surplus, is_quiet
+from offcut.cluster.slurm import limits, modes, pilots
+from offcut.cluster.slurm.claim_choice import against_claims
 from offcut.cluster.slurm.commands import Commands, check_installed
+from offcut.cluster.slurm.decision import Decider, LookDecision, LookInput
 from offcut.cluster.slurm.hazards import hazards
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.cluster.slurm.pilot_commands import PilotCommands
-from offcut.cluster.slurm.pilot_state import Observation, Pilot, PilotState
+from offcut.cluster.slurm.pilot_state import PilotState
+from offcut.cluster.slurm.pilot_table import PilotTable
 from offcut.cluster.slurm.pilots import PilotOptions
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.records import ENDED, JobRow, View, expand
+from offcut.cluster.slurm.share_request import ShareRequest
+from offcut.cluster.slurm.shares import stretch
 from offcut.cluster.slurm.site import SlurmSite
+from offcut.cluster.slurm.site_rules import SiteRulesFile
 from offcut.errors import ClusterError, OffcutError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
 from offcut.wire.credentials import Credentials
@@ -64,23 +69,27 @@ class SlurmCluster:
         self._name = pilots.pilot_name(shared)
         self._query = QueueQuery(self._commands, site, self._name)
         self._pilot_options: PilotOptions
-        #: By node.
-        self._pilots: dict[str, Pilot] = {}
         self._offered: dict[str, Candidate] = {}
-        #: Until when each of these nodes is not claimed, by the monotonic clock.
-        self._set_aside: dict[str, float] = {}
         self._rate = limits.SubmissionRate(site.max_submissions_per_minute)
-        self._made_way = waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s))
-        self._pause = limits.Pause(site.pause_after, site.pause_s)
+        self._decider: Decider
+        self._decision: LookDecision | None = None
+        self._rules = SiteRulesFile.locate()
+        self._watching: asyncio.Task[None] | None = None
+        #: How many nodes our jobs could use in all; None until the controller has said it.
+        self._demand: int | None = None
+        self._look_at_once = False
         self._events: asyncio.Queue[ClusterEvent | None] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._pilot_commands = PilotCommands(self._commands, self._hurry.set)
+        self._request = ShareRequest(self._pilot_commands)
+        self._table = PilotTable(site, self._pilot_commands, credentials, self._refuse, directory)
+        self._pilots = self._table.by_node
         self._trouble = ""
         #: What the setup of this Slurm costs, in sentences.
         self._warnings: list[str] = []
         self._view: View | None = None
-        self._figures = {"idle_node_s": 0.0, "looks": 0, "submissions": 0, "refusals": 0}
+        self._figures = {"idle_node_s": 0.0, "looks": 0, "refusals": 0}
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -94,6 +103,8 @@ class SlurmCluster:
         check_installed()
         setup = await self._query.setup()
         self._site = modes.fit(self._site, setup)
+        await self._rules.open()
+        self._decider = Decider(self._site, self._query.user, self._name)
         self._warnings = [f"{fact.found}. {fact.next_step}".strip() for fact in hazards(setup, self._site)]
         for warning in self._warnings:
             _log.warning("slurm_setup", found=warning)
@@ -112,14 +123,14 @@ class SlurmCluster:
         for row in (await self._query.pilots()).values():
             node = pilots.node_of(row)
             if row.state not in ENDED and node is not None:
-                self._pilots[node] = Pilot(node, PilotState.SUBMITTED, time.monotonic(), row.id)
-                self._credentials.issue(node, row.id)
+                self._table.adopt(node, row.id)
         self._credentials.keep_only(pilot.job for pilot in self._pilots.values() if pilot.job is not None)
         if not self._pilots:
             # Pilots that run show that Slurm takes them, and may use up a limit of submissions.
             await self._pilot_commands.check(self._pilot_options, expand(partition.nodes), self._query.nodes)
         else:
             _log.info("pilots_adopted", nodes=sorted(self._pilots))
+        self._watching = asyncio.create_task(self._rules.watch(self._rules_changed))
         self._following = asyncio.create_task(self._follow())
         self._following.add_done_callback(lambda _: self._events.put_nowait(None))
 
@@ -140,8 +151,7 @@ class SlurmCluster:
                 self._refuse(node, f"{self._site.max_submissions_per_minute} pilots were submitted within a minute")
             else:
                 self._rate.note(now_s)
-                pilot = self._pilots[node] = Pilot(node, PilotState.SUBMITTING, now_s)
-                self._pilot_commands.run_in_background(self._submit(pilot, candidate.limit_s))
+                self._table.submit(self._pilot_options, node, candidate.limit_s)
 
     async def release(self, nodes: Sequence[str]) -> None:
         ours = [pilot for node in nodes if (pilot := self._pilots.get(node)) is not None]
@@ -160,8 +170,18 @@ class SlurmCluster:
         pilot = self._pilots.get(node)
         return None if pilot is None else pilot.job
 
+    def set_demand(self, nodes: int) -> None:
+        self._demand = nodes
+
+    def agent_connected(self, node: str) -> None:
+        pilot = self._pilots.get(node)
+        if pilot is not None and not pilot.agent_came:
+            pilot.agent_came = True
+            self._table.pause.succeeded()
+
     def describe(self) -> dict[str, Any]:
         now_s = time.monotonic()
+        against = against_claims(self._site, self._rules.rules, datetime.now())
         return {
             "kind": "slurm",
             "partition": self._site.partition,
@@ -171,30 +191,40 @@ class SlurmCluster:
             "held": sum(pilot.holds_node for pilot in self._pilots.values()),
             "pending": sum(not pilot.holds_node for pilot in self._pilots.values()),
             "looked_s": None if self._view is None else self._view.time_s,
-            "paused": self._pause.reason if self._pause.holds(now_s) else "",
-            "quiet": is_quiet(self._site, datetime.now()),
+            "paused": self._table.pause.reason if self._table.pause.holds(now_s) else "",
+            "quiet": bool(against),
+            "against": against,
+            "site_file": None if self._rules.path is None else str(self._rules.path),
+            "site_trouble": self._rules.trouble,
+            **self._describe_share(),
             "warnings": self._warnings,
             "unreadable_jobs": 0 if self._view is None else self._view.unreadable,
             "trouble": self._trouble,
         }
 
+    def _describe_share(self) -> dict[str, Any]:
+        decision = self._decision
+        return {
+            "name": self._name,
+            "controllers": 1 if decision is None else 1 + len(decision.pool.others),
+            "share": None if decision is None else decision.share.share,
+            "shared": None if decision is None else decision.pool.nodes,
+            "asks_for": 0 if decision is None else decision.share.ask,
+            "request_refused": self._request.refused,
+            "interval_s": round(self._interval_s(), 3),
+        }
+
     async def statistics(self) -> dict[str, Any]:
         """Return `idle_node_s`: node-seconds that the queue left idle, held by us or not, as queries showed them."""
-        return {**self._figures, "hand_backs": []}
+        return {**self._figures, "submissions": self._table.submissions, "hand_backs": []}
 
     async def close(self) -> None:
         if self._following is not None:
             self._following.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         await self._pilot_commands.finished()
-        give_up_s = time.monotonic() + _CLOSE_PATIENCE_S
-        left: list[str] = []
-        while time.monotonic() < give_up_s:
-            with suppress(ClusterError):
-                left = [row.id for row in (await self._query.pilots()).values() if row.state not in ENDED]
-                if not left:
-                    break
-                await self._commands.run(("scancel", *left))
-            await asyncio.sleep(0.2)
+        left = await self._pilot_commands.cancel_all(self._query.pilots, _CLOSE_PATIENCE_S)
         if left:
             _log.error("pilots_left", jobs=left, next_step=f"Run: scancel --name={self._name}")
 
@@ -217,9 +247,18 @@ class SlurmCluster:
                     _log.info("slurm_answers_again")
                 self._trouble, failures = "", 0
                 # A Slurm that answers slowly is busy, so it is queried less often.
-                wait_s = max(wait_s, 10 * view.took_s)
                 self._update(view)
+                wait_s = max(self._interval_s(), 10 * view.took_s)
             await self._attend(wait_s)
+
+    def _interval_s(self) -> float:
+        """How long to wait before the next look: longer where many controllers look, shorter while we hold too much."""
+        if self._decision is None:
+            return self._site.interval_s
+        if self._decision.share.above:
+            return self._site.interval_s / 3
+        controllers = 1 + len(self._decision.pool.others)
+        return self._site.interval_s * stretch(controllers, preemptible=self._site.mode == "preemptible")
 
     async def _attend(self, wait_s: float) -> None:
         """Wait until the next query of the whole queue. While pilots come or go, only these are queried."""
@@ -233,6 +272,9 @@ class SlurmCluster:
                 async with asyncio.timeout(min(left_s, step_s) if moving else left_s):
                     await self._hurry.wait()
                     await asyncio.sleep(min(step_s, 1.0))
+            if self._look_at_once:
+                self._look_at_once = False
+                return
             if until_s - loop.time() > step_s / 2 and self._pilots and not self._trouble:
                 asked_s = time.monotonic()
                 with suppress(ClusterError):
@@ -247,37 +289,50 @@ class SlurmCluster:
             )
         self._figures["looks"] += 1
         wanted, lost = self._update_pilots(view.own, view.clock_s)
-        held = {
-            node: idle_nodes.Held(row, pilot.first_end_s)
-            for node, pilot in self._pilots.items()
-            if pilot.holds_node and (row := view.own.get(pilot.job or ""))
-        }
-        found = [
-            candidate
-            for candidate in idle_nodes.candidates(view, self._site)
-            if candidate.node not in self._pilots and pilots.is_valid_node_name(candidate.node)
-        ]
-        if before is not None:
-            self._figures["idle_node_s"] += (len(found) + len(held)) * (view.clock_s - before.clock_s)
-        choice = choose_claims(
-            found,
-            self._site,
-            datetime.now(),
-            held=len(self._pilots),
-            offered=self._offered,
-            avoided={node for node, until_s in self._set_aside.items() if until_s > view.clock_s},
-            submissions=0 if self._pause.holds(view.clock_s) else self._rate.left(view.clock_s),
+        rules = self._rules.rules
+        decision = self._decider.decide(
+            view,
+            LookInput(
+                pilots=self._pilots,
+                offered=self._offered,
+                avoided={node for node, until_s in self._table.set_aside.items() if until_s > view.clock_s},
+                submissions=0 if self._table.pause.holds(view.clock_s) else self._rate.left(view.clock_s),
+                demand=self._demand,
+                rules=rules,
+                now=datetime.now(),
+            ),
         )
-        leave = idle_nodes.wanted(view, held, self._site, self._made_way)
-        submitted_s = {node: self._pilots[node].submitted_s for node in held}
-        for node, why in (leave | choose_surplus(leave, submitted_s, choice)).items():
-            pilot = self._pilots[node]
-            if pilot.state is PilotState.RUNNING:
-                _log.info("leaving", node=node, why=why)
-                pilot.state = PilotState.WANTED
-                wanted.append(node)
-        offers = self._offer(choice.chosen, wanted)
+        self._decision = decision
+        if before is not None:
+            self._figures["idle_node_s"] += (len(decision.idle) + decision.held) * (view.clock_s - before.clock_s)
+        for node, why in decision.leave.items():
+            _log.info("leaving", node=node, why=why)
+            self._pilots[node].state = PilotState.WANTED
+            wanted.append(node)
+        self._request.ask(self._pilot_options, decision.share.ask, view.clock_s)
+        offers = self._offer(decision.chosen, wanted)
         self._report(wanted, lost, offers)
+        self._leave_all_if_forbidden()
+
+    def _leave_all_if_forbidden(self) -> None:
+        """Leave every node, also those that are only being claimed, where no node may be held now."""
+        why = against_claims(self._site, self._rules.rules, datetime.now())
+        if not why:
+            return
+        leave = [node for node, pilot in self._pilots.items() if not pilot.given_up]
+        new = [node for node in leave if self._pilots[node].state is not PilotState.WANTED]
+        if new:
+            _log.info("leaving", nodes=new, why=why)
+        for node in new:
+            if self._pilots[node].state is PilotState.RUNNING:
+                self._pilots[node].state = PilotState.WANTED
+        self._report([*new, *self._offered], ())
+        self._offered = {}
+
+    def _rules_changed(self) -> None:
+        self._leave_all_if_forbidden()
+        self._look_at_once = True
+        self._hurry.set()
 
     def _offer(self, chosen: list[Candidate], wanted: list[str]) -> tuple[Offer, ...]:
         """Return new offers. Nodes that were offered and are not idle any more are added to `wanted`."""
@@ -288,98 +343,20 @@ class SlurmCluster:
         return tuple(Offer(candidate.node, candidate.until_s) for candidate in news)
 
     def _update_pilots(self, rows: Mapping[str, JobRow], asked_s: float) -> tuple[list[str], list[str]]:
-        """Return wanted and lost nodes, by what Slurm showed of our pilots when it was asked at `asked_s`."""
-        wanted: list[str] = []
-        lost: list[str] = []
-        cancel: list[Pilot] = []
-        for node, pilot in list(self._pilots.items()):
-            if pilot.job is None or pilot.submitted_s >= asked_s:
-                continue
-            row = rows.get(pilot.job)
-            seen = pilot_state.observe(
-                pilot,
-                row,
-                node_busy=self._is_busy(node),
-                now_s=asked_s,
-                pending_limit_s=self._site.pending_limit_s,
-            )
-            if seen.wanted:
-                wanted.append(node)
-            if seen.cancel:
-                cancel.append(pilot)
-            if seen.state is None:
-                lost.append(node)
-            self._apply(pilot, row, seen, asked_s)
-        self._pilot_commands.cancel(cancel, pilot_state.stray_jobs(rows, self._pilots.values()))
-        return wanted, lost
-
-    def _apply(self, pilot: Pilot, row: JobRow | None, seen: Observation, asked_s: float) -> None:
-        held_before = pilot.holds_node
-        if seen.set_aside:
-            self._set_aside[pilot.node] = asked_s + self._site.bench_s
-        if seen.refused:
-            self._refuse(pilot.node, seen.refused)
-        if seen.state is None:
-            del self._pilots[pilot.node]
-            log = self._directory / f"{pilot.job}.log"
-            if pilot.job is not None:
-                self._credentials.withdraw(pilot.job)
-            if seen.failure:
-                self._note_failure(f"{seen.failure}; its log: {log}")
-            elif not seen.set_aside:
-                with suppress(OSError):
-                    log.unlink(missing_ok=True)
-            return
-        pilot.state = seen.state
-        if seen.failure:
-            self._note_failure(seen.failure)
-        if pilot.holds_node and not held_before:
-            pilot.first_end_s = None if row is None else row.end_s
-            self._pause.succeeded()
-        elif held_before and not pilot.holds_node:
-            # A slurmctld that crashed may have forgotten that it had started the pilot.
-            pilot.submitted_s = asked_s
-
-    def _report(self, wanted: Iterable[str], lost: Iterable[str], offered: tuple[Offer, ...] = ()) -> None:
-        event = NodesChanged(time_s=time.time(), offered=offered, wanted=tuple(wanted), lost=tuple(lost))
-        if event.offered or event.wanted or event.lost:
-            self._events.put_nowait(event)
+        return self._table.update(rows, asked_s, is_busy=self._is_busy, requests=self._request.jobs)
 
     def _is_busy(self, node: str) -> bool:
         row = None if self._view is None else self._view.nodes.get(node)
         return row is not None and row.state != "idle"
 
-    # -- pilots -----------------------------------------------------------------------------------------------------
-
-    async def _submit(self, pilot: Pilot, limit_s: float) -> None:
-        try:
-            pilot.job = await self._pilot_commands.submit(self._pilot_options, pilot.node, limit_s)
-        except ClusterError as error:
-            self._pilots.pop(pilot.node, None)
-            self._refuse(pilot.node, str(error))
-            self._note_failure(str(error))
-            return
-        pilot.submitted_s = time.monotonic()
-        if pilot.state is PilotState.SUBMITTING:
-            pilot.state = PilotState.SUBMITTED
-        self._figures["submissions"] += 1
-        try:
-            await asyncio.to_thread(self._credentials.issue, pilot.node, pilot.job)
-        except OffcutError as error:
-            # Its agent could never report.
-            pilot.give_up()
-            self._note_failure(str(error))
-        if pilot.given_up:
-            self._pilot_commands.cancel([pilot])
-
     def _refuse(self, node: str, reason: str) -> None:
         self._figures["refusals"] += 1
         self._events.put_nowait(ClaimRefused(time_s=time.time(), nodes=(node,), reason=reason))
 
-    def _note_failure(self, reason: str) -> None:
-        now_s = time.monotonic()
-        if self._pause.failed(now_s, reason):
-            _log.warning("paused", for_s=round(self._pause.until_s - now_s), reason=reason)
+    def _report(self, wanted: Iterable[str], lost: Iterable[str], offered: tuple[Offer, ...] = ()) -> None:
+        event = NodesChanged(time_s=time.time(), offered=offered, wanted=tuple(wanted), lost=tuple(lost))
+        if event.offered or event.wanted or event.lost:
+            self._events.put_nowait(event)
 
 
 def _moved(before_s: float | None, now_s: float | None) -> bool:

@@ -8,7 +8,11 @@ from datetime import datetime
 
 from offcut.cluster.slurm import limits
 from offcut.cluster.slurm.idle_nodes import Candidate, choose
+from offcut.cluster.slurm.shares import ShareDecision
 from offcut.cluster.slurm.site import SlurmSite
+from offcut.cluster.slurm.site_rules import SiteRules
+
+_NO_RULES = SiteRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +21,16 @@ class ClaimChoice:
     most: int
     #: Those to claim now.
     chosen: list[Candidate]
-    #: The limit of the site's file that forbids more; empty if none does.
+    #: What forbids more.
     limit: str
+    #: How many to release because others have a share of them.
+    release: int = 0
 
 
-def is_quiet(site: SlurmSite, now: datetime) -> bool:
-    """Return whether the site's file wants no node held at this local time."""
-    return any(limits.QuietHours.parse(text).hold(now) for text in site.quiet)
+def against_claims(site: SlurmSite, rules: SiteRules, now: datetime) -> str:
+    """Return why no node may be held at this local time: the site's rules, or our own file; empty if nodes may be."""
+    own = any(limits.QuietHours.parse(text).hold(now) for text in site.quiet)
+    return rules.against_claims(now) or ("quiet hours" if own else "")
 
 
 def choose_claims(
@@ -31,6 +38,8 @@ def choose_claims(
     site: SlurmSite,
     now: datetime,
     *,
+    rules: SiteRules = _NO_RULES,
+    share: ShareDecision | None = None,
     held: int = 0,
     offered: Collection[str] = (),
     avoided: Collection[str] = (),
@@ -42,16 +51,21 @@ def choose_claims(
         found: The idle nodes that we do not hold, safe or not.
         site: The site's file: quiet hours, and limits on how much is held and submitted.
         now: The local time.
+        rules: What the administrators allow all controllers.
+        share: What other controllers leave us. It limits what is claimed at once, and releases nodes slowly.
         held: How many nodes are held already.
         offered: Nodes that were chosen before; they are chosen first.
         avoided: Nodes that are not claimed for a while.
         submissions: How many pilots may be submitted now; by default as many as in a minute in which none was.
     """
-    quiet = is_quiet(site, now)
-    most = 0 if quiet else limits.most_nodes(len(found), held, site.max_nodes, site.max_share)
+    against = against_claims(site, rules, now)
+    most = 0 if against else limits.most_nodes(len(found), held, site.max_nodes, site.max_share)
+    limit = against or "a cap of the site's file"
     room = min(most - held, site.max_submissions_per_minute if submissions is None else submissions)
+    if share is not None:
+        room = min(room, share.share - held)
     chosen = choose([candidate for candidate in found if candidate.node not in avoided], offered, room)
-    return ClaimChoice(most, chosen, "quiet hours" if quiet else "a cap of the site's file")
+    return ClaimChoice(most, chosen, limit, 0 if share is None else share.release)
 
 
 def choose_surplus(leave: Collection[str], submitted_s: Mapping[str, float], choice: ClaimChoice) -> dict[str, str]:
@@ -62,7 +76,8 @@ def choose_surplus(leave: Collection[str], submitted_s: Mapping[str, float], cho
         submitted_s: The held nodes, and when each one's pilot was submitted.
         choice: How many nodes may be held now.
     """
-    surplus = max(0, len(submitted_s) - len(leave) - choice.most)
     # The newest first: they have the least to lose.
     newest = sorted((node for node in submitted_s if node not in leave), key=lambda node: -submitted_s[node])
-    return dict.fromkeys(newest[:surplus], choice.limit)
+    surplus = max(0, len(newest) - choice.most)
+    others = dict.fromkeys(newest[: choice.release], "it is more than this controller's share of the nodes")
+    return others | dict.fromkeys(newest[:surplus], choice.limit)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,7 +14,7 @@ import structlog
 from offcut.cluster.slurm.commands import CommandError, Commands
 from offcut.cluster.slurm.pilot_state import Pilot
 from offcut.cluster.slurm.pilots import PilotOptions, may_pass
-from offcut.cluster.slurm.records import JobRow, NodeRow
+from offcut.cluster.slurm.records import ENDED, JobRow, NodeRow
 from offcut.errors import ClusterError, InputError
 
 _log = structlog.get_logger()
@@ -21,6 +23,10 @@ _log = structlog.get_logger()
 _AT_ONCE = 4
 #: A released pilot is cancelled after this, whether or not Slurm has said that it is ending already.
 _ENDING_QUERY_S = 1.0
+
+#: At the end: a job that does not end is cancelled again after this; and how long from one query to the next.
+_CANCEL_AGAIN_S = 10.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
 
 #: Reads our pilots, by Slurm's numbers of their jobs.
 _Query = Callable[[], Awaitable[Mapping[str, JobRow]]]
@@ -45,6 +51,16 @@ class PilotCommands:
             shown = await self._commands.run(options.command(node, limit_s), options.script(node))
         self._on_change()
         # With several clusters the number is followed by the cluster's name.
+        return shown.strip().split(";")[0]
+
+    async def submit_request(self, options: PilotOptions, nodes: int, due_s: float) -> str:
+        """Submit a job that asks other controllers for nodes and is due after `due_s`; return its number.
+
+        Raises:
+            ClusterError: sbatch failed or did not answer in time.
+        """
+        async with self._few:
+            shown = await self._commands.run(options.request_command(nodes, due_s), "#!/bin/sh\nexit 0\n")
         return shown.strip().split(";")[0]
 
     async def check(
@@ -108,6 +124,37 @@ class PilotCommands:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def cancel_all(self, query: _Query, patience_s: float) -> list[str]:
+        """Cancel all our jobs, and wait until Slurm shows that they have ended.
+
+        A job is cancelled once, and again only if it still has not begun to end a while later.
+
+        Args:
+            query: Reads our jobs.
+            patience_s: How long to wait at most.
+
+        Returns:
+            Slurm's numbers of those that are left.
+        """
+        give_up_s = time.monotonic() + patience_s
+        cancelled_s: dict[str, float] = {}
+        left: list[str] = []
+        wait_s = _FIRST_WAIT_S
+        while (now_s := time.monotonic()) < give_up_s:
+            with suppress(ClusterError):
+                rows = [row for row in (await query()).values() if row.state not in ENDED]
+                left = [row.id for row in rows]
+                if not left:
+                    break
+                again_s = now_s - _CANCEL_AGAIN_S
+                alive = [row.id for row in rows if row.state != "COMPLETING"]
+                if due := [job for job in alive if cancelled_s.get(job, -math.inf) <= again_s]:
+                    await self._commands.run(("scancel", "--quiet", *due))
+                    cancelled_s |= dict.fromkeys(due, now_s)
+            await asyncio.sleep(wait_s)
+            wait_s = min(_LONGEST_WAIT_S, 1.5 * wait_s)
+        return left
 
     async def finished(self) -> None:
         """Wait until every command in the background has ended."""

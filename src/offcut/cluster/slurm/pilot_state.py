@@ -11,6 +11,8 @@ from offcut.cluster.slurm.waiting_jobs import waits_for_nodes
 
 #: Ends that mean a fault of the pilot or its node, which the next pilot may meet again.
 _FAILURES = frozenset({"FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"})
+#: An agent that has not connected to its controller this long after its pilot began will not.
+_AGENT_LIMIT_S = 15.0
 #: Ends after which the node is not claimed for a while: a person cancelled the pilot, or the node broke.
 _NODE_UNWELCOME = frozenset({"CANCELLED", "NODE_FAIL"})
 
@@ -51,6 +53,10 @@ class Pilot:
     first_end_s: float | None = None
     #: We have asked Slurm to cancel it, while it was pending or running.
     cancelled: bool = False
+    #: When it was first found running, by the monotonic clock; None until then.
+    running_since_s: float | None = None
+    #: Its agent has connected to the controller.
+    agent_came: bool = False
 
     @property
     def holds_node(self) -> bool:
@@ -139,13 +145,19 @@ def _pending(pilot: Pilot, row: JobRow, *, node_busy: bool, overdue: bool) -> Ob
     return Observation(state=PilotState.PENDING)
 
 
-def stray_jobs(rows: Mapping[str, JobRow], pilots: Iterable[Pilot]) -> list[str]:
-    """Return the jobs of our name that are not in `pilots`.
+def has_no_agent(pilot: Pilot, now_s: float) -> bool:
+    """Return whether the pilot ran for long enough, and its agent never connected to the controller."""
+    since_s = pilot.running_since_s
+    return since_s is not None and not pilot.agent_came and now_s - since_s >= _AGENT_LIMIT_S
+
+
+def stray_jobs(rows: Mapping[str, JobRow], pilots: Iterable[Pilot], requests: Iterable[str | None] = ()) -> list[str]:
+    """Return the jobs of our name that are not in `pilots` or `requests` (None: one with a number not known yet).
 
     An sbatch that did not answer in time may have submitted its job all the same. Empty while an sbatch runs: its job
     may be in Slurm already.
     """
-    known = {pilot.job for pilot in pilots}
+    known = {*(pilot.job for pilot in pilots), *requests}
     if None in known:
         return []
     return [row.id for row in rows.values() if row.state not in ENDED and row.id not in known]

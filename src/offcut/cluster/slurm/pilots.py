@@ -22,6 +22,11 @@ def pilot_name(shared: Path) -> str:
     return f"offcut-{hashlib.sha256(str(shared).encode()).hexdigest()[:8]}"
 
 
+def is_pilot_name(name: str) -> bool:
+    """Return whether the job name is one that controllers give their pilots."""
+    return re.fullmatch(r"offcut-[0-9a-f]{8}", name) is not None
+
+
 def pilot_comment(shared: Path) -> str:
     """Return what a pilot's comment says: that it is offcut's, and the host and directory of its controller."""
     said = f"offcut pilot of the controller on {socket.gethostname()}, {shared}"
@@ -69,6 +74,28 @@ class PilotOptions:
         }
         given = [f"--{name}={value}" for name, value in options.items() if value]
         return ["sbatch", "--parsable", "--exclusive", "--mem=0", "--no-requeue", *given]
+
+    def request_command(self, nodes: int, due_s: float) -> list[str]:
+        """sbatch's argument list for a job that asks other controllers for `nodes` nodes and is due after `due_s`."""
+        options = {
+            "job-name": self.name,
+            "partition": self.site.partition,
+            "nodes": str(nodes),
+            "time": "1",
+            "begin": f"now+{due_s:.0f}",
+            "comment": f"asks for {nodes} nodes for the {self.comment}",
+            "chdir": str(self.logs),
+            "output": "/dev/null",
+            "account": self.site.account,
+            "qos": self.site.qos,
+            "nice": str(PILOT_NICE),
+        }
+        return [
+            "sbatch",
+            "--parsable",
+            "--no-requeue",
+            *(f"--{name}={value}" for name, value in options.items() if value),
+        ]
 
     def script(self, node: str) -> str:
         """Return the batch script. It ends with exec, so that Slurm's signals reach the agent and not a shell.

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import secrets
 import time
 from dataclasses import replace
 
 from offcut.cluster.slurm import schema, text
 from offcut.cluster.slurm.commands import Commands
-from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, View, expand
+from offcut.cluster.slurm.pilots import is_pilot_name
+from offcut.cluster.slurm.records import ENDED, JobRow, NodeRow, PartitionRow, View, expand
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.slurm_config import SlurmSetup, read_setup
+from offcut.cluster.slurm.waiting_jobs import PILOT_NICE
 from offcut.errors import InputError
 
 _JOBS = ("squeue", "--noheader", f"--format={text.JOB_FORMAT}")
 
-#: Jobs that wait, our pilots by job id, and how many jobs could not be read.
-_Jobs = tuple[tuple[JobRow, ...], dict[str, JobRow], int]
+#: Jobs that have not ended, those of the highest priority first; our pilots by job id; how many could not be read.
+_Jobs = tuple[list[JobRow], dict[str, JobRow], int]
 
 
 class QueueQuery:
@@ -27,7 +30,8 @@ class QueueQuery:
         self._commands = commands
         self._site = site
         self._name = name
-        self._user = getpass.getuser()
+        #: Whose pilots they are.
+        self.user = getpass.getuser()
         #: sinfo's text does not show which nodes are of the cloud.
         self._cloud: frozenset[str] = frozenset()
         self._version: tuple[int, int] | None = None
@@ -36,17 +40,21 @@ class QueueQuery:
         """Return what decisions need. ClusterError if a command fails or prints what cannot be read."""
         began_s, clock_s = time.time(), time.monotonic()
         read_jobs = self._json_jobs if self._site.reading == "json" else self._text_jobs
-        nodes, (waiting, own, unreadable), reservations, partitions = await asyncio.gather(
+        nodes, (jobs, own, unreadable), reservations, partitions = await asyncio.gather(
             self.nodes(),
             read_jobs(),
             self._commands.run(("scontrol", "show", "reservation", "--oneliner")),
             self.partitions(),
         )
+        jobs = [row for row in jobs if row.id not in own]
+        others = tuple(row for row in jobs if row.nice >= PILOT_NICE and is_pilot_name(row.name))
+        theirs = {row.id for row in others}
         return View(
             time_s=began_s,
             nodes=nodes,
-            waiting=waiting,
+            waiting=tuple(row for row in jobs if row.state == "PENDING" and row.id not in theirs),
             own=own,
+            others=others,
             reservations=tuple(text.read_reservations(reservations)),
             partition=partitions[self._site.partition],
             partitions=partitions,
@@ -61,7 +69,7 @@ class QueueQuery:
 
     async def pilots(self) -> dict[str, JobRow]:
         """Return our pilots alone, which costs slurmctld next to nothing."""
-        shown = await self._commands.run((*_JOBS, f"--user={self._user}", f"--name={self._name}", "--states=all"))
+        shown = await self._commands.run((*_JOBS, f"--user={self.user}", f"--name={self._name}", "--states=all"))
         return {row.id: row for row in text.read_jobs(shown)}
 
     async def version(self) -> tuple[int, int]:
@@ -94,9 +102,10 @@ class QueueQuery:
         return rows | cloud
 
     async def _text_jobs(self) -> _Jobs:
-        shown, own = await asyncio.gather(self._commands.run((*_JOBS, "--states=PENDING", "--sort=-p")), self.pilots())
-        waiting = await asyncio.to_thread(text.read_jobs, shown)
-        return tuple(row for row in waiting if row.id not in own), own, 0
+        mark = secrets.token_hex(8)
+        command = ("squeue", "--noheader", "--sort=-p", f"--format={text.named_job_format(mark)}")
+        shown, own = await asyncio.gather(self._commands.run(command), self.pilots())
+        return await asyncio.to_thread(text.read_named_jobs, shown, mark), own, 0
 
     async def _json_nodes(self) -> dict[str, NodeRow]:
         # From 23.02 on sinfo groups similar nodes; before that, scontrol could not print JSON.
@@ -112,12 +121,12 @@ class QueueQuery:
             self._commands.run(("squeue", "--noheader", "--states=PENDING", "--sort=-p", "--format=%A|%Y")),
         )
         rows, unreadable = await asyncio.to_thread(schema.read_jobs, shown)
-        own = {row.id: row for row in rows if row.name == self._name and row.user == self._user}
+        own = {row.id: row for row in rows if row.name == self._name and row.user == self.user}
         # 22.05's JSON does not say where a waiting job is planned to run. This text does, by priority.
         where = dict(line.split("|", 1) for line in planned.splitlines() if "|" in line)
         order = {job: i for i, job in enumerate(where)}
-        waiting = [row for row in rows if row.state == "PENDING" and row.id not in own]
-        waiting.sort(key=lambda row: order.get(row.id, len(order)))
-        hosts = ((row, where.get(row.id, "")) for row in waiting)
-        found = (replace(row, scheduled=row.scheduled or ("" if plan == "(null)" else plan)) for row, plan in hosts)
-        return tuple(found), own, unreadable
+        live = [row for row in rows if row.state not in ENDED]
+        live.sort(key=lambda row: order.get(row.id, len(order)))
+        hosts = ((row, where.get(row.id, "")) for row in live)
+        found = [replace(row, scheduled=row.scheduled or ("" if plan == "(null)" else plan)) for row, plan in hosts]
+        return found, own, unreadable

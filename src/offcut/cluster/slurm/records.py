@@ -58,8 +58,10 @@ class JobRow:
     id: str
     state: str
     user: str
-    #: Empty where squeue's text was read: a name may hold line feeds, so it is not asked for.
+    #: Empty where squeue's text was read without marks between its rows: a name may hold line feeds.
     name: str = ""
+    account: str = ""
+    qos: str = ""
     partitions: tuple[str, ...]
     #: Nodes of each of its tasks.
     node_count: int
@@ -158,6 +160,8 @@ class View:
     waiting: tuple[JobRow, ...]
     #: Our pilots, ended ones too while Slurm remembers them, by job id.
     own: Mapping[str, JobRow]
+    #: Pilots of other controllers, and what these ask for.
+    others: tuple[JobRow, ...] = ()
     reservations: tuple[ReservationRow, ...] = ()
     partition: PartitionRow
     #: All partitions that Slurm shows us, by name.

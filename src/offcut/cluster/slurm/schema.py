@@ -86,6 +86,8 @@ def _job(row: dict[str, Any]) -> JobRow:
         state=next((flag for flag in _JOB_FLAGS if flag in words), words[0]),
         user=row["user_name"],
         name=row["name"],
+        account=row.get("account") or "",
+        qos=row.get("qos") or "",
         partitions=tuple(row["partition"].split(",")),
         node_count=int(_number(row["node_count"]) or 0),
         tasks=count_tasks(row.get("array_task_string") or "") if "PENDING" in words else 1,

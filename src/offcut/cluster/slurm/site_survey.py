@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Literal
 
 from offcut.cluster.slurm import modes, text
@@ -10,8 +11,9 @@ from offcut.cluster.slurm.commands import CommandError, Commands, check_installe
 from offcut.cluster.slurm.hazards import Fact, hazards
 from offcut.cluster.slurm.records import PartitionRow
 from offcut.cluster.slurm.site import make_site
+from offcut.cluster.slurm.site_rules import SYSTEM_FILE, SiteRulesFile
 from offcut.cluster.slurm.slurm_config import SlurmSetup, read_setup
-from offcut.errors import ClusterError
+from offcut.errors import ClusterError, InputError
 
 
 async def survey(commands: Commands) -> list[Fact]:
@@ -114,6 +116,22 @@ def _advice(setup: SlurmSetup) -> Fact:
         return Fact("advice", "bad", said, "Ask your operators for a preemptible partition.")
     command = f"offcut up --cluster slurm --partition {row.name} --mode {mode}"
     return Fact("advice", "good", f"mode '{mode}' in partition '{row.name}'", f"Try: {command} --dry-run")
+
+
+async def rules_fact() -> Fact:
+    """What the administrators of this site allow all controllers."""
+    file = SiteRulesFile.locate()
+    try:
+        await file.open()
+    except InputError as error:
+        return Fact("site's rules", "bad", error.what, error.next_step)
+    if file.path is None:
+        return Fact("site's rules", "good", f"none ({SYSTEM_FILE} is not there)")
+    said = file.rules.model_dump(exclude_defaults=True)
+    found = f"{file.path}: " + (", ".join(f"{name} = {value}" for name, value in said.items()) or "all defaults")
+    against = file.rules.against_claims(datetime.now())
+    step = f"No node is held now: {against}." if against else ""
+    return Fact("site's rules", "note" if against else "good", found, step)
 
 
 async def survey_or_fact(commands: Commands) -> list[Fact]:

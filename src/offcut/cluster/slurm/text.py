@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from offcut.cluster.slurm.records import (
     AssociationRow,
@@ -24,6 +25,8 @@ from offcut.errors import ClusterError
 NODE_FORMAT = "%N|%T"
 #: Without fields that a user can write freely: a job's name or comment may hold a line feed.
 JOB_FORMAT = "%i|%T|%P|%D|%N|%n|%Y|%S|%e|%u|%r|%K|%y"
+#: What follows in a row that begins with a mark: account, QOS, and the job's name.
+_NAMED = "|%a|%q|%j"
 #: Fields of a QOS and of an association: sacctmgr --parsable2.
 QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime,MaxWall"
 ASSOCIATION_FORMAT = "Account,Partition,DefaultQOS,MaxJobs,MaxSubmitJobs,GrpTRES,MaxWall"
@@ -78,30 +81,45 @@ def read_nodes(text: str) -> dict[str, NodeRow]:
 
 def read_jobs(text: str) -> list[JobRow]:
     """Read the output of `squeue --noheader --format=JOB_FORMAT`."""
+    return [_job(line.split("|"), line) for line in text.splitlines()]
+
+
+def named_job_format(mark: str) -> str:
+    """Return a format of squeue that shows names, too. No name holds `mark`, because it was just made up at random."""
+    return f"{mark}|{JOB_FORMAT}{_NAMED}"
+
+
+def read_named_jobs(text: str, mark: str) -> list[JobRow]:
+    """Read the output of `squeue --noheader --format=named_job_format(mark)`. A name may hold anything but the mark."""
+    before, *rows = text.split(f"{mark}|")
+    if before.strip():
+        raise ClusterError(f"squeue printed a line that cannot be read: '{before[:80]}'.")
     jobs = []
-    for line in text.splitlines():
-        fields = line.split("|")
-        if len(fields) != 13 or not fields[0] or not fields[3].isdigit():
-            raise ClusterError(f"squeue printed a line that cannot be read: '{line[:80]}'.")
-        job, state, partitions, count, nodes, required, scheduled, start, end, user, reason, array, nice = fields
-        jobs.append(
-            JobRow(
-                id=job,
-                state=state,
-                user=user,
-                partitions=tuple(partitions.split(",")),
-                node_count=int(count),
-                tasks=count_tasks(array) if state == "PENDING" else 1,
-                nice=int(nice) if re.fullmatch(r"-?\d+", nice) else 0,
-                nodes=_or_empty(nodes),
-                required=_or_empty(required),
-                scheduled=_or_empty(scheduled),
-                start_s=_time(start),
-                end_s=_time(end),
-                reason=reason,
-            )
-        )
+    for row in rows:
+        *fields, account, qos, name = row.split("|", 15)
+        jobs.append(replace(_job(fields, row), account=account, qos=_or_empty(qos), name=name.removesuffix("\n")))
     return jobs
+
+
+def _job(fields: list[str], line: str) -> JobRow:
+    if len(fields) != 13 or not fields[0] or not fields[3].isdigit():
+        raise ClusterError(f"squeue printed a line that cannot be read: '{line[:80]}'.")
+    job, state, partitions, count, nodes, required, scheduled, start, end, user, reason, array, nice = fields
+    return JobRow(
+        id=job,
+        state=state,
+        user=user,
+        partitions=tuple(partitions.split(",")),
+        node_count=int(count),
+        tasks=count_tasks(array) if state == "PENDING" else 1,
+        nice=int(nice) if re.fullmatch(r"-?\d+", nice) else 0,
+        nodes=_or_empty(nodes),
+        required=_or_empty(required),
+        scheduled=_or_empty(scheduled),
+        start_s=_time(start),
+        end_s=_time(end),
+        reason=reason,
+    )
 
 
 def count_tasks(text: str) -> int:

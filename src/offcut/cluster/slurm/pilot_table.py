@@ -1,0 +1,161 @@
+"""The pilots of one controller: submitted, followed as Slurm shows them, and forgotten when they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from offcut.cluster.slurm import limits, pilot_state
+from offcut.cluster.slurm.commands import CommandError
+from offcut.cluster.slurm.pilot_commands import PilotCommands
+from offcut.cluster.slurm.pilot_state import Observation, Pilot, PilotState
+from offcut.cluster.slurm.pilots import PilotOptions
+from offcut.cluster.slurm.records import JobRow
+from offcut.cluster.slurm.site import SlurmSite
+from offcut.errors import ClusterError, OffcutError
+from offcut.wire.credentials import Credentials
+
+_log = structlog.get_logger()
+
+
+class PilotTable:
+    """Pilots by node, the nodes that are left alone for a while, and the pause after repeated failures.
+
+    `refuse(node, reason)` is called where a claim has failed.
+    """
+
+    def __init__(
+        self,
+        site: SlurmSite,
+        commands: PilotCommands,
+        credentials: Credentials,
+        refuse: Callable[[str, str], None],
+        logs: Path,
+    ) -> None:
+        self._site = site
+        self._commands = commands
+        self._credentials = credentials
+        self._refuse = refuse
+        self._logs = logs
+        self.by_node: dict[str, Pilot] = {}
+        #: Until when each of these nodes is not claimed, by the monotonic clock.
+        self.set_aside: dict[str, float] = {}
+        self.pause = limits.Pause(site.pause_after, site.pause_s)
+        self.submissions = 0
+
+    def adopt(self, node: str, job: str) -> None:
+        """Follow a pilot that a controller before us left."""
+        self.by_node[node] = Pilot(node, PilotState.SUBMITTED, time.monotonic(), job)
+        self._credentials.issue(node, job)
+
+    def submit(self, options: PilotOptions, node: str, limit_s: float) -> None:
+        """Submit a pilot for the node, with a time limit of `limit_s`. Returns at once."""
+        pilot = self.by_node[node] = Pilot(node, PilotState.SUBMITTING, time.monotonic())
+        self._commands.run_in_background(self._submit(options, pilot, limit_s))
+
+    def update(
+        self,
+        rows: Mapping[str, JobRow],
+        asked_s: float,
+        *,
+        is_busy: Callable[[str], bool],
+        requests: tuple[str | None, ...] = (),
+    ) -> tuple[list[str], list[str]]:
+        """Return wanted and lost nodes, by what Slurm showed of our pilots when it was asked at `asked_s`.
+
+        Args:
+            rows: Our jobs, by Slurm's numbers.
+            asked_s: When Slurm was asked, by the monotonic clock.
+            is_busy: Whether a node was not idle when the whole queue was last read.
+            requests: Our jobs that are no pilots.
+        """
+        wanted: list[str] = []
+        lost: list[str] = []
+        cancel: list[Pilot] = []
+        for node, pilot in list(self.by_node.items()):
+            if pilot.job is None or pilot.submitted_s >= asked_s:
+                continue
+            row = rows.get(pilot.job)
+            seen = pilot_state.observe(
+                pilot,
+                row,
+                node_busy=is_busy(node),
+                now_s=asked_s,
+                pending_limit_s=self._site.pending_limit_s,
+            )
+            if seen.wanted:
+                wanted.append(node)
+            if seen.cancel:
+                cancel.append(pilot)
+            if seen.state is None:
+                lost.append(node)
+            self._apply(pilot, row, seen, asked_s)
+        self._commands.cancel(cancel, pilot_state.stray_jobs(rows, self.by_node.values(), requests))
+        return wanted, lost
+
+    def _apply(self, pilot: Pilot, row: JobRow | None, seen: Observation, asked_s: float) -> None:
+        held_before = pilot.holds_node
+        if seen.set_aside:
+            self.set_aside[pilot.node] = asked_s + self._site.bench_s
+        if seen.refused:
+            self._refuse(pilot.node, seen.refused)
+        if seen.state is None:
+            del self.by_node[pilot.node]
+            log = self._logs / f"{pilot.job}.log"
+            if pilot.job is not None:
+                self._credentials.withdraw(pilot.job)
+            if seen.failure:
+                self.note_failure(f"{seen.failure}; its log: {log}")
+            elif pilot_state.has_no_agent(pilot, asked_s):
+                self.note_failure(
+                    f"the agent of pilot {pilot.job} on {pilot.node} did not reach this controller (is its address "
+                    f"reachable from there? see --listen); its log: {log}"
+                )
+            elif not seen.set_aside:
+                with suppress(OSError):
+                    log.unlink(missing_ok=True)
+            return
+        pilot.state = seen.state
+        if seen.failure:
+            self.note_failure(seen.failure)
+        if pilot.holds_node and not held_before:
+            pilot.first_end_s = None if row is None else row.end_s
+            pilot.running_since_s = asked_s
+        elif held_before and not pilot.holds_node:
+            # A slurmctld that crashed may have forgotten that it had started the pilot.
+            pilot.submitted_s = asked_s
+
+    async def _submit(self, options: PilotOptions, pilot: Pilot, limit_s: float) -> None:
+        try:
+            pilot.job = await self._commands.submit(options, pilot.node, limit_s)
+        except ClusterError as error:
+            self.by_node.pop(pilot.node, None)
+            if isinstance(error, CommandError) and "node configuration is not available" in error.said:
+                # Not this node; others may fit.
+                self.set_aside[pilot.node] = time.monotonic() + self._site.bench_s
+            self._refuse(pilot.node, str(error))
+            self.note_failure(str(error))
+            return
+        pilot.submitted_s = time.monotonic()
+        if pilot.state is PilotState.SUBMITTING:
+            pilot.state = PilotState.SUBMITTED
+        self.submissions += 1
+        try:
+            await asyncio.to_thread(self._credentials.issue, pilot.node, pilot.job)
+        except OffcutError as error:
+            # Its agent could never report.
+            pilot.give_up()
+            self.note_failure(str(error))
+        if pilot.given_up:
+            self._commands.cancel([pilot])
+
+    def note_failure(self, reason: str) -> None:
+        """Note that a pilot has failed; repeated failures bring on a pause."""
+        now_s = time.monotonic()
+        if self.pause.failed(now_s, reason):
+            _log.warning("paused", for_s=round(self.pause.until_s - now_s), reason=reason)
