@@ -19,6 +19,7 @@
 - `pilot_commands`: submitting and cancelling pilots
 - `pilot_table`: the pilots of one controller, from submission to end
 - `share_request`: the job by which a controller asks others for nodes
+- `account`: under which account this process runs
 - `commands`: running Slurm's commands, with a time limit
 - `queue_query`: one snapshot of the queue, out of four commands
 - `adapter`: the Cluster made of these

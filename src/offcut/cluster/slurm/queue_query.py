@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import secrets
 import time
 from dataclasses import replace
 
 from offcut.cluster.slurm import schema, text
+from offcut.cluster.slurm.account import user_name
 from offcut.cluster.slurm.commands import Commands
 from offcut.cluster.slurm.pilots import is_pilot_name
 from offcut.cluster.slurm.records import ENDED, JobRow, NodeRow, PartitionRow, View, expand
@@ -31,7 +31,7 @@ class QueueQuery:
         self._site = site
         self._name = name
         #: Whose pilots they are.
-        self.user = getpass.getuser()
+        self.user = user_name()
         #: sinfo's text does not show which nodes are of the cloud.
         self._cloud: frozenset[str] = frozenset()
         self._version: tuple[int, int] | None = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from offcut.cluster.slurm import text
+from offcut.cluster.slurm.account import user_name
 from offcut.cluster.slurm.commands import CommandError, Commands
 from offcut.cluster.slurm.records import AssociationRow, NodeSetup, PartitionRow, QosRow, expand
 
@@ -65,7 +65,7 @@ async def read_setup(commands: Commands) -> SlurmSetup:
         commands.run(("scontrol", "show", "node", "--all", "--oneliner")),
     )
     settings = text.read_config(config)
-    user = getpass.getuser()
+    user = user_name()
     qos: dict[str, QosRow] = {}
     associations: list[AssociationRow] = []
     admin_level, default_account = "None", ""
