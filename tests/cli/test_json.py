@@ -46,6 +46,7 @@ RUN = {
     "resume": ["a"],
     "cancel": ["a"],
     "logs": ["a"],
+    "forget": ["a"],
     "node want": ["n01"],
     "node offer": ["n01"],
     "node forgive": ["n01"],

@@ -23,6 +23,7 @@ from offcut.errors import AllocationError
 from offcut.model import Allocation, Job, Sizes
 from offcut.model import effects as ef
 from offcut.model import events as ev
+from offcut.model.ended_job import EndedJob
 from offcut.model.events import Member
 
 E = TypeVar("E")
@@ -83,6 +84,8 @@ class World:
         self.pilots: dict[str, int] = {}
         self.processes: dict[Member, Process] = {}
         self.trainings: dict[str, Training] = {}
+        #: Jobs that have ended and left the controller's state.
+        self.history: dict[str, EndedJob] = {}
         self.log: list[tuple[ev.Event, list[ef.Effect]]] = []
         self._due: list[Due] = []
         self._numbers = itertools.count()
@@ -135,6 +138,11 @@ class World:
                 self.questions.append(effect)
                 if not self.solver_waits:
                     self._in(self.solve_s, lambda: self.answer(effect))
+            case ef.ArchiveJob():
+                self.history[effect.job.job.id] = effect.job
+            case ef.ForgetJobs():
+                for job_id in effect.jobs:
+                    self.history.pop(job_id, None)
             case ef.SetTimer():
                 self._in(effect.at_s - self.now_s, lambda: self._fire(effect))
 

@@ -28,6 +28,8 @@ _SAME = math.log(1.15)
 _SURPRISE = 4.0
 #: How many jobs of a family are kept, the newest.
 _FAMILY = 16
+#: From this many families on, those that were joined first go, if no job of theirs is there any more.
+_FAMILIES = 500
 #: The weight of FIRST_SHAPE in the mean of shapes, in jobs.
 _FIRST_WEIGHT = 3
 _COSTS = 9
@@ -74,6 +76,8 @@ class JobHistory:
     costs: Costs = field(default_factory=Costs)
     #: Whether the user has been told that the curve that came with the job is wrong.
     contradicted: bool = False
+    #: The job has ended long ago: its history is kept for its families alone.
+    retired: bool = False
 
 
 @dataclass(slots=True)
@@ -113,11 +117,15 @@ class JobHistories:
         if history.cast_out:
             return
         for key in history.keys:
+            if key not in self.families and len(self.families) >= _FAMILIES:
+                self._drop_oldest_family()
             members = self.families.setdefault(key, {})
             members.setdefault(job, None)
-            while len(members) > _FAMILY:
-                del members[next(iter(members))]
             self.versions[key] = self.versions.get(key, 0) + 1
+            while len(members) > _FAMILY:
+                oldest = next(iter(members))
+                del members[oldest]
+                self._drop_if_unused(oldest)
 
     def _leave(self, job: str, history: JobHistory) -> None:
         history.cast_out = True
@@ -222,6 +230,26 @@ class JobHistories:
     @property
     def typical_run_s(self) -> float | None:
         return median(self.runs_s) if self.runs_s else None
+
+    def retire(self, job: str) -> None:
+        """Note that the job is gone: what was learned of it stays while it is among the newest of its families."""
+        history = self.jobs.get(job)
+        if history is not None:
+            history.retired = True
+            self._drop_if_unused(job)
+
+    def _drop_if_unused(self, job: str) -> None:
+        history = self.jobs.get(job)
+        if history is not None and history.retired and not any(job in self.families.get(k, ()) for k in history.keys):
+            del self.jobs[job]
+
+    def _drop_oldest_family(self) -> None:
+        for key, members in self.families.items():
+            if all(job not in self.jobs or self.jobs[job].retired for job in members):
+                del self.families[key], self.versions[key]
+                for job in members:
+                    self._drop_if_unused(job)
+                return
 
     # -- costs ----------------------------------------------------------------------------------------------------
 

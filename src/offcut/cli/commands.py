@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command("pause")(jobs.pause)
     app.command("resume")(jobs.resume)
     app.command("cancel")(jobs.cancel)
+    app.command("forget")(jobs.forget)
     app.command("logs")(logs)
     app.add_typer(nodes.node, name="node")
     app.command("release")(nodes.release)

@@ -1,4 +1,4 @@
-"""Commands about jobs: submit, status, why, cancel, pause, resume, change."""
+"""Commands about jobs: submit, status, why, cancel, pause, resume, forget, change."""
 
 from __future__ import annotations
 
@@ -171,6 +171,26 @@ def pause(job: JobArgument, state: StateOption = None, json: JsonOption = False)
 def resume(job: JobArgument, state: StateOption = None, json: JsonOption = False) -> None:
     """Let a paused job go on. Example: `offcut resume digits`"""
     _ask("resume", job, state, json)
+
+
+def forget(
+    jobs: Annotated[list[str], typer.Argument(help="Names or ids of jobs that have ended.")],
+    files: Annotated[bool, typer.Option("--files", help="Delete their logs, checkpoints and records, too.")] = False,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Remove jobs that have ended from the history.
+
+    Examples: `offcut forget digits`, `offcut forget digits-1 digits-2 --files`
+    """
+    with connect(state) as controller:
+        answer = controller.post("/v1/forget", {"jobs": jobs, "files": files})
+    if json:
+        print_json(answer)
+        return
+    line(f"Forgotten: {', '.join(answer['jobs'])}.")
+    if not files:
+        line(f"Their files are still there: {', '.join(answer['directories'])}")
 
 
 def change(

@@ -7,6 +7,7 @@
 - `stale_journal`: generations and incarnations are never given twice, even if the journal was restored from a copy
 - `report_checks`: which reports of agents are believed
 - `network_blips`: when many agents are silent at once, the network is at fault and not each node
+- `ended_jobs`: which jobs leave the state for the history, and which are forgotten
 - `failures`, `node_health`: which failures count against a job, and which against a node
 - `membership`: from assigned nodes to generations; `relaunch`: the same for jobs of mode `restart`
 - `job_curves`: which curve and which costs count for a job

@@ -32,6 +32,8 @@ def check_state(state: State) -> list[str]:
             found.append(f"Node {name} says that its job is {node.job}, but it is assigned to {owners.get(name)}.")
         found += [f"Node {name}: {wrong}." for wrong in _check_node(state, name, node)]
         found += [f"Node {name}: {wrong}." for wrong in _check_worker(state, name, node)]
+    if set(state.ended) != {job_id for job_id, job in state.jobs.items() if job.phase in ENDED}:
+        found.append("The list of ended jobs is not that of the jobs that have ended.")
     found += _check_totals(state)
     return found
 

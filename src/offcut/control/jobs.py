@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from offcut.control import admission, curve_learning, failures, membership
+from offcut.control import admission, curve_learning, ended_jobs, failures, membership
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
 from offcut.model import events as ev
@@ -18,6 +18,7 @@ def on_job_submitted(context: EventContext, event: ev.JobSubmitted) -> None:
         return
     job = JobState(event.job, "waiting", context.now_s, size_since_s=context.now_s)
     context.state.jobs[event.job.id] = job
+    context.state.submitted = max(context.state.submitted + 1, len(context.state.jobs))
     admission.enqueue(context.state, job)
     if event.job.family is not None:
         context.state.histories.join(event.job.id, f"family {event.job.family}")
@@ -194,6 +195,7 @@ def end(context: EventContext, job: JobState, phase: JobPhase, reason: str) -> N
     job.state_holders, job.forming = (), {}
     context.cancel_timer(Timer("finish", job.job.id))
     context.log(job.job.id, f"{phase}: {reason}")
+    ended_jobs.note_end(context, job)
 
 
 def give_up_finishing(context: EventContext, job_id: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import nodes, stale_journal
+from offcut.control import ended_jobs, nodes, stale_journal
 from offcut.control.event_context import EventContext
 from offcut.model import events as ev
 
@@ -14,6 +14,8 @@ def on_controller_started(context: EventContext, event: ev.ControllerStarted) ->
     """
     state = context.state
     state.stopping = False
+    ended_jobs.note_older_ends(state)
+    ended_jobs.archive(context)
     for timer, at_s in list(state.timers.items()):
         context.set_timer(timer, max(0.0, at_s + context.passed_s - context.now_s))
     stale_journal.lift_incarnations(context, event.incarnation)

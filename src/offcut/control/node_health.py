@@ -21,6 +21,7 @@ def note(context: EventContext, node: str, job: str, reason: str) -> None:
     state = context.state
     proven = job not in state.jobs or _has_trained(state, state.jobs[job])
     starts = [*_recent(state, node), FailedStart(context.now_s, job, visible(reason), proven)]
+    state.failed_starts = {name: recent for name in state.failed_starts if (recent := _recent(state, name))}
     state.failed_starts[node] = starts[-_KEPT:]
 
 

@@ -92,6 +92,12 @@ class Settings:
     solve_again_s: float = 5.0
     #: The first restart of a failed worker waits this long, each further one twice as long.
     retry_wait_s: float = 0.5
+    #: This many of the jobs that ended last stay in the controller's memory, with what was learned of their scaling;
+    #: the others are in the history: `offcut status --all` shows them.
+    recent_jobs: int = 100
+    #: A job is forgotten this long after its end: it leaves the history, and its logs, checkpoints and records are
+    #: deleted. Without it, none is.
+    keep_jobs_s: float | None = 30 * 86400.0
     #: Check after every event that what the controller knows agrees with itself. What does not is logged, and the
     #: controller goes on. Takes time in proportion to the number of nodes and jobs.
     check_state: bool = False
@@ -279,8 +285,12 @@ class State:
     #: How many journalled events have been answered; the number of the newest one.
     event_id: int = 0
     nodes: dict[str, NodeState] = field(default_factory=dict)
-    #: In order of submission.
+    #: In order of submission: jobs that live, and those that ended last.
     jobs: dict[str, JobState] = field(default_factory=dict)
+    #: How many jobs have been submitted: a job's id has its number, which is never given again.
+    submitted: int = 0
+    #: The jobs in `jobs` that have ended, the first to end first.
+    ended: dict[str, None] = field(default_factory=dict)
     #: Jobs that have had a node and have not ended, in the order in which they started.
     started: dict[str, None] = field(default_factory=dict)
     #: Jobs that have never had a node and have not ended: the highest priority first, then by submission.

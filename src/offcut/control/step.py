@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from offcut.control import allocation, curve_learning, jobs, lifecycle, membership, nodes, relaunch, timers, workers
+from offcut.control import (
+    allocation,
+    curve_learning,
+    ended_jobs,
+    jobs,
+    lifecycle,
+    membership,
+    nodes,
+    relaunch,
+    timers,
+    workers,
+)
 from offcut.control.event_context import EventContext
 from offcut.control.state import Skipped, State
 from offcut.model import events as ev
@@ -38,6 +49,7 @@ _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
     ev.JobPaused: jobs.on_job_paused,
     ev.JobResumed: jobs.on_job_resumed,
     ev.JobChanged: jobs.on_job_changed,
+    ev.JobsForgotten: ended_jobs.on_jobs_forgotten,
     ev.Solved: allocation.on_solved,
     ev.SolveFailed: allocation.on_solve_failed,
     ev.TimerFired: timers.on_timer_fired,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offcut.model.allocation import AllocationProblem
+from offcut.model.ended_job import EndedJob
 from offcut.model.events import Member, Timer
 
 
@@ -91,6 +92,31 @@ class WriteLog(_Caused):
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveJob(_Caused):
+    """Add a job that has left the state to the history."""
+
+    job: EndedJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetJobs(_Caused):
+    """Remove these jobs and their logs from the history; with `files`, what offcut wrote in their directories."""
+
+    jobs: tuple[str, ...]
+    files: bool
+
+
 Effect = (
-    Claim | Release | StartWorkers | StopWorkers | SetGeneration | AbandonOlderGenerations | Solve | SetTimer | WriteLog
+    Claim
+    | Release
+    | StartWorkers
+    | StopWorkers
+    | SetGeneration
+    | AbandonOlderGenerations
+    | Solve
+    | SetTimer
+    | WriteLog
+    | ArchiveJob
+    | ForgetJobs
 )

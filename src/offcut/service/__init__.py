@@ -10,11 +10,12 @@ The loop:
 - `agents`, `started_workers`: connections of agents, noticing when one is gone; which workers each was told to run
 - `solver`, `call_process`: allocation problems answered in a process of their own, killed when it is late
 - `supervise`: background tasks, restarted when they fail
+- `retention`, `job_files`: jobs that ended long ago are forgotten, and their files deleted
 - `clock`: event times; `throughput_reports`: measured throughput; `metrics`, `telemetry`: figures and samples of a run
 
 The listeners:
 
-- `app`, `job_routes`, `node_routes`, `error_responses`, `body_limit`: the owner's API
+- `app`, `job_routes`, `node_routes`, `error_responses`, `body_limit`: the owner's API; `job_lookup`: which job is meant
 - `agent_server`, `agent_socket`, `agent_protocol`, `limits`: the listener that agents dial
 - `listen`: where that is
 - `views`, `explain`, `curve_report`: what people and programs are shown

@@ -28,6 +28,7 @@ from offcut.service.generation_sender import GenerationSender
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import Rendezvous
+from offcut.service.retention import Retention
 from offcut.service.solver import Solver
 from offcut.service.started_workers import StartedWorkers
 from offcut.service.supervise import Tasks
@@ -48,7 +49,7 @@ _REMEMBERED = (effects.SetGeneration, effects.StartWorkers)
 #: Events whose senders are told that the request is done.
 _PROMISED = (
     *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
-    *(events.ReleaseAsked, events.ClaimingResumed, events.NodesForgiven),
+    *(events.ReleaseAsked, events.ClaimingResumed, events.NodesForgiven, events.JobsForgotten),
 )
 
 
@@ -72,6 +73,7 @@ class Controller:
         self.metrics = Metrics()
         self.throughput = ThroughputReports(state)
         self._journal = journal
+        self.history = journal.history
         self._given = GivenNumbers(paths.numbers)
         self._telemetry = Telemetry(paths.telemetry)
         self.cluster = cluster
@@ -93,8 +95,12 @@ class Controller:
             solver=self.solver,
             tasks=self.tasks,
             launch=lambda job: launch_of(job, paths.job(job.id), worker_umask),
+            history=journal.history,
+            forget=self._forget,
+            job_directory=paths.job,
             fire=self.handle,
         )
+        self._retention = Retention(state, journal.history, self.clock.now, self.handle)
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
         #: The controller is closing the cluster: its event stream may end.
@@ -119,6 +125,7 @@ class Controller:
         self.tasks.keep("silent jobs", self._watch_silent)
         self.tasks.keep("telemetry", self._note_samples)
         await recovery.reconcile(self.state, self.cluster, self.agents, self.clock.now, self.handle)
+        self.tasks.keep("retention", self._retention.keep)
         # The solver starts afterwards, so that no answer comes before the held nodes are known.
         self.tasks.keep("solver", self.solver.run)
         async for seen in self.cluster.observe():
@@ -277,6 +284,12 @@ class Controller:
             self.handle(events.SolveFailed(time_s=now_s, version=version, reason=answer))
         else:
             self.handle(events.Solved(time_s=now_s, version=version, allocation=answer, late=late))
+
+    def _forget(self, job: str) -> None:
+        """Drop what is kept of a job that has left the state."""
+        self.metrics.forget(job)
+        self.throughput.forget(job)
+        self.generations.forget(job)
 
     def _is_held(self, node: str) -> bool:
         return node in self.state.nodes and self.state.nodes[node].phase != "idle"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, assert_never
 
 import structlog
@@ -13,12 +14,15 @@ from offcut.control import State
 from offcut.errors import OffcutError
 from offcut.model import Job, effects, events
 from offcut.model.events import Timer
+from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service.agents import Agents
 from offcut.service.clock import Clock
 from offcut.service.generation_sender import GenerationSender
+from offcut.service.job_files import delete_job_files
 from offcut.service.solver import Solver
 from offcut.service.started_workers import StartedWorkers
 from offcut.service.supervise import Tasks
+from offcut.store.history import History
 from offcut.wire import messages
 
 _log = structlog.get_logger()
@@ -39,9 +43,13 @@ class EffectRunner:
         solver: Solver,
         tasks: Tasks,
         launch: Callable[[Job], messages.Launch],
+        history: History,
+        forget: Callable[[str], None],
+        job_directory: Callable[[str], Path],
         fire: Callable[[events.TimerFired], object],
     ) -> None:
-        """`launch` says how a job's workers are started; `fire` is called when a timer is due."""
+        """`launch` says how a job's workers are started; `forget` is called for a job that has left the state, `fire`
+        when a timer is due."""
         self._state = state
         self._clock = clock
         self._cluster = cluster
@@ -51,6 +59,9 @@ class EffectRunner:
         self._solver = solver
         self._tasks = tasks
         self._launch = launch
+        self._history = history
+        self._forget = forget
+        self._job_directory = job_directory
         self._fire = fire
 
     def carry_out(self, effect: effects.Effect) -> None:
@@ -83,6 +94,15 @@ class EffectRunner:
                 self._solver.ask(effect.version, effect.problem)
             case effects.SetTimer():
                 self._arm(effect.timer, effect.at_s)
+            case effects.ArchiveJob():
+                self._history.carry_out((effect,))
+                self._forget(effect.job.job.id)
+            case effects.ForgetJobs():
+                self._history.carry_out((effect,))
+                for job_id in effect.jobs:
+                    self._forget(job_id)
+                if effect.files:
+                    self._tasks.once("deletion of jobs' files", self._delete_files(effect.jobs))
             case effects.WriteLog():
                 _log.info("story", subject=effect.subject, text=effect.text)
             case _:
@@ -104,6 +124,10 @@ class EffectRunner:
         except OffcutError as error:
             if not self._tasks.closing:  # failures while the cluster closes do not matter
                 _log.error("cluster_call_failed", error=str(error))
+
+    async def _delete_files(self, jobs: tuple[str, ...]) -> None:
+        for job in jobs:
+            await in_daemon_thread(delete_job_files, self._job_directory(job))
 
     def _arm(self, timer: Timer, at_s: float) -> None:
         def fire() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from offcut.control import JobState
 from offcut.control.state import ENDED, LIVE
+from offcut.model.ended_job import EndedJob
 from offcut.service import curve_report, views
 from offcut.service.controller import Controller
 
@@ -24,6 +25,17 @@ async def why(controller: Controller, job_id: str, story: list[tuple[float, str]
         "since_s": now_s - item.size_since_s,
         "words": _words(controller, item, decision),
         "decision": decision,
+        "story": [{"time_s": time_s, "text": text} for time_s, text in story],
+    }
+
+
+def why_ended(item: EndedJob, story: list[tuple[float, str]], now_s: float) -> dict[str, Any]:
+    """The same for a job of the history: how it ended."""
+    return {
+        "job": views.ended_job(item),
+        "since_s": now_s - item.ended_s,
+        "words": [f"It has {item.outcome}: {item.reason}."],
+        "decision": None,
         "story": [{"time_s": time_s, "text": text} for time_s, text in story],
     }
 

@@ -63,13 +63,15 @@ class GenerationSender:
         self._last: dict[str, messages.NewGeneration] = {}
         self._sent_s: dict[str, float] = {}
         self._waiting: dict[str, tuple[effects.SetGeneration, asyncio.TimerHandle]] = {}
-        #: The address of the first rank of a member, whether it has been launched or not (mode `restart`).
-        self._addresses: dict[Member, str] = {}
+        #: By node: the address of the first rank of its newest worker, and that worker's incarnation (mode `restart`).
+        self._addresses: dict[str, tuple[int, str]] = {}
 
     def send(self, effect: effects.SetGeneration) -> None:
         """Tell a generation to the agents of its members and of the generation before."""
         now_s = self._now()
-        job = self._state.jobs[effect.job]
+        job = self._state.jobs.get(effect.job)
+        if job is None:
+            return  # it has been forgotten since
         self._metrics.generation_set(now_s, effect.job, effect.generation, len(effect.members), len(effect.previous))
         if not effect.members and job.phase in ENDED:
             self._metrics.job_stopped(now_s, effect.job)
@@ -100,7 +102,9 @@ class GenerationSender:
             self._waiting[effect.job] = effect, loop.call_at(at_s, self.flush, effect.job)
 
     def _send_now(self, effect: effects.SetGeneration) -> None:
-        job = self._state.jobs[effect.job]
+        job = self._state.jobs.get(effect.job)
+        if job is None:
+            return
         self._resent.pop(effect.job, None)
         self._sent_s[effect.job] = asyncio.get_running_loop().time()
         whole = self._message(job, effect.generation, effect.members, abort=effect.abort, departing=effect.departing)
@@ -143,7 +147,10 @@ class GenerationSender:
     def store_changed(self) -> list[events.Event]:
         """Send what waited for a rendezvous store. Return the events that a new store causes."""
         for effect in list(self._unsent.values()):
-            if self._state.jobs[effect.job].generation == effect.generation:
+            job = self._state.jobs.get(effect.job)
+            if job is None:
+                del self._unsent[effect.job]
+            elif job.generation == effect.generation:
                 self.send(effect)
         # Members that look for each other through a store that has died would do so for long.
         return [
@@ -162,14 +169,22 @@ class GenerationSender:
         """Return whether the job's newest generation waits for a rendezvous store before its members are told."""
         return job_id in self._unsent and not self._state.jobs[job_id].restarts
 
+    def forget(self, job: str) -> None:
+        """Drop what is kept of a job that has left the state."""
+        for kept in (self._unsent, self._resent, self._last, self._sent_s):
+            kept.pop(job, None)
+        if job in self._waiting:
+            self._waiting.pop(job)[1].cancel()
+
     def note_address(self, node: str, said: messages.Ready | messages.WorkerReport) -> None:
         """Note the address of the member's first rank, if its agent reports one."""
         if said.address:
-            self._addresses[Member(node, said.incarnation)] = said.address
+            self._addresses[node] = said.incarnation, said.address
 
     def forget_address(self, member: Member) -> None:
         """Forget the address of a member that has ended."""
-        self._addresses.pop(member, None)
+        if self._addresses.get(member.node, (0, ""))[0] == member.incarnation:
+            del self._addresses[member.node]
 
     def _message(
         self,
@@ -201,5 +216,6 @@ class GenerationSender:
     def _meeting_point(self, job: JobState, members: tuple[Member, ...]) -> str:
         """Return where the members find each other; empty while that is not known."""
         if job.restarts:
-            return self._addresses.get(members[0], "") if members else ""
+            incarnation, address = self._addresses.get(members[0].node, (0, "")) if members else (0, "")
+            return address if members and incarnation == members[0].incarnation else ""
         return self._rendezvous.address or ""

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from offcut.control.state import ENDED
 from offcut.errors import InputError
 from offcut.model import Sizes, events
+from offcut.model.ended_job import EndedJob
 from offcut.process.daemon_thread import in_daemon_thread
-from offcut.service import curve_report, explain, views
+from offcut.service import curve_report, explain, job_lookup, views
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.service.pipeline_jobs import check_sizes, with_plans
@@ -29,22 +29,15 @@ class JobChange(BaseModel):
     weight: Weight | None = None
 
 
+class Forgotten(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    jobs: list[str] = Field(min_length=1, max_length=10_000)
+    files: bool = False
+
+
 def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> APIRouter:
     """Submitting, looking at and changing jobs."""
     routes = APIRouter()
-
-    def find(job: str) -> str:
-        """Return a job's id, given its id or name.
-
-        Of several jobs of one name, the newest live one counts, else the newest.
-        """
-        jobs = controller.state.jobs
-        if job in jobs:
-            return job
-        named = [item for item in jobs.values() if item.job.name == job]
-        if not named:
-            raise InputError(f"There is no job called {job}.", next_step="See: offcut status --all")
-        return max(named, key=lambda item: (item.phase not in ENDED, item.submitted_s)).job.id
 
     @routes.post("/v1/jobs")
     async def _submit(spec: JobSpec) -> dict[str, Any]:
@@ -53,22 +46,24 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
                 "env_file: the file is read on the machine that submits the job.", next_step="Give its contents as env."
             )
         unnamed = with_plans(spec).to_job(spec.name)
-        job_id = await in_daemon_thread(paths.new_job, spec.name, len(controller.state.jobs) + 1)
+        job_id = await in_daemon_thread(
+            paths.new_job, spec.name, max(controller.state.submitted, len(controller.state.jobs)) + 1
+        )
         job = replace(unnamed, id=job_id)
         controller.ask(events.JobSubmitted(time_s=controller.clock.now(), job=job))
         return views.job(controller, controller.state.jobs[job_id])
 
     @routes.get("/v1/jobs/{job}")
     async def _job(job: str) -> dict[str, Any]:
-        return views.job(controller, controller.state.jobs[find(job)])
+        return job_lookup.shown(controller, job_lookup.find(controller, job))
 
     @routes.patch("/v1/jobs/{job}")
     async def _change(job: str, change: JobChange) -> dict[str, Any]:
-        job_id = find(job)
+        its = job_lookup.find_live(controller, job).job
+        job_id, curve = its.id, its.curve
         sizes = Sizes.parse(change.sizes) if change.sizes is not None else None
         if sizes is not None:
-            check_sizes(controller.state.jobs[job_id].job, sizes)
-        curve = controller.state.jobs[job_id].job.curve
+            check_sizes(its, sizes)
         if sizes is not None and curve is not None and sizes.largest > curve.max_nodes:
             raise InputError(
                 f"sizes: {sizes.largest} nodes lie outside the job's curve, which ends at {curve.max_nodes}.",
@@ -83,28 +78,39 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     async def _verb(job: str, verb: str) -> dict[str, Any]:
         if verb not in verbs:
             raise InputError(f"A job cannot be asked to {verb}.", next_step=f"It can: {', '.join(verbs)}.")
-        job_id = find(job)
-        if controller.state.jobs[job_id].phase in ENDED:
-            raise InputError(f"{job_id} has ended already ({controller.state.jobs[job_id].phase}).")
+        job_id = job_lookup.find_live(controller, job).job.id
         controller.ask(verbs[verb](time_s=controller.clock.now(), job=job_id))
         return views.job(controller, controller.state.jobs[job_id])
 
     @routes.get("/v1/jobs/{job}/why")
     async def _why(job: str) -> dict[str, Any]:
-        job_id = find(job)
-        return await explain.why(controller, job_id, journal.story(job_id, last=20))
+        found = job_lookup.find(controller, job)
+        story = journal.story(found.job.id, last=20)
+        if isinstance(found, EndedJob):
+            return explain.why_ended(found, story, controller.clock.now())
+        return await explain.why(controller, found.job.id, story)
 
     @routes.get("/v1/jobs/{job}/curve")
     async def _curve(job: str) -> dict[str, Any]:
-        job_id = find(job)
-        item = controller.state.jobs[job_id]
+        item = job_lookup.find(controller, job)
+        if isinstance(item, EndedJob):
+            raise InputError(
+                f"What was measured of {item.job.id} is not kept any more: it ended long ago.",
+                next_step="Jobs of its family still profit from it.",
+            )
         told = curve_report.describe(controller.state, item)
-        return {"id": job_id, **told, "words": curve_report.words(controller.state, item)}
+        return {"id": item.job.id, **told, "words": curve_report.words(controller.state, item)}
 
     @routes.get("/v1/jobs/{job}/directory")
     async def _directory(job: str) -> dict[str, str]:
-        job_id = find(job)
+        job_id = job_lookup.find(controller, job).job.id
         return {"id": job_id, "directory": str(paths.job(job_id))}
+
+    @routes.post("/v1/forget")
+    async def _forget(asked: Forgotten) -> dict[str, Any]:
+        jobs = job_lookup.find_ended(controller, asked.jobs)
+        controller.ask(events.JobsForgotten(time_s=controller.clock.now(), jobs=jobs, files=asked.files))
+        return {"jobs": list(jobs), "directories": [str(paths.job(job)) for job in jobs]}
 
     @routes.get("/v1/story/{subject}")
     async def _story(subject: str, last: Annotated[int, Query(ge=1, le=_MOST_LINES)] = 100) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
+#: Latencies of this many resizes are kept, the newest.
+_RESIZES = 10_000
 #: A job's throughput is the mean over this many seconds.
 _RATE_WINDOW_S = 5.0
 
@@ -33,6 +35,8 @@ class _Setting:
 @dataclass(slots=True)
 class Metrics:
     resizes: list[Resize] = field(default_factory=list)
+    #: How many resizes there were, whether they are still in `resizes` or not.
+    resized: int = 0
     used_node_s: float = 0.0
     first_step_s: float | None = None
     _settings: dict[tuple[str, int], _Setting] = field(default_factory=dict)
@@ -58,6 +62,9 @@ class Metrics:
         self._sizes[job] = setting.size
         took_s = now_s - setting.set_s
         self.resizes.append(Resize(now_s, job, generation, setting.what, setting.size, 1000 * took_s))
+        self.resized += 1
+        if len(self.resizes) > 2 * _RESIZES:
+            del self.resizes[:-_RESIZES]
         if self.first_step_s is None:
             self.first_step_s = now_s
         return took_s
@@ -65,6 +72,12 @@ class Metrics:
     def job_stopped(self, now_s: float, job: str) -> None:
         self._account(now_s)
         self._sizes.pop(job, None)
+
+    def forget(self, job: str) -> None:
+        """Drop what is kept of a job that has ended."""
+        self._samples.pop(job, None)
+        self._sizes.pop(job, None)
+        self._settings = {key: value for key, value in self._settings.items() if key[0] != job}
 
     def used_by(self, now_s: float) -> float:
         """Return the node-seconds in which nodes were members of generations that had formed."""

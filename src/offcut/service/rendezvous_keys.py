@@ -9,6 +9,8 @@ from offcut.errors import ProtocolError
 
 #: Generations of a job whose keys are kept: members of the one before may still look something up.
 KEPT_GENERATIONS = 2
+#: Of this many jobs it is remembered which generation is the newest: of those that met last.
+_JOBS = 10_000
 #: What a key takes besides its name and value, roughly.
 _KEY_BYTES = 128
 
@@ -56,7 +58,10 @@ class Keys:
 
     def join(self, job: str, number: int) -> GenerationKeys:
         """Add a connection to a generation. It is created if it is new; generations that are too old end."""
-        newest = self._newest[job] = max(number, self._newest.get(job, number))
+        newest = max(number, self._newest.pop(job, number))
+        self._newest[job] = newest
+        if len(self._newest) > _JOBS:
+            del self._newest[next(iter(self._newest))]
         if number <= newest - KEPT_GENERATIONS:
             raise Refused(f"Generation {number} of {job} is over: there is a generation {newest}.")
         for old in [key for key in self._generations if key[0] == job and key[1] <= newest - KEPT_GENERATIONS]:

@@ -94,6 +94,11 @@ class ThroughputReports:
                 text = f"it has reported no step for {_SILENT_S:g} s: its scaling cannot be measured"
                 yield from self._note(now_s, job.job.id, text)
 
+    def forget(self, job: str) -> None:
+        """Drop what is kept of a job that has left the state."""
+        self._generations.pop(job, None)
+        self._told = {told for told in self._told if told[0] != job}
+
     def _find(self, now_s: float, job_id: str, number: int) -> tuple[JobState, _Generation] | None:
         job = self._state.jobs.get(job_id)
         if job is None or number != job.generation or not job.members or not job_curves.measures(self._state):

@@ -8,6 +8,7 @@ from typing import Any
 
 from offcut.control import JobState, NodeState, State
 from offcut.control.state import ENDED
+from offcut.model.ended_job import EndedJob
 from offcut.model.events import Timer
 from offcut.service.controller import Controller
 from offcut.service.metrics import percentile
@@ -21,6 +22,7 @@ def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:
     now_s = controller.clock.now()
     state, metrics = controller.state, controller.metrics
     shown = _shown(state, ended)
+    older = _older(controller, None if ended is None else ended - len(state.ended))
     took_ms = [resize.took_ms for resize in metrics.resizes]
     return {
         "time_s": now_s,
@@ -30,10 +32,10 @@ def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:
         "skipped": [asdict(event) for event in state.skipped],
         "nodes": [_node(node) for _, node in sorted(state.nodes.items())],
         "aside": aside(state),
-        "jobs": [job(controller, item, now_s) for item in shown],
-        "left_out": len(state.jobs) - len(shown),
+        "jobs": [ended_job(item) for item in older] + [job(controller, item, now_s) for item in shown],
+        "left_out": len(state.jobs) - len(shown) + controller.history.count() - len(older),
         "resizes": {
-            "count": len(took_ms),
+            "count": metrics.resized,
             "p50_ms": percentile(took_ms, 0.5),
             "p95_ms": percentile(took_ms, 0.95),
             "recent": [
@@ -54,6 +56,11 @@ def _shown(state: State, ended: int | None) -> list[JobState]:
     over = sorted((item.ended_s or 0.0, job_id) for job_id, item in state.jobs.items() if item.phase in ENDED)
     kept = {job_id for _, job_id in over[len(over) - min(ended, len(over)) :]}
     return [item for job_id, item in state.jobs.items() if item.phase not in ENDED or job_id in kept]
+
+
+def _older(controller: Controller, limit: int | None) -> list[EndedJob]:
+    """Jobs of the history, the last to end comes last; all of them without a limit."""
+    return [] if limit is not None and limit <= 0 else controller.history.newest(limit)
 
 
 def aside(state: State) -> list[dict[str, Any]]:
@@ -100,6 +107,35 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "failures": item.failures,
         "weight": item.job.weight,
         "priority": item.job.priority,
+        "submitted_s": item.submitted_s,
+        "ended_s": item.ended_s,
+    }
+
+
+def ended_job(item: EndedJob) -> dict[str, Any]:
+    """One job of the history, with the same keys as `job`."""
+    its = item.job
+    return {
+        "id": its.id,
+        "name": its.name,
+        "state": item.outcome,
+        "reason": item.reason,
+        "sizes": str(its.sizes),
+        "size": 0,
+        "nodes": [],
+        "assigned": [],
+        "generation": item.generation,
+        "epoch": item.generation,
+        "steps": item.steps,
+        "samples": item.samples,
+        "loss": item.loss if math.isfinite(item.loss) else None,
+        "rate": 0.0,
+        "steps_redone": item.redone_steps,
+        "resizes": item.resizes,
+        "mode": its.mode,
+        "failures": item.failures,
+        "weight": its.weight,
+        "priority": its.priority,
         "submitted_s": item.submitted_s,
         "ended_s": item.ended_s,
     }

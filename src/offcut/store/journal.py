@@ -21,6 +21,7 @@ from offcut.errors import OffcutError, StoreError
 from offcut.model.effects import WriteLog
 from offcut.model.events import Event
 from offcut.store import migrations
+from offcut.store.history import History
 from offcut.store.migrations import VERSION
 from offcut.store.row_format import EVENT, SETTINGS, STATE, Item, checksum, encode
 
@@ -47,6 +48,7 @@ class Journal:
                 self._create()
             elif (version := self._version()) < VERSION:
                 migrations.migrate(self._db, version)
+            self.history = History(self._db, path)
         except sqlite3.Error as error:
             raise unusable(path, error) from None
 
@@ -102,13 +104,14 @@ class Journal:
                     skip(state, event, skipped)
                     continue
                 try:
-                    step(state, event)
+                    caused = step(state, event)
                 except OffcutError:
                     raise  # of the environment: the file of a curve model is gone, for example
                 except Exception as error:
                     self.mark_skipped(number, error)
                     self.remarks.append(f"event {number} ({event.kind}) could not be answered: {reason_of(error)}")
                     break  # the state is half changed, so the fold starts again without the event
+                self.history.carry_out(caused)
             else:
                 state.settings = changes.get(state.event_id, state.settings)
                 return state

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic_core import to_json
 
 from offcut.control import Settings, State
+from offcut.model.ended_job import EndedJob
 from offcut.model.events import Event, Timer
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
@@ -29,7 +30,7 @@ SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
 Item = TypeVar("Item")
 
 
-def encode(item: Event | State | Settings) -> str:
+def encode(item: Event | State | Settings | EndedJob) -> str:
     """Return the item as JSON."""
     # A loss may be NaN and a window's end infinite; null, as JSON usually writes them, would lose that.
     plain: object = item

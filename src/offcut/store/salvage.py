@@ -191,6 +191,9 @@ def rebuild(source: Path, found: Findings, target: Path) -> State:
         for row in _saved(old.execute("SELECT event_id, place, time_s, subject, text FROM story")):
             if row[0] <= found.end:
                 new.execute("INSERT OR REPLACE INTO story VALUES (?, ?, ?, ?, ?)", row)
+        if found.version >= 4:
+            for row in _saved(old.execute("SELECT job, name, ended_s, data FROM history")):
+                new.execute("INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", row)
         new.commit()
     with closing(Journal(target)) as journal:
         state = journal.fold()

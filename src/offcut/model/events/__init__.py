@@ -40,6 +40,7 @@ from offcut.model.events.requests import (
     JobChanged,
     JobPaused,
     JobResumed,
+    JobsForgotten,
     JobSubmitted,
     NodesForgiven,
     ReleaseAsked,
@@ -82,6 +83,7 @@ __all__ = [
     "JobResumed",
     "JobSubmitted",
     "JobTrained",
+    "JobsForgotten",
     "Member",
     "NodesBooted",
     "NodesChanged",
@@ -138,6 +140,7 @@ Event = (
     | JobChanged
     | ReleaseAsked
     | ClaimingResumed
+    | JobsForgotten
     | NodesForgiven
     | Solved
     | SolveFailed

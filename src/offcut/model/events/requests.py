@@ -74,6 +74,16 @@ class ClaimingResumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobsForgotten:
+    """Jobs that have ended leave the state and the history. `files`: what offcut wrote for them is deleted, too."""
+
+    time_s: float
+    jobs: tuple[str, ...]
+    files: bool = False
+    kind: Literal["jobs_forgotten"] = "jobs_forgotten"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodesForgiven:
     """A user lets nodes be claimed again that were set aside, or released by hand a moment ago. No nodes named: all."""
 

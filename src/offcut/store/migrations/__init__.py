@@ -9,14 +9,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from offcut.store.migrations import to_2, to_3
+from offcut.store.migrations import to_2, to_3, to_4
 
-VERSION = 3
+VERSION = 4
 
 #: By the version that the migration leads to.
-_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {2: to_2.migrate, 3: to_3.migrate}
+_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {2: to_2.migrate, 3: to_3.migrate, 4: to_4.migrate}
 
-SCHEMA = """
+SCHEMA = (
+    """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE settings (after_event INTEGER PRIMARY KEY, data TEXT NOT NULL);
 CREATE TABLE events (
@@ -30,6 +31,8 @@ CREATE TABLE story (
 CREATE INDEX story_of ON story (subject, event_id);
 CREATE TABLE snapshots (event_id INTEGER PRIMARY KEY, data TEXT NOT NULL, checksum INTEGER NOT NULL);
 """
+    + to_4.TABLES
+)
 
 
 def migrate(db: sqlite3.Connection, version: int) -> None:
