@@ -88,6 +88,18 @@ def test_a_job_is_forgotten_only_after_its_end():
     assert world.story("a")[-1] == "not forgotten: it has not ended"
 
 
+def test_a_job_may_be_forgotten_while_its_workers_still_leave():
+    for mode in ("session", "restart"):
+        world = World(Settings(hold_s=1.0))
+        running(world, "n1", "n2", mode=mode)
+        world.send(ev.JobCancelled(time_s=world.now_s, job="a"))
+        world.send(ev.JobsForgotten(time_s=world.now_s, jobs=("a",)))
+        assert not world.state.jobs
+        world.run(30)
+        assert not world.processes
+        assert not world.pilots
+
+
 def test_the_number_of_a_forgotten_job_is_not_given_again():
     world = World()
     ended(world, "a", "b")

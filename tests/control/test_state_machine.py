@@ -153,7 +153,7 @@ class Cluster(RuleBasedStateMachine):
     )
     def begin(self, sane: bool, solver_waits: bool, hold_s: float, sizes: str, mode: JobMode) -> None:
         """Two jobs train."""
-        self.world = World(Settings(hold_s=hold_s, boot_limit_s=3.0, ready_limit_s=4.0))
+        self.world = World(Settings(hold_s=hold_s, boot_limit_s=3.0, ready_limit_s=4.0, recent_jobs=1))
         self.world.offer(*NODES[:6])
         self.world.submit("a", "1:8", finish_limit_s=20.0)
         self.world.submit("b", sizes, curve=CURVE, mode=mode, hang_limit_s=20.0)
@@ -195,7 +195,7 @@ class Cluster(RuleBasedStateMachine):
     ) -> None:
         """A job that has ended has a successor."""
         jobs = self.world.state.jobs
-        while job_id in jobs and jobs[job_id].phase in ENDED:
+        while job_id in self.world.history or (job_id in jobs and jobs[job_id].phase in ENDED):
             job_id += "+"
         self.world.submit(
             job_id, sizes, priority=priority, max_failures=max_failures, curve=curve, mode=mode, hang_limit_s=20.0

@@ -190,7 +190,7 @@ def test_members_that_come_back_are_told_the_generation_and_others_only_if_they_
         it.controller.generations._unsent.clear()  # as it was when the addresses were known
         job = it.state.jobs["a"]
         for member in job.members:
-            it.controller.generations._addresses[member] = f"{member.node}:1"
+            it.controller.generations._addresses[member.node] = member.incarnation, f"{member.node}:1"
 
         def dial(name):
             node = it.state.nodes[name]
