@@ -74,7 +74,7 @@ def test_one_that_others_may_write_is_refused(scratch: Path, part: str, bits: in
 def test_one_that_others_could_put_another_in_place_of_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(StoreError, match="everybody can put another in its place"):
+    with pytest.raises(StoreError, match="every user can replace it"):
         StatePaths(tmp_path / "open" / "state").prepare()
 
 

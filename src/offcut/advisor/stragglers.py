@@ -17,7 +17,7 @@ _REPORTS = 3
 
 
 def _middle(reports: Collection[float]) -> float:
-    """The median of `_REPORTS` numbers."""
+    """Return the median of `_REPORTS` numbers."""
     return sorted(reports)[_REPORTS // 2]
 
 

@@ -88,7 +88,7 @@ _NO_NOTES: tuple[str, ...] = ()
 
 
 def _record(log: Path, nodes: int | None, per_node: int, start: float | None, end: float | None) -> IdleRecord:
-    """The windows of a batch log or of a windows file."""
+    """Return the windows of a batch log or of a windows file."""
     from offcut.traces.idle_from_log import IdleRecord, idle_windows
     from offcut.traces.read_log import is_windows_file, read_log
     from offcut.traces.windows import read_windows

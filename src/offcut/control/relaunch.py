@@ -131,7 +131,7 @@ def _launch_script(context: EventContext, job: JobState, nodes: list[NodeState])
 
 
 def on_exit(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
-    """The ranks of a member, or of a worker that was told to end, have ended."""
+    """Note that the ranks of a member, or of a worker that was told to end, have ended."""
     if job.phase == "finishing":
         _on_exit_while_finishing(context, job, node, event)
         return
@@ -160,7 +160,7 @@ def _note_failure(context: EventContext, job: JobState, node: NodeState, event: 
 
 
 def _on_exit_while_finishing(context: EventContext, job: JobState, node: NodeState, event: ev.WorkerExited) -> None:
-    """The job is finished when every rank has ended with exit code 0."""
+    """Finish the job if every rank has ended with exit code 0."""
     node.worker = "none"
     launch = _launch_of(job)
     if event.outcome == "finished":

@@ -244,7 +244,7 @@ class JobState:
         return job.hang_limit_s if job.finish_limit_s is None else job.finish_limit_s
 
     def resize_costs_s(self, settings: Settings) -> tuple[float, float]:
-        """Seconds of progress that growing and shrinking cost: what the job says, or else what its mode costs."""
+        """Return the seconds of progress that growing and shrinking cost: the job's own values, else its mode's."""
         job = self.job
         grow_s, shrink_s = settings.grow_cost_s, settings.shrink_cost_s
         if self.restarts:

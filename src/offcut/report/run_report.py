@@ -46,7 +46,7 @@ def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any], run:
     words = [
         paragraph(
             f"{len(hand_backs)} nodes were wanted while held; {taken} were released by a kill; the slowest was "
-            f"back after {slowest:.2f} s."
+            f"released after {slowest:.2f} s."
             if slowest is not None
             else "No node was wanted while it was held."
         )

@@ -98,7 +98,7 @@ class EventLoop:
     def instant(
         self, now_s: float, offered: Iterable[tuple[str, float | None]] = (), wanted: tuple[str, ...] = ()
     ) -> None:
-        """Everything that happens at `now_s`; the queue takes `wanted` nodes back and has `offered` ones idle."""
+        """Apply all changes at `now_s`: the queue wants the nodes in `wanted` and has those in `offered` idle."""
         self.now_s = now_s
         self.accounts.advance(now_s)
         self._tell_due()
@@ -159,7 +159,7 @@ class EventLoop:
                     self._tell(ev.TimerFired(time_s=now_s, timer=timer))
 
     def _form(self, training: Training, generation: int, set_s: float) -> None:
-        """The members of a generation do their first step in it."""
+        """Let the members of a generation do their first step in it."""
         self._holders[training.id] = frozenset(self.state.jobs[training.id].members)
         took_s = max(0.0, self.now_s - set_s)
         event = ev.GenerationFormed(
@@ -170,7 +170,7 @@ class EventLoop:
             self._observe(self._noisy_meter, training, generation)
 
     def _observe(self, observer: NoisyMeter, training: Training, generation: int) -> None:
-        """If the generation lasts long enough, its throughput is measured."""
+        """Measure the generation's throughput, if it lasts long enough."""
         segment = observer.segment(training.job.curve.rate_at(training.size))
         event = ev.JobMeasured(
             time_s=self.now_s + segment.span_s,
@@ -226,7 +226,7 @@ class EventLoop:
         self._tell(event)
 
     def _settle(self) -> None:
-        """The instant is over: what the controller has given to each job, and when each job will be done."""
+        """End the instant: note what the controller has given to each job, and when each job will be done."""
         self._moved = False
         jobs = self.state.jobs
         used = 0
@@ -273,7 +273,7 @@ class EventLoop:
             self._tell(ev.JobSubmitted(time_s=self.now_s, job=job_of(job_id, listed, self.options)))
 
     def _end(self, training: Training) -> None:
-        """The job has done its work: its script comes to its end."""
+        """End the script of a job that has done its work."""
         training.advance(self.now_s)
         if training.goal - training.work > 1e-6 * training.goal:
             self._predict(training)
@@ -310,7 +310,7 @@ class EventLoop:
         self._later(self.now_s + boot_s, Booted(self._number, effect.nodes))
 
     def _release(self, effect: ef.Release) -> None:
-        """Nodes that the queue does not want are idle once more."""
+        """Make nodes idle again that the queue does not want."""
         for name in effect.nodes:
             self._claims.pop(name, None)
             if name in self._idle:

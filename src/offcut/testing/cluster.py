@@ -104,7 +104,10 @@ class ClusterConformance:
 
     @pytest.fixture
     def directory(self) -> Iterator[Path]:
-        """An empty directory with a short name, because UNIX sockets lie in it. Every process of yours names it."""
+        """Yield an empty directory with a short name, because UNIX sockets lie in it.
+
+        Each process of yours must name it.
+        """
         root = Path(tempfile.mkdtemp(prefix="offcut-test-"))
         yield root
         shutil.rmtree(root, ignore_errors=True)

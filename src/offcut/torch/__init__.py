@@ -1,13 +1,13 @@
 """What a training script imports: `from offcut.torch import Session`.
 
-- `session`: the contract with the user's script; `training_loop`: what sessions of every kind share; `epoch`: one pass
+- `session`: the contract with the user's script; `training_loop`: the common part of all sessions; `epoch`: one pass
   over the data
-- `fingerprint`: a hash of what a script trains; `reporting`: what the agent and the step records are told
-- `state`: what a training is, and how it is kept
-- `membership`: who is a member of the job, and how the state gets to a worker that joins
+- `fingerprint`: a hash of what a script trains; `reporting`: reports to the agent and the step records
+- `state`: the state of a training, and checkpoints of it
+- `membership`: the members of a job, and how a worker that joins gets the state
 - `step`: one training step of a data-parallel job
 - `pipeline`: the same for a model that is cut into stages
-- `programs`: processes of their own: the one that workers are forked from, and the layer profiler
+- `programs`: programs with a process of their own: the workers' fork server, and the layer profiler
 - `testing`: fault injection; `demo`: the training scripts of `offcut demo`
 """
 

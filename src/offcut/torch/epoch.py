@@ -1,4 +1,4 @@
-"""What a script's outer loop gets: one pass over the data."""
+"""One pass over the data, as a script's outer loop gets it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a script trains, as a short hash: trainings of one fingerprint scale alike.
+"""Hashes what a script trains: trainings with the same fingerprint scale alike.
 
-Hashed are the modules' types and names, the parameters' shapes and types (and so their number), the batch policy, the
-shapes of one sample's tensors, and the kind of device. Not hashed: weights, learning rates, the data itself.
+The hash covers the modules' types and names, the parameters' shapes and types (and so their number), the batch policy,
+the shapes of one sample's tensors, and the kind of device. It does not cover weights, learning rates and the data.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 
 
 def fingerprint(model: torch.nn.Module, policy: object, data: Any) -> str:
-    """16 hexadecimal digits.
+    """Return the fingerprint: 16 hexadecimal digits.
 
-    `policy` has a repr that says how the work is shared out: a batch policy, or plans. `data` is a collated batch,
+    The repr of `policy` says how the work is divided: a batch policy, or plans. `data` is a collated batch,
     whose first dimension is left out.
     """
     told = [f"{name}:{type(module).__name__}" for name, module in model.named_modules()]
@@ -28,7 +28,7 @@ def fingerprint(model: torch.nn.Module, policy: object, data: Any) -> str:
 
 
 def _shapes(data: Any) -> list[str]:
-    """The tensors in a batch, in a fixed order."""
+    """Return the shapes and types of the tensors in a batch, in a fixed order."""
     if isinstance(data, torch.Tensor):
         return [f"{tuple(data.shape[1:])}:{data.dtype}"]
     if isinstance(data, dict):

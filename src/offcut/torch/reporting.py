@@ -1,4 +1,4 @@
-"""What the agent and the step records are told of a training."""
+"""Reports a training to the agent and to the step records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from offcut.wire.worker_messages import WorkerFinished, WorkerFormed, WorkerNote
 
 
 class Reporter:
-    """Reports stable steps only; without an agent it writes records at most.
+    """Reports stable steps only. Without an agent it writes records at most.
 
     Args:
         link: the connection to the agent; None in a script that runs without offcut.
@@ -40,7 +40,7 @@ class Reporter:
         self._state = state
         self._timing = timing
         self._fingerprint = fingerprint
-        #: What it returned for the first batch.
+        #: The fingerprint of the first batch.
         self._hash = ""
         self._records: StepRecords | None = None
         if os.environ.get(ENV_RECORDS):
@@ -50,7 +50,7 @@ class Reporter:
         self.stable_step = 0
         self._stable_samples = 0
         self._stable_clock_s = 0.0
-        #: The last generation of which the agent was told that it trains.
+        #: The last generation that was reported to the agent as training.
         self._announced = -1
 
     def note_stable(self) -> None:

@@ -178,7 +178,7 @@ class Session(TrainingLoop):
         if loss is None:
             step.check_gradient()
         elif group is not None and not group.stale():
-            # Where a member has died meanwhile the step cannot count, so its gradient is not needed.
+            # If a member has died meanwhile the step cannot count, so its gradient is not needed.
             self.backward(loss)
         if not step.end_part() or step.failed:
             return False

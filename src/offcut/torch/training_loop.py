@@ -1,4 +1,4 @@
-"""The loop of a training script over data epochs and boundaries, whatever its steps are made of.
+"""The loop of a training script over data epochs and boundaries, for all kinds of steps.
 
 A *boundary* is the moment when the loop asks for its next batch: the last step has been applied and the script has done
 whatever it does after a step. Membership changes, state moves and workers leave at boundaries only; a step that failed
@@ -39,7 +39,7 @@ __all__ = ["Left", "TrainingLoop"]
 
 
 class TrainingLoop:
-    """What sessions of every kind share: data epochs, boundaries, steps, the membership, the end.
+    """The common part of all sessions: data epochs, boundaries, steps, the membership, the end.
 
     Make it after everything that forks, because it opens the connection to the agent.
 
@@ -63,7 +63,7 @@ class TrainingLoop:
         self._state = state
         self._sampler = sampler
         self._step = step
-        #: Held from applying a step until the next boundary is passed: outside it the state is that of a boundary.
+        #: Held from applying a step until the next boundary is passed. While free, the state is a boundary's.
         self._changing = threading.Lock()
         #: Whether it is held by this thread.
         self._changes = False
@@ -71,15 +71,15 @@ class TrainingLoop:
         self._goal_samples = int(goal) if goal else None
         self._goal_reached = False
         self._faults = Faults.from_environment()
-        #: Of the last applied step, and whether a boundary has followed it.
+        #: The outcome of the last applied step, and whether a boundary has followed it.
         self._outcome: StepOutcome | None = None
         self._applied = False
         self._timing = StepTiming()
-        #: The data of the part at hand.
+        #: The data of the current part.
         self._data: Any = None
-        #: The state after a step was found to be what checkpoints and joiners can take.
+        #: Whether a state after a step was checked: it can be saved and sent.
         self._checked = False
-        #: This worker is a member, or about to be.
+        #: Whether this worker is a member, or about to be one.
         self._taking_part = False
         state.guard()
         context = JobContext.from_environment(self._faults)
@@ -189,7 +189,7 @@ class TrainingLoop:
         return self._member.group is not None and self._member.rank == 0
 
     def _take_part(self) -> None:
-        """Be a member from now on: wait for the first generation, and take over its state."""
+        """Become a member: wait for the first generation, and take over its state."""
         if self._taking_part:
             return
         state = self._state
@@ -199,7 +199,7 @@ class TrainingLoop:
         if not self._member.joined:
             self._member.enter_next()
         if self._member.resumed or state.step > 0:
-            # Before its next batch the script will do what others, or an earlier run, have done for this state.
+            # Before its next batch the script will do what other members, or an earlier run, have done for this state.
             self._begin_change()
             state.begin_as(groups)
 
@@ -297,7 +297,7 @@ class TrainingLoop:
         return True
 
     def _fail_step(self, reason: Abandoned) -> None:
-        """The generation broke during a step: its batch will come again."""
+        """Note that the generation broke during a step: its batch will come again."""
         self._timing.interrupt()
         self._step.fail()
         self._end_change()
@@ -306,14 +306,14 @@ class TrainingLoop:
     # -- boundaries -----------------------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
-        """The state is whole here: switch generations, leave, or begin a checkpoint as needed."""
+        """Do what is due at a boundary, where the state is whole: switch generations, leave, or begin a checkpoint."""
         self._at("boundary")
         self._begin_change()
         try:
             self._step.settle(applied=self._applied)
             self._state.pass_boundary()
             if self._applied and not self._checked:
-                # Only now optimizers have all that they keep.
+                # Only after the first step do optimizers have all of their state.
                 self._checked = True
                 check(self._state.tree())
             self._move_on()
@@ -321,13 +321,13 @@ class TrainingLoop:
             self._end_change()
 
     def _begin_change(self) -> None:
-        """Until the next boundary the state may not be the last boundary's: no other thread may save it."""
+        """Let no other thread save the state until the next boundary, because until then it may not be that of one."""
         if not self._changes:
             self._changing.acquire()
             self._changes = True
 
     def _end_change(self) -> None:
-        # The lock may be held by the leaving thread, which is saving.
+        # The thread that leaves in time may hold the lock while it saves.
         if self._changes:
             self._changes = False
             self._changing.release()

@@ -173,5 +173,5 @@ def _place(groups: WindowGroups, nodes: int, rng: np.random.Generator) -> tuple[
 
 
 def _quantile(table: tuple[float, ...], probability: Floats) -> Floats:
-    """The quantile function through `table`, straight in the logarithm between its levels."""
+    """Return the quantile function through `table`, linear in the logarithm between its levels."""
     return np.exp(np.interp(probability, LEVELS, np.log(table)))

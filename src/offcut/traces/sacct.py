@@ -150,7 +150,7 @@ def _record(row: dict[str, str], where: str) -> SlurmRecord:
 
 
 def _stamp(text: str, where: str) -> float | None:
-    """Seconds since 1970 of `2021-10-05T11:26:12` (read as UTC) or of a number; None if unknown."""
+    """Return the seconds since 1970 of `2021-10-05T11:26:12` (read as UTC) or of a number; None if unknown."""
     if text in ("Unknown", "None", ""):
         return None
     if text.isdigit():

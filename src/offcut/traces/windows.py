@@ -111,7 +111,7 @@ class Windows(Sequence[Window]):
             )
 
     def first_overlap(self) -> tuple[int, int] | None:
-        """The indices of two windows of one node that overlap, or None."""
+        """Return the indices of two windows of one node that overlap, or None."""
         order = np.lexsort((self.start_s, self.node))
         node, start, end = self.node[order], self.start_s[order], self.end_s[order]
         bad = (node[1:] == node[:-1]) & (start[1:] < end[:-1])
@@ -199,7 +199,7 @@ def node_names(nodes: int) -> tuple[str, ...]:
 
 
 def busiest_nodes(windows: Iterable[Window], count: int, start_s: float, end_s: float) -> list[str]:
-    """The `count` nodes with most windows that touch `[start_s, end_s)`, most first, ties by name.
+    """Return the `count` nodes with most windows that touch `[start_s, end_s)`, most first, ties by name.
 
     Raises InputError where fewer nodes than that have any window there.
     """

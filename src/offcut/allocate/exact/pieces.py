@@ -63,7 +63,7 @@ class Pieces(NamedTuple):
 def _rates(
     curve: ScalingCurve, smallest: int, largest: int, sizes: tuple[int, ...] | None, cap: float | None
 ) -> tuple[Ints, Ints, Floats, Floats]:
-    """The pieces (low, high, slope, base) of the rate as the objective counts it, over the allowed sizes from 1 on."""
+    """Return the pieces (low, high, slope, base) of the rate as the objective counts it, over allowed sizes."""
     top = curve.max_nodes
     runs = [(max(1, smallest), min(largest, top))] if sizes is None else _runs(n for n in sizes if 1 <= n <= top)
     marks = list(curve.nodes)
@@ -88,7 +88,7 @@ def _rates(
 def rate_pieces(
     curve: ScalingCurve, smallest: int, largest: int, sizes: tuple[int, ...] | None, cap: float | None
 ) -> list[tuple[int, int, float, float]]:
-    """The pieces of a curve's rate over the allowed sizes, without any cost of a resize.
+    """Return the pieces of a curve's rate over the allowed sizes, without any cost of a resize.
 
     Args:
         curve: rates (samples/s) by node count.
@@ -118,7 +118,7 @@ def _runs(sizes: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _crossings(curve: ScalingCurve, cap: float) -> list[int]:
-    """The last whole size before each point at which the curve crosses `cap`."""
+    """Return the last whole size before each point at which the curve crosses `cap`."""
     points = list(zip(curve.nodes, curve.rate, strict=True))
     return [
         math.floor(a + (cap - ra) / (rb - ra) * (b - a))
@@ -128,7 +128,7 @@ def _crossings(curve: ScalingCurve, cap: float) -> list[int]:
 
 
 def _job_rates(job: JobRequest, cap: float | None) -> tuple[Ints, Ints, Floats, Floats]:
-    """The pieces of one job's rate; a locked job has one size."""
+    """Return the pieces of one job's rate; a locked job has one size."""
     if not job.locked:
         return _rates(job.curve, job.min_nodes, job.max_nodes, job.sizes, cap)
     if job.current == 0:
@@ -143,7 +143,7 @@ _rows: dict[tuple[int, Objective], tuple[JobRequest, _Row]] = {}
 
 
 def _row(objective: Objective, job: JobRequest) -> _Row:
-    """What one job contributes: the pieces of its rate, and its numbers for `_assemble`."""
+    """Return what one job contributes: the pieces of its rate, and its numbers for `_assemble`."""
     key = (id(job), objective)
     known = _rows.get(key)
     if known is not None:

@@ -50,7 +50,7 @@ def priority_counts(pieces: Pieces, problem: AllocationProblem, best_sum: Callab
 
 
 def _class_counts(pieces: Pieces, nodes: int, best_sum: Callable[[Pieces, int], Counts], *, frugal: bool) -> Counts:
-    """The best counts of one class; if `frugal`, on as few nodes as allow them.
+    """Return the best counts of one class; if `frugal`, on the fewest nodes that allow them.
 
     More nodes are never worth less, so the fewest are found by bisection.
     """

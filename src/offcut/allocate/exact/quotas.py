@@ -117,7 +117,7 @@ class _GroupRegrets:
         self.regret[: self.least] = math.inf
 
     def _entitled(self, nodes: int, price: float, share: float) -> int:
-        """The node count at which the jobs make the best use of what the group is entitled to."""
+        """Return the node count at which the jobs make the best use of what the group is entitled to."""
         entitled = min(self.most, int(nodes * share + 1e-9))
         if entitled < self._fewest:
             return 0
@@ -126,7 +126,7 @@ class _GroupRegrets:
         return int(np.flatnonzero(lost <= lost.min() + self.tie)[0])
 
     def sizes(self, nodes: int) -> Ints:
-        """The sizes of the group's jobs when it has exactly `nodes`."""
+        """Return the sizes of the group's jobs when it has exactly `nodes`."""
         sizes = self._sizes.copy()
         target = self.regret[nodes] + self.tie
         trace_back(self._options, self._rows, 0, len(self._options.job), nodes - self._fewest, 0.0, target, sizes)

@@ -90,7 +90,7 @@ def relax(nodes: int, start: Array, low: Array, high: Array, slope: Array, base:
 
 @njit(cache=True)
 def _envelope_price(pieces: Pieces, nodes: int) -> Any:
-    """The multiplier of the node count in the relaxation to concave envelopes, and the fewest nodes possible.
+    """Return the multiplier of the node count in the relaxation to concave envelopes, and the fewest nodes possible.
 
     Each job's upper concave hull runs through the ends of its pieces; taking the hulls' segments by falling slope until
     the nodes are used solves the relaxation, and the slope reached is the multiplier (0 where nodes are left over).

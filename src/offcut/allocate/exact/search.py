@@ -108,13 +108,13 @@ def limits(gap: float, tie: float) -> Any:
 
 @njit(cache=True)
 def _regret(pieces: Pieces, relaxation: Relaxation, j: int, k: int, n: int) -> Any:
-    """The regret of job j at size n, which lies in its piece k."""
+    """Return the regret of job j at size n, which lies in its piece k."""
     return relaxation.best[j] - (pieces.base[k] + (pieces.slope[k] - relaxation.price) * n)
 
 
 @njit(cache=True)
 def _sizes_within(pieces: Pieces, relaxation: Relaxation, limit: float, j: int, k: int) -> Any:
-    """The part of job j's piece k with regret at most `limit`: first and last size; (1, 0) if there is none."""
+    """Return the first and last size of job j's piece k with regret at most `limit`; (1, 0) if there are none."""
     low, high = pieces.low[k], pieces.high[k]
     s = pieces.slope[k] - relaxation.price
     at_low = _regret(pieces, relaxation, j, k, low)

@@ -77,7 +77,7 @@ def _least_regret(options: Options, relaxation: Relaxation, limit: float, sizes:
     fill_last_row(Rows(lower, upper, widths, kept[jobs]), relaxation.price, kept[jobs])
 
     def rows_of(begin: int, end: int) -> Rows:
-        """The rows `begin` to `end`, made from row `end`, which is kept."""
+        """Return the rows `begin` to `end`, computed from row `end`, which was stored."""
         offset = np.zeros(jobs + 2, np.int64)
         offset[begin + 1 : end + 2] = np.cumsum(widths[begin : end + 1])
         rows = Rows(lower, upper, offset, np.empty(offset[end + 1]))

@@ -83,7 +83,7 @@ class MainQueue:
                 self._submitted[index] = submitted_s
 
     def start_delays(self) -> list[dict[str, Any]]:
-        """How long each main job waited from sbatch to its script's first line."""
+        """Return how long each main job waited from sbatch to its script's first line."""
         self._over.set()
         return [
             {
@@ -104,7 +104,10 @@ class MainQueue:
 
 @contextlib.contextmanager
 def main_queue(schedule: Schedule, duration_s: float) -> Iterator[MainQueue]:
-    """A private Slurm with the schedule's nodes and a queue to play; gone afterwards. InputError without Slurm."""
+    """Yield a private Slurm with the schedule's nodes and a queue to play, removed afterwards.
+
+    InputError without Slurm.
+    """
     root = Path(tempfile.mkdtemp(prefix="offcut-slurm-"))
     config = SlurmTestbedConfig(names=tuple(schedule.nodes), worker_template=True, preload=PRELOAD)
     slurm = SlurmTestbed(root, config)

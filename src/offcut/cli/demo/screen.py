@@ -19,7 +19,7 @@ _WIDTH = 14
 
 
 def screen(status: dict[str, Any], names: list[str], elapsed_s: float, duration_s: float) -> RenderableType:
-    """One picture of the running demo."""
+    """Return one picture of the running demo."""
     return Group(
         Text(f"offcut demo, {elapsed_s:.0f} of {duration_s:.0f} s", style="bold"),
         Padding(ProgressBar(total=duration_s, completed=min(elapsed_s, duration_s), width=60), (0, 0, 1, 0)),

@@ -85,7 +85,7 @@ def fewest_devices(limit, max_devices, sums, limits):  # type: ignore[no-untyped
 
 @njit(cache=True)
 def least_transfers(limit, devices, sums, limits):  # type: ignore[no-untyped-def]
-    """The least seconds of transfers in front of each cut, per number of devices, with every stage within `limit`.
+    """Compute the least seconds of transfers in front of each cut, per number of devices, with stages within `limit`.
 
     Fewer devices and less in front are each better, and the fewest replicas that keep a stage within the limit never
     cost a later one: so the smallest value per (cut, devices) is enough. Returns that value for the last cut by

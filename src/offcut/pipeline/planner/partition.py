@@ -212,7 +212,7 @@ def _balance(arrays):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _work_s(arrays, m, s, i, j):  # type: ignore[no-untyped-def]
-    """Seconds that place s is busy with m micro-batches of the layers i to j - 1."""
+    """Return the seconds that place s is busy with m micro-batches of the layers i to j - 1."""
     times, hop = arrays.times, arrays.hop
     compute = times[s, j] - times[s, i]
     moved = hop[s, i] + hop[s + 1, j]

@@ -28,7 +28,7 @@ letters = torch.tensor([byte if byte < 128 else 0 for byte in text], dtype=torch
 
 
 class Excerpts(torch.utils.data.Dataset):
-    """Every excerpt of CONTEXT + 1 characters that begins at a multiple of CONTEXT / 2."""
+    """The excerpts of CONTEXT + 1 characters that begin at a multiple of CONTEXT / 2."""
 
     def __len__(self):
         return (len(letters) - CONTEXT - 1) // (CONTEXT // 2)

@@ -23,8 +23,8 @@ BEAT_S = 0.2
 class AgentLink:
     """A worker's connection to its agent; `changed` is notified with every message that arrives.
 
-    Shared with the thread that reads messages. When the agent goes, the worker's process ends: nothing that offcut runs
-    may outlive its hold on a node.
+    It is shared with the thread that reads messages. When the agent ends, the worker's process ends, because nothing
+    that offcut runs may stay on a node after its release.
 
     Args:
         path: the agent's UNIX socket.
@@ -44,7 +44,7 @@ class AgentLink:
         self.on_generation: Callable[[Generation], None] | None = None
         self._agent = worker_messages.connect(path)
         self._progress: dict[str, Any] = {}
-        #: Since when the script runs without calling its session; None while the session works.
+        #: Since when the script has not called its session; None while the session works.
         self.script_since_s: float | None = None
         self.send(worker_messages.WorkerHello(worker=worker))
         threading.Thread(target=self._read, name="offcut-link", daemon=True).start()
@@ -93,7 +93,7 @@ class AgentLink:
 
     def newer_than(self, generation: int) -> bool:
         """Return whether a generation after `generation` is known."""
-        # Read without the lock: it is one reference, and what one call misses the next one sees.
+        # Read without the lock: it is one reference, and the next call sees what this one misses.
         newest = self._newest
         return newest is not None and newest.generation > generation
 

@@ -1,4 +1,4 @@
-"""What a worker knows of its job from its environment."""
+"""Reads from the environment what a worker knows of its job."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Member:
         self._tried = -1
         #: The last generation that formed: its members have the state.
         self._formed: Generation | None = None
-        #: The members of the newest generation find each other while the one before is still trained under.
+        #: The members of the newest generation find each other while the previous generation still trains.
         self._forming: Forming | None = None
         self._link.on_leave = self._leave_in_time
         self._link.on_generation = self._begin_forming
@@ -152,7 +152,7 @@ class Member:
 
     @property
     def _nothing_to_keep(self) -> bool:
-        """Whether it was told to leave before it has a state: then it does not wait for members that may not come."""
+        """Whether this worker was told to leave before it has a state. Then it waits for no other members."""
         return self._link.leaving and not self._sync.has_state
 
     # -- entering ---------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Member:
             return
 
     def _begin_forming(self, newest: Generation) -> None:
-        """In the link's thread: the members of a new generation begin to find each other."""
+        """Begin to find the other members of a new generation. Runs in the link's thread."""
         workers = newest.workers
         if len(workers) > 1 and self._link.worker in workers:
             self._forming = Forming(newest, workers.index(self._link.worker), self._link.changed)
@@ -220,7 +220,7 @@ class Member:
         except Abandoned:
             group.leave()
             raise
-        # Once formed, only a death ends a wait early: at a change without one all members switch at a boundary.
+        # In a formed generation only a death ends a wait early: without one all members switch at a boundary.
         group.stale = lambda: link.aborted(newest.generation)
         return group
 

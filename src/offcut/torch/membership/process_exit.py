@@ -1,4 +1,4 @@
-"""How a worker's process ends when it leaves its job."""
+"""Ends a worker's process when the worker leaves its job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Left(SystemExit):
 def exit_quickly() -> None:
     """Skip the clean-up that torch does when a process exits; the script's own finalizers run as usual.
 
-    Torch unregisters every operator, which takes longer than the rest of leaving a node and is of no use here.
+    Torch unregisters every operator, which takes longer than the rest of leaving a node and is not needed here.
     """
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         alive = finalizer.peek()

@@ -1,10 +1,10 @@
-"""One generation's process group, which a member can walk away from.
+"""The process group of one generation, which a member can abandon at any time.
 
 Gloo notices a closed socket within some 30 ms, but a frozen peer only by its own time-out, and neither `abort()` nor
 `shutdown()` wakes work that is pending. So nothing here blocks inside gloo: a group is built in a thread of its own,
-beside the training under the generation before; work is waited for on a condition that a newer generation notifies too;
-that a peer's network drops everything the kernel is told to notice. A group that is left behind with work pending is
-kept until that work ends, for its destructor would block until then.
+while the previous generation trains; work is waited for on a condition that a newer generation notifies too; and the
+kernel is told to notice when a peer's network drops everything. A group that is abandoned with work pending is kept
+until that work ends, because its destructor would block until then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from offcut.membership.generation import Generation
 from offcut.torch.membership import socket_timeouts
 from offcut.torch.membership.rendezvous_store import RendezvousStore
 
-#: Gloo's own time-out: long, for newer generations end a wait, and a member may evaluate for long between two steps.
+#: Gloo's own time-out. It is long because newer generations end a wait, and because a member may evaluate for long
+#: between two steps.
 _PENDING = timedelta(hours=12)
 #: How long the members may take to find each other before they give this generation up.
 _FORMING = timedelta(seconds=60)
@@ -32,7 +33,7 @@ _left_behind: list[Group] = []
 
 
 class _Watchers:
-    """Threads that wait for sends and receives: as many as wait at a time, used again and again."""
+    """Threads that wait for sends and receives. There are as many as wait at a time, and they are reused."""
 
     def __init__(self) -> None:
         self._waits: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -44,7 +45,7 @@ class _Watchers:
             start = self._idle == 0
             self._idle -= not start
         if start:
-            # A daemon: what waits for a frozen peer must not hold up the end of the process.
+            # A daemon: a wait for a frozen peer must not delay the end of the process.
             threading.Thread(target=self._serve, name="offcut-watch", daemon=True).start()
         self._waits.put(wait)
 
@@ -59,28 +60,28 @@ _watchers = _Watchers()
 
 
 class Abandoned(ResizeError):
-    """A newer generation has come, or a peer is gone: go on under the next generation."""
+    """The generation cannot go on: a newer one has come, or a peer has died. Go on under the next generation."""
 
 
 class Pending:
     """Work under way on `tensor`; `wake` is called when it is done."""
 
     def __init__(self, work: dist.Work | None, wake: Callable[[], None], *, watched: bool) -> None:
-        # Held until it is done: gloo writes into the tensor.
+        # Referenced until the work is done, because gloo writes into the tensor.
         self._work = work
         self._wake = wake
         self._error: RuntimeError | None = None
         self.done = work is None
         if work is None:
             return
-        if watched:  # gloo has no futures for sends and receives, and they end only for one that waits
+        if watched:  # gloo has no futures for sends and receives, and they end only while something waits for them
             _watchers.run(lambda: self._finish(work.wait))
         else:
             work.get_future().add_done_callback(lambda future: self._finish(future.value))
 
     @classmethod
     def nothing(cls) -> Pending:
-        """Return work that is done already: a group of one has nothing to wait for."""
+        """Return work that is done already, because a group of one has nothing to wait for."""
         return cls(None, lambda: None, watched=False)
 
     def _finish(self, outcome: Callable[[], object]) -> None:
@@ -92,13 +93,13 @@ class Pending:
         self._wake()
 
     def check(self) -> None:
-        """Raise Abandoned if it failed."""
+        """Raise Abandoned if the work failed."""
         if self._error is not None:
             raise _peer_is_gone(self._error) from None
 
 
 def _peer_is_gone(error: RuntimeError) -> Abandoned:
-    return Abandoned(f"a peer is gone: {str(error).splitlines()[0]}")
+    return Abandoned(f"a peer has died: {str(error).splitlines()[0]}")
 
 
 class Forming:
@@ -111,7 +112,7 @@ class Forming:
         self._rank = rank
         self._changed = changed
         self._outcome: dist.ProcessGroupGloo | Exception | None = None
-        #: To be kept for as long as the group: torch may ask it again.
+        #: Referenced for as long as the group, because torch may use it again.
         self.store: RendezvousStore | None = None
         threading.Thread(target=self._form, name="offcut-form", daemon=True).start()
 
@@ -128,13 +129,16 @@ class Forming:
             gloo._set_default_timeout(_PENDING)
             socket_timeouts.break_when_silent(known)
             self._outcome = gloo
-        except Exception as error:  # whatever the store or gloo raise ends this attempt, nothing else
+        except Exception as error:  # any error of the store or gloo ends this attempt, and nothing else
             self._outcome = error
         with self._changed:
             self._changed.notify_all()
 
     def wait(self, stale: Callable[[], bool]) -> dist.ProcessGroupGloo:
-        """The group, when all have found each other. Raises Abandoned if they do not, or once it is `stale`."""
+        """Return the group when all members have found each other.
+
+        Raises Abandoned if they do not, or once it is `stale`.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._outcome is not None or stale())
         if self._outcome is None:
@@ -161,7 +165,7 @@ class Group:
         self.membership = membership
         self.rank = rank
         self.world = membership.world
-        #: Whether all members compute alike, to the last bit.
+        #: Whether all members compute the same to the last bit.
         self.exact = True
         self._changed = changed
         #: Returns whether to stop waiting; `Member` replaces it once the generation has formed.

@@ -20,14 +20,14 @@ import torch.distributed as dist
 from offcut.errors import ProtocolError
 from offcut.wire import rendezvous as wire
 
-#: An answer that does not wait for another member comes within this, however busy the store's machine is.
+#: An answer that does not wait for another member comes within this, even if the store's machine is busy.
 _ANSWER_S = 60.0
 
 
 class RendezvousStore(dist.Store):
     """The keys of one generation of a job. Keep a reference to it for as long as torch uses it.
 
-    Raises dist.DistNetworkError where the store is gone, refuses, or does not know the secret.
+    Raises dist.DistNetworkError if the store has died, refuses, or does not know the secret.
     """
 
     def __init__(self, address: str, job: str, generation: int, secret: str, timeout: timedelta) -> None:
@@ -50,7 +50,7 @@ class RendezvousStore(dist.Store):
     def _greet(self, address: str, job: str, generation: int, secret: str) -> None:
         version, theirs = self._receive(2)
         if version != wire.VERSION:
-            raise dist.DistNetworkError("what answers is not a rendezvous store of this version of offcut")
+            raise dist.DistNetworkError("the process there is not a rendezvous store of this version of offcut")
         ours = wire.nonce()
         proof = wire.proof(secret, b"client", address, theirs, ours)
         self._connection.sendall(wire.pack(wire.GENERATION, job.encode(), str(generation).encode(), ours, proof))
@@ -58,7 +58,7 @@ class RendezvousStore(dist.Store):
         if kind != b"ok":
             raise dist.DistNetworkError(f"the rendezvous store refuses: {said.decode(errors='replace')}")
         if not wire.proves(said, secret, b"server", address, theirs, ours):
-            raise dist.DistNetworkError("what answers does not know the secret: it is not the rendezvous store")
+            raise dist.DistNetworkError("the process there does not know the secret: it is not the rendezvous store")
 
     def _receive(self, fields: int | None = None) -> list[bytes]:
         head = self._exactly(wire.LENGTH_BYTES)
@@ -83,16 +83,16 @@ class RendezvousStore(dist.Store):
         return bytes(data)
 
     def _ask(self, *fields: bytes, wait_s: float = 0.0) -> list[bytes]:
-        """Return the answer's fields; a request that waits may take `wait_s` longer."""
+        """Return the answer's fields. A request that waits may take `wait_s` longer."""
         with self._lock:
             try:
                 self._connection.settimeout(_ANSWER_S + wait_s)
                 self._connection.sendall(wire.pack(*fields))
                 kind, *answer = self._receive()
             except OSError as error:
-                # What comes now may be the answer to something else.
+                # The next message may be the answer to an earlier request.
                 self._connection.close()
-                raise dist.DistNetworkError(f"the rendezvous store is gone: {error}") from None
+                raise dist.DistNetworkError(f"the rendezvous store has died: {error}") from None
         if kind == b"timeout":
             raise dist.DistStoreError(f"no member stored {answer[0].decode(errors='replace')!r} within {wait_s:g} s")
         if kind != b"ok":
@@ -147,7 +147,7 @@ class RendezvousStore(dist.Store):
         return True
 
     def clone(self) -> RendezvousStore:
-        """The same keys over a connection of its own, for another thread."""
+        """Return the same keys over a connection of its own, for another thread."""
         return RendezvousStore(*self._generation, self.timeout)
 
 
@@ -161,7 +161,7 @@ def _close_all() -> None:
         store.close()
 
 
-# A thread that torch has waiting in a store must be out of Python before the interpreter is taken apart.
+# A torch thread that waits in a store must have left Python before the interpreter is finalized.
 atexit.register(_close_all)
 
 

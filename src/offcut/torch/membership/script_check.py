@@ -1,4 +1,4 @@
-"""Whether the members' scripts made the same model, optimizers and data, so that their states can be compared."""
+"""Checks that the members' scripts made the same model, optimizers and data, so that their states can be compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT_NUMBERS = 2
 
 
 def script_row(state: TrainingState) -> list[int]:
-    """Return what members tell each other before they compare anything: hashes of the script and of the processor."""
+    """Return what members send each other before they compare anything: hashes of the script and of the processor."""
     device = next((p.device for p in state.model.parameters()), torch.device("cpu"))
     return [number(repr(sorted(state.description().items())), 63), arithmetic(device)]
 
@@ -30,7 +30,7 @@ def check_scripts(
         group: the members; all call this at once.
         state: this member's.
         rows: what `script_row` returned on each member, by rank.
-        note: told, on the first member, that the nodes' processors do not compute alike.
+        note: is told, on the first member, that the nodes' processors do not compute the same.
 
     Raises:
         OffcutError: on all members, naming what differs, if the scripts have not made the same.
@@ -45,4 +45,4 @@ def check_scripts(
         )
     group.exact = len({kind for _, kind in rows}) == 1
     if not group.exact and group.rank == 0:
-        note("the nodes do not compute alike to the last bit: floating tensors are not compared")
+        note("the nodes do not compute the same to the last bit: floating tensors are not compared")

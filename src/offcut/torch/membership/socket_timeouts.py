@@ -1,7 +1,7 @@
-"""This process's network connections: gloo keeps its own to itself, but the kernel knows them.
+"""Sets time-outs on this process's network connections, which gloo does not expose and the kernel lists.
 
-A peer behind a network that drops everything closes no connection. Without being told, the kernel sends to it again for
-a quarter of an hour, and waits for its word for ever.
+A peer behind a network that drops everything closes no connection. By default the kernel retransmits to it for a
+quarter of an hour, and waits for its data for ever.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import socket
 import stat
 from contextlib import suppress
 
-#: A connection breaks when the other end's kernel has not answered for this long, however busy or stopped its process.
+#: A connection breaks when the other end's kernel has not answered for this long. A busy or stopped process is fine.
 SILENCE_S = 20
 
 
 def own_sockets() -> list[socket.socket]:
-    """All sockets of this process, as duplicates to be closed."""
+    """Return all sockets of this process, as duplicates to be closed."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -26,7 +26,7 @@ def own_sockets() -> list[socket.socket]:
 
 
 def inodes() -> frozenset[int]:
-    """Which sockets this process has."""
+    """Return the inodes of this process's sockets."""
     found = set()
     for connection in own_sockets():
         with connection:
@@ -41,7 +41,7 @@ def break_when_silent(known: frozenset[int]) -> None:
             tcp = connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM
             if not tcp or os.fstat(connection.fileno()).st_ino in known:
                 continue
-            # While it waits to hear something it asks, from half of the time on.
+            # While a connection waits for data, the kernel sends probes from half of the time on.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, SILENCE_S // 2))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, SILENCE_S // 10))

@@ -39,7 +39,7 @@ class SoloMember:
         return None
 
     def begin_checkpoint(self, group: Group) -> None:
-        """Save nothing: checkpoints are the script's own business."""
+        """Save nothing: a script that runs without offcut makes its own checkpoints."""
 
     def publish_checkpoint(self, stable_step: int) -> None:
         """Publish nothing."""

@@ -1,8 +1,8 @@
-"""Checksums of a training's state, to see whether the members' are the same bit for bit.
+"""Checksums of a training's state, to see whether the members have the same one bit for bit.
 
-They are: members apply the same sums to the same state by the same instructions. Only where their processors or numbers
-of threads differ may the last bits of floating tensors; then these are left out (`exact`). Whole numbers in a model's
-buffers are left out too: each member counts its own.
+They should: members apply the same sums to the same state by the same instructions. The last bits of floating tensors
+may differ only if processors or numbers of threads differ; then these are left out (`exact`). Whole numbers in a
+model's buffers are left out too, because each member counts its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offcut.torch.state.training_state import TrainingState
 
 #: Bits of a state's checksum: it is sent as two numbers that a float32 holds exactly.
 STATE_BITS = 48
-#: Words of 64 bits are summed up in this many columns, each with its own factor: so their order counts.
+#: Words of 64 bits are summed in this many columns, each with its own factor, so that their order matters.
 _COLUMNS = 64
 _FACTORS = torch.randint(-(2**62), 2**62, (_COLUMNS,), generator=torch.Generator().manual_seed(1)) * 2 + 1
 #: Comparing takes less than a hundredth of the time.
@@ -42,10 +42,13 @@ def number(text: str, bits: int) -> int:
 
 
 class Checksum:
-    """Of `state` as it is now. `values` has a short text for everything in it; `total` is their checksum, not 0."""
+    """The checksum of `state` as it is now.
+
+    `values` has a short text for everything in it; `total` is their checksum, not 0.
+    """
 
     def __init__(self, state: TrainingState, *, exact: bool) -> None:
-        #: By name.
+        #: Their checksums, by name.
         self.values: dict[str, str] = {}
         tensors: list[tuple[str, torch.Tensor]] = []
         counts = {name for name, b in state.model.named_buffers() if not b.is_floating_point() and not b.is_complex()}
@@ -72,7 +75,7 @@ def _things(state: TrainingState, counts: set[str]) -> Iterator[tuple[str, Any]]
             yield from _leaves(settings, f"optimizer {i}'s group {j}")
     for i, (item, saved) in enumerate(zip(state.registered, tree["registered"], strict=True)):
         yield from _leaves(saved, f"registered object {i} ({type(item).__name__})")
-    # A script that has left a loop by `break` is as far as one that has come to its end.
+    # A script that has left a loop by `break` is at the same position as one that has come to its end.
     tree["progress"] |= {"epoch": state.next_sample.epoch, "offset": state.next_sample.offset}
     for name in ("trained", "frozen", "rate", "progress"):
         yield from _leaves(tree[name], name)
@@ -90,7 +93,7 @@ def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 class StateChecks:
-    """When the members compare their states: in the first step of every group, and then as often as costs little.
+    """Decides when the members compare their states: in the first step of every group, and then at little cost.
 
     The first member wants it when it has been at other work for `_RATIO` times as long as the last one took.
     """
@@ -108,7 +111,7 @@ class StateChecks:
         return time.monotonic() >= self._due_s
 
     def begin(self, group: Group) -> None:
-        """A step begins, on the state of a boundary."""
+        """Begin a step on the state of a boundary."""
         first, self._group = self._group is not group, group
         wanted, self.wanted, self._checksum = self.wanted, False, None
         if group.world > 1 and (first or wanted):
@@ -119,11 +122,11 @@ class StateChecks:
 
     @property
     def total(self) -> int:
-        """What this member says of the state that the step began with; 0 where it is not asked."""
+        """Return the checksum of the state that the step began with; 0 if the members do not compare in this step."""
         return self._checksum.total if self._checksum is not None else 0
 
     def compare(self, group: Group, totals: Sequence[int]) -> None:
-        """An error that names what differs, on all members, if they said `totals`. Raises Abandoned too."""
+        """Return an error that names what differs, on all members, if their `totals` differ. Raises Abandoned too."""
         if len(set(totals)) > 1:
             raise states_differ(group, self._checksum or Checksum(self._state, exact=group.exact), self._state.step)
 
@@ -134,12 +137,12 @@ def states_differ(group: Group, mine: Checksum, step: int) -> OffcutError:
         f"Session: after step {step} the members' states are not the same",
         mine.values,
         "Let all members do the same with what is trained and registered: decide by session.steps, session.loss and "
-        "registered state; not by the clock, the rank, or the loss of the own share.",
+        "registered state; not by the clock, the rank, or the loss of its own share.",
     )
 
 
 def sums(tensors: list[torch.Tensor]) -> list[int]:
-    """A sum over each tensor's bits, whatever its strides; one wait for each device."""
+    """Return a sum over each tensor's bits, independent of its strides; wait once for each device."""
     found = [_sum(tensor.detach()) for tensor in tensors]
     values = [0] * len(found)
     for device in {one.device for one in found}:

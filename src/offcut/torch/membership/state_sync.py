@@ -1,4 +1,4 @@
-"""How the members of a job come to have the state that they need, and who saves it when members leave."""
+"""Brings the members of a job to the state that they need, and decides who saves it when members leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving a training state from members that have it to those that lack it.
+"""Moves a training state from members that have it to those that lack it.
 
 The state goes as a skeleton and then its tensors' bytes in chunks.
 """

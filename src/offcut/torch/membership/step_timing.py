@@ -1,4 +1,4 @@
-"""How long a rank itself works, without its waits for others, and when its next boundary may come.
+"""Measures how long a rank itself works, without its waits for others, and predicts its next boundary.
 
 It costs two readings of the clock per reduce, and one per boundary.
 """
@@ -44,7 +44,7 @@ class StepTiming:
         self._boundary_s = now_s
 
     def interrupt(self) -> None:
-        """Note that the time until the next reduce or boundary (a new generation, say) is not work of a step."""
+        """Note that the time until the next reduce or boundary is not part of a step's work (a new generation, say)."""
         self._since_s = None
         self._boundary_s = None
         self._steps_s.clear()
@@ -53,9 +53,9 @@ class StepTiming:
     def next_boundary_s(self) -> float:
         """When the next boundary comes at the earliest, on the monotonic clock, if steps take as long as the last ones.
 
-        0 where nothing is known.
+        0 if no step was measured yet.
 
-        May be asked by any thread.
+        Any thread may call this.
         """
         steps_s, boundary_s = list(self._steps_s), self._boundary_s
         return boundary_s + min(steps_s) if steps_s and boundary_s is not None else 0.0

@@ -1,10 +1,10 @@
-"""Data-parallel training generalised to a model that is cut into stages: `PipelineSession`.
+"""Training of a model that is cut into stages, on several members: `PipelineSession`.
 
 - `layer_chain`: a model as a chain of layers, and the module of any span of them (skip connections carried through)
 - `session`: the contract with the user's script
 - `member_stages`: the stages of the plan that this member computes; `pipeline_step`: one step with the vote
-- `layer_state`, `layer_sync`, `layer_checkpoints`: the state by layers, how layers move between members, how they are
-  kept
+- `layer_state`, `layer_sync`, `layer_checkpoints`: the state by layers, how layers move between members, and how they
+  are saved
 - `runtime`: runs the program of a plan on the ranks of a group
 """
 

@@ -1,8 +1,8 @@
 """A model as a chain of layers, and the module of any span of them.
 
-An `nn.Sequential` is its children. Any other module is traced with torch.fx: every call of a submodule starts a layer,
-the functions around it belong to it. Whatever tensors a later layer still needs cross a cut as extra outputs, so a skip
-connection is carried through the stages between its ends.
+The layers of an `nn.Sequential` are its children. Any other module is traced with torch.fx: every call of a submodule
+starts a layer, to which the functions around it belong. All tensors that a later layer still needs cross a cut as extra
+outputs, so a skip connection is carried through the stages between its ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class LayerChain:
     carried: list[tuple[str, ...]]
 
     def stage(self, first: int, end: int) -> nn.Module:
-        """Layers `[first, end)` as a module; it takes what crosses the cut before and returns what crosses the next.
+        """Return layers `[first, end)` as a module.
+
+        It takes what crosses the cut before and returns what crosses the next.
 
         Parameters are shared with the model, under the model's own names. Raises InputError where the span cannot
         be cut out.
@@ -34,11 +36,11 @@ class LayerChain:
         raise NotImplementedError
 
     def parameters_of(self, first: int, end: int) -> dict[str, nn.Parameter]:
-        """The parameters of those layers, by the model's own names."""
+        """Return the parameters of those layers, by the model's own names."""
         raise NotImplementedError
 
     def buffers_of(self, first: int, end: int) -> dict[str, torch.Tensor]:
-        """The buffers of those layers, by the model's own names."""
+        """Return the buffers of those layers, by the model's own names."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -96,7 +98,7 @@ class _TracedChain(LayerChain):
         return getattr(node.target, "__name__", str(node.target))
 
     def _live(self, cut: int) -> list[fx.Node]:
-        """The values made before `cut` that are needed from there on."""
+        """Return the values made before `cut` that are needed after it."""
         made = [*(self._placeholders if cut == 0 or self._late_inputs(cut) else []), *self._before(cut)]
         return [node for node in made if any(self._use(user) >= cut for user in node.users)]
 
@@ -172,7 +174,7 @@ def _attribute(module: nn.Module, target: str) -> object:
 
 
 def _refuse_shared(parameters: list[dict[str, nn.Parameter]], first: int, end: int, names: list[str]) -> None:
-    """A parameter that layers on both sides of a cut use would be two parameters once the model is cut."""
+    """Raise InputError if layers on both sides of a cut use one parameter: cut apart, they would have two."""
     inside = {id(p): (i, name) for i in range(first, end) for name, p in parameters[i].items()}
     for i in [*range(first), *range(end, len(parameters))]:
         for p in parameters[i].values():
@@ -186,7 +188,7 @@ def _refuse_shared(parameters: list[dict[str, nn.Parameter]], first: int, end: i
 
 
 def layer_chain(model: nn.Module) -> LayerChain:
-    """The chain of `model`. Raises InputError where it can neither be listed nor traced."""
+    """Return the chain of `model`. Raises InputError if it can neither be listed nor traced."""
     if isinstance(model, nn.Sequential):
         if not len(model):
             raise InputError("the model has no layers.", next_step="Build an nn.Sequential with at least one child.")
@@ -205,10 +207,10 @@ def layer_chain(model: nn.Module) -> LayerChain:
 
 
 def load_model(where: str) -> nn.Module:
-    """Build the model that `file.py:function` returns. Raises InputError where that does not work."""
+    """Build the model that `file.py:function` returns. Raises InputError if that fails."""
     path, _, name = where.rpartition(":")
     if not path or not name:
-        raise InputError(f"'{where}' names no function.", next_step="Write it as model.py:build.")
+        raise InputError(f"'{where}' does not name a function.", next_step="Write it as model.py:build.")
     function = load_function(Path(path), name)
     model = function()
     if not isinstance(model, nn.Module):
@@ -219,7 +221,7 @@ def load_model(where: str) -> nn.Module:
 
 
 def load_function(path: Path, name: str) -> Callable[..., Any]:
-    """`name` from the Python file at `path`."""
+    """Return the function `name` from the Python file at `path`."""
     if not path.is_file():
         raise InputError(f"{path}: no such file.", next_step="Check the path.")
     module_name = f"offcut_user_{path.stem}"
@@ -245,12 +247,12 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
 
 
 def as_tuple(value: object) -> tuple[torch.Tensor, ...]:
-    """What a stage returned, as a tuple of tensors; InputError names anything that cannot cross a cut."""
+    """Return a stage's output as a tuple of tensors. InputError names anything else, which cannot cross a cut."""
     values = value if isinstance(value, tuple | list) else (value,)
     for v in values:
         if not isinstance(v, torch.Tensor):
             raise InputError(
                 f"a value of type {type(v).__name__} crosses a cut between stages.",
-                next_step="Only tensors can: compute it again after the cut, or cut elsewhere.",
+                next_step="Only tensors can: compute the value again after the cut, or cut elsewhere.",
             )
     return tuple(values)

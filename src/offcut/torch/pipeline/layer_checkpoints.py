@@ -1,8 +1,8 @@
-"""Checkpoints of a state that is spread over the members: a file for each layer, published when all are there.
+"""Checkpoints of a state that is spread over the members: a file for each layer, published when all are written.
 
-A checkpoint is a directory `step-N` with `common.pt` and `layer-I.pt` for every layer, so a job can go on from it at
-any size, each member reading its own layers. Until it is complete it is `.step-N`. No member waits for another: each
-writes its own layers, and the member that finds the directory complete gives it its name.
+A checkpoint is a directory `step-N` with `common.pt` and `layer-I.pt` for every layer. A job can go on from it at any
+size, and each member reads its own layers. Until it is complete it is called `.step-N`. No member waits for another:
+each writes its own layers, and the member that finds the directory complete renames it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SavedLayers(NamedTuple):
 
 
 class LayerCheckpoints:
-    """Of a job of `layers` layers, in `directory`. `on_problem` hears of a full or read-only disk."""
+    """The checkpoints of a job of `layers` layers, in `directory`. `on_problem` is told of a full or read-only disk."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LayerCheckpoints:
         self._period_s = age_s / 2
         self._on_problem = on_problem
         self._faults = faults or NoFaults()
-        # The first as soon as may be: without one, the loss of a stage is the loss of everything.
+        # The first is due at once: without a checkpoint, the loss of a stage is the loss of the training.
         self._next_s = 0.0
         self._writer: threading.Thread | None = None
         #: The newest step that this member has begun to write.
@@ -59,7 +59,7 @@ class LayerCheckpoints:
 
     @property
     def due(self) -> bool:
-        """Whether the newest one is getting old."""
+        """Whether the newest checkpoint is getting old."""
         return time.monotonic() >= self._next_s and self._writer is None
 
     def begin(
@@ -76,7 +76,7 @@ class LayerCheckpoints:
         self._writer.start()
 
     def members_changed(self, workers: tuple[str, ...]) -> None:
-        """Make a checkpoint due in a new generation: what members that are gone had to write may never come."""
+        """Make a checkpoint due in a new generation: the parts of members that have left may never be written."""
         if self._begun > self.newest_step():
             self._next_s = 0.0
 
@@ -99,7 +99,7 @@ class LayerCheckpoints:
                     os.fsync(file.fileno())
                 half.replace(place / f"{name}.pt")
         except FileNotFoundError:
-            pass  # a newer one has been published meanwhile, and this directory tidied away
+            pass  # a newer one has been published meanwhile, and this directory removed
         except (OSError, RuntimeError) as error:
             self._on_problem(f"a checkpoint at step {step} could not be written: {error}")
 
@@ -151,7 +151,7 @@ class LayerCheckpoints:
         """Return the common part of that checkpoint, and those layers; None, and report it, if they cannot be read."""
         try:
             return self.common(step), {i: self.layer(step, i) for i in layers}
-        except Exception as error:  # torch raises many kinds for a damaged file; an older one may do
+        except Exception as error:  # torch raises many types of errors for a damaged file; an older one may be readable
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             self._on_problem(f"the checkpoint of step {step} cannot be read ({reason}); trying an older one")
             return None

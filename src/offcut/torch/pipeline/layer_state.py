@@ -17,7 +17,7 @@ from offcut.torch.state.training_state import ScriptState, TrainingState
 
 
 class LayerState(TrainingState):
-    """`held` layers are here, as of `layer_step`; of the others there is the module, without parameters.
+    """A member's part of the state. `held` layers are here, as of `layer_step`; other layers have no parameters here.
 
     What belongs to no layer (the optimizers' settings, registered objects, progress) is the *common* part, the same on
     every member, as of `step`. A layer's part is its parameters, its buffers and what the optimizers keep of its
@@ -30,7 +30,7 @@ class LayerState(TrainingState):
         count = len(self.chain)
         self._parameters = [self.chain.parameters_of(i, i + 1) for i in range(count)]
         self._buffers_of = [self.chain.buffers_of(i, i + 1) for i in range(count)]
-        #: Bytes of each layer's parameters: what moves is a multiple of that.
+        #: Bytes of each layer's parameters: what is moved is proportional to that.
         self.layer_bytes = [sum(p.numel() * p.element_size() for p in named.values()) for named in self._parameters]
         self.held = set(range(count))
         self.layer_step = 0
@@ -45,11 +45,11 @@ class LayerState(TrainingState):
             )
 
     def parameters(self, layers: Iterable[int]) -> list[nn.Parameter]:
-        """The parameters of those layers that are trained."""
+        """Return the trained parameters of those layers."""
         return [p for i in layers for p in self._parameters[i].values() if p.requires_grad]
 
     def buffers_in(self, layers: Iterable[int]) -> list[torch.Tensor]:
-        """The real-valued buffers of those layers."""
+        """Return the real-valued buffers of those layers."""
         return [b for i in layers for b in self._buffers_of[i].values() if b.is_floating_point()]
 
     # -- a layer ------------------------------------------------------------------------------------------------------
@@ -99,12 +99,12 @@ class LayerState(TrainingState):
     # -- what is common -----------------------------------------------------------------------------------------------
 
     def common_for(self, position: int) -> dict[str, Any]:
-        """The common part from which a member whose script is at `position` (-1: it begins) goes on."""
+        """Return the common part from which a member whose script is at `position` (-1: it begins) goes on."""
         common = self.common()
         return self._as_left(common) if self._behind(position) else common
 
     def boundary_common(self) -> dict[str, Any]:
-        """The common part as of the last boundary, in the middle of a step, or after a loop over batches."""
+        """Return the common part as of the last boundary, in the middle of a step, or after a loop over batches."""
         common = self.common()
         if self._after_loop or self._behind(-1):
             return self._as_left(common)
@@ -113,12 +113,12 @@ class LayerState(TrainingState):
         return common
 
     def _put(self, outside: ScriptState, tree: dict[str, Any]) -> None:
-        """`outside` in place of what is in the common part `tree`."""
+        """Replace what is in the common part `tree` by `outside`."""
         tree["registered"], tree["settings"] = outside.registered, outside.groups
         tree["frozen"] = outside.kept.frozen_names(self.model, tree["frozen"])
 
     def common(self) -> dict[str, Any]:
-        """What every member has, as a tree."""
+        """Return what every member has, as a tree."""
         return {
             "settings": [
                 [{key: value for key, value in group.items() if key != "params"} for group in item.param_groups]
@@ -176,7 +176,7 @@ class LayerState(TrainingState):
 
 
 def _beside(p: nn.Parameter, key: str, value: Any) -> Any:
-    """An optimizer's value where it belongs: on the parameter's device, but for the count of steps."""
+    """Return an optimizer's value on the parameter's device, except the count of steps, which stays where it is."""
     return value.to(p.device) if isinstance(value, torch.Tensor) and key != "step" else value
 
 

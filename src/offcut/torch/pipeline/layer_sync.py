@@ -1,4 +1,4 @@
-"""How the members of a pipeline job come to have the layers that they need, and who saves layers at a leave."""
+"""Brings the members of a pipeline job to the layers that they need, and decides who saves layers at a leave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from offcut.torch.pipeline.layer_state import LayerState, flagged_layers, layer_
 from offcut.torch.pipeline.member_stages import MemberStages
 from offcut.torch.pipeline.pipeline_step import PipelineStep
 
-#: How long members wait for what departing ones write down, and how often they look.
+#: How long members wait for what departing ones save, and how often they look.
 _RESCUE_S, _LOOK_S = 10.0, 0.02
 #: The numbers that a member sends when a generation forms: these, those of `script_row`, and a flag for each layer.
 _STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _POSITION, _BEGUN, _SCRIPT = range(7)
@@ -112,7 +112,7 @@ class LayeredSync:
         """Begin, because no member has a state: with the newest checkpoint, or the values that the script has made."""
         state = self._state
         if self._read(group, saved, need) < 0 and not need <= state.held:
-            # It dropped layers to receive another member's, and that one is gone.
+            # This member dropped layers to receive another member's, and that one has died.
             raise no_first_values()
         state.drop_layers(state.held - need)
         self.has_state = True
@@ -152,7 +152,7 @@ class LayeredSync:
         """Bring every member to step `top`; return the layers that each has at that step, by rank.
 
         Where a vote broke between members, some have applied its step and the others are ready to: they apply it now.
-        What a member has of an older step is of no use.
+        Layers of an older step cannot be used.
         """
         state = self._state
 
@@ -198,7 +198,7 @@ class LayeredSync:
                     state.load_layer(i, tree[str(i)])
 
     def _rescued(self, group: Group, step: int, missing: layer_moves.Layers) -> bool:
-        """Wait for members that left without handing `missing` over to write it down.
+        """Wait until members that left without handing `missing` over have saved it.
 
         Returns:
             Whether all members can read it.

@@ -43,7 +43,7 @@ class MemberStages:
 
     @property
     def plan(self) -> Plan:
-        """The plan that is followed."""
+        """The plan that this member follows."""
         assert self._plan is not None
         return self._plan
 

@@ -1,8 +1,8 @@
 """One step of a pipeline job: forward and backward over all stages, the vote, the update.
 
 A member's gradients are final before it enters the vote, so once the vote has ended anywhere, every member is able to
-apply the step. Where the vote broke for some, they keep their gradients until the next generation says whether anybody
-applied it: if one did, all do.
+apply the step. If the vote broke for some members, they keep their gradients until the next generation knows whether
+any member has applied the step: if one did, all do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PipelineStep:
     `visit` is called at the points where tests let something fail; if it returns True, the generation broke.
     """
 
-    #: A step has one part: the whole of it.
+    #: A step has one part.
     more_parts = False
     #: A member for which the vote has ended applies the step, whether it has ended for this one or not.
     commits_in_reduce = True
@@ -48,16 +48,16 @@ class PipelineStep:
         self._clip_norm = clip_norm
         self._visit = visit
         self.batch = torch.empty(0, dtype=torch.int64)
-        #: The batch has been given to the script's loop and had no step() yet.
+        #: The script's loop has got the batch and has not called step() for it yet.
         self._waits_for_step = False
         #: The gradients of step `state.step + 1` are final and not applied.
         self.prepared = False
-        #: The buffers that such a step has made.
+        #: The buffers after such a step.
         self._made: list[torch.Tensor] = []
         self._loss = 0.0
 
     def begin(self, group: Group) -> torch.Tensor:
-        """See `Step`; returned are the samples whose loss this member computes."""
+        """Begin a step (see `Step`). Return the samples whose loss this member computes."""
         state = self._state
         self.batch = self._sampler.batch(state.cursor, self._stages.plan.batch)
         self.prepared = False
@@ -68,14 +68,14 @@ class PipelineStep:
         return torch.cat([self.batch[:0], *(pieces[i] for i in self._stages.target_batches)])
 
     def next_part(self, group: Group) -> Batch:
-        """Return the positions of the whole global batch: which part of it a member computes is up to the plan."""
+        """Return the positions of the whole global batch: the plan decides which part of it a member computes."""
         return Batch(None, self.batch)
 
     def drop(self) -> None:
         """Do nothing: a step has one part."""
 
     def check_batch(self) -> None:
-        """InputError if the batch has had its step() already."""
+        """Raise InputError if the batch has had its step() already."""
         if not self._waits_for_step:
             raise InputError(
                 "PipelineSession: step() without a batch.", next_step="Call it once for each turn of the inner loop."
@@ -83,9 +83,9 @@ class PipelineStep:
         self._waits_for_step = False
 
     def compute(self, group: Group) -> None:
-        """Forward and backward, gradients summed over each stage's replicas. Raises Abandoned."""
+        """Run forward and backward, and sum gradients over each stage's replicas. Raises Abandoned."""
         plan, stages, state = self._stages.plan, self._stages, self._state
-        # Micro-batches of the last batch of a data epoch may be smaller, or without samples: those count nothing.
+        # Micro-batches of the last batch of a data epoch may be smaller, or empty; empty ones do not count.
         pieces = self.batch.tensor_split(plan.micro_batches)
         shares = [len(piece) / len(self.batch) for piece in pieces]
         pieces = tuple(piece if len(piece) else self.batch[:1] for piece in pieces)
@@ -106,7 +106,7 @@ class PipelineStep:
         self.prepared = True
 
     def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
-        """Vote: it ends when all members have the step's gradients. Raises Abandoned.
+        """Take the vote, which ends when all members have the step's gradients. Raises Abandoned.
 
         Args:
             group: the members; all call this at once.

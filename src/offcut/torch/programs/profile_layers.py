@@ -1,10 +1,10 @@
-"""Measure a model layer by layer on this machine's device.
+"""Measures a model layer by layer on this machine's device.
 
 A program of its own: `python -m offcut.torch.programs.profile_layers`.
 
 Per layer and micro-batch size: the forward, the whole backward, and the part of it that only makes weight gradients
-(the whole less the input gradient alone). Warm-up runs first, then medians; `spread` is the interquartile range over
-the median of forward plus backward. Stored bytes are what autograd keeps from the forward, parameters left out.
+(the whole less the input gradient alone). Times are medians after warm-up runs; `spread` is the interquartile range
+over the median of forward plus backward. Stored bytes are what autograd saves in the forward, without parameters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def profile_model(
     repeats: int = 7,
     warm_ups: int = 2,
 ) -> LayerProfile:
-    """Profile `model`; `inputs(n)` makes n samples. Raises InputError where the model cannot run on them."""
+    """Profile `model`; `inputs(n)` makes n samples. Raises InputError if the model cannot run on them."""
     model = model.to(device).train()
     chain = layer_chain(model)
     rows: list[list[dict[str, float]]] = [[] for _ in range(len(chain))]
@@ -150,15 +150,18 @@ def _describe(device: torch.device) -> str:
 
 
 def example_inputs(where: str, given: str | None) -> Callable[[int], Tensors]:
-    """How to make n samples: `given` as `3x224x224`, `128:int64:50000` (dimensions, type, values below), or else the
-    function `example_inputs(n)` in the model's own file."""
+    """Return a function that makes n samples.
+
+    `given` is like `3x224x224` or `128:int64:50000` (dimensions, type, values below). Without it, the function
+    `example_inputs(n)` in the model's own file is used.
+    """
     if given is None:
         path = Path(where.rpartition(":")[0])
         try:
             function = load_function(path, "example_inputs")
         except InputError:
             raise InputError(
-                f"{path} has no function example_inputs(n), so what to feed the model is not known.",
+                f"{path} has no function example_inputs(n), so the model's input is not known.",
                 next_step="Add one that returns n samples, or give --input, such as 3x224x224.",
             ) from None
         return lambda n: as_tuple(function(n))

@@ -21,10 +21,10 @@ from offcut.wire.worker_env import ENV_AGENT
 
 
 def run_script(argv: list[str]) -> int:
-    """Run a script as `python script.py ...` would; its exit code."""
+    """Run a script as `python script.py ...` would. Return its exit code."""
     if ENV_AGENT in os.environ:
         return _run(argv)
-    # No script of a session: what Python itself would do at start and end has to be done here.
+    # What Python itself would do at the start and end of a script has to be done here.
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > 1:
         importlib.import_module("torch").set_num_threads(int(threads))
@@ -51,14 +51,14 @@ def _run(argv: list[str]) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("socket", type=Path, help="where to listen")
-    # Not asked for: if it died while this process started, the kernel would name another one.
+    # An argument, because os.getppid() would name another process if the parent died while this one started.
     parser.add_argument("--parent", type=int, help="the process that started this one, and with which it ends")
     parser.add_argument("--preload", default="", help="modules to import beside torch, separated by commas")
     arguments = parser.parse_args()
     if arguments.parent is not None:
         die_with_parent(arguments.parent, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # One thread per worker, before a library starts more: forks must be of a single-threaded process.
+    # One thread per worker. Set before a library starts more, because only a single-threaded process may fork.
     importlib.import_module("torch").set_num_threads(1)
     importlib.import_module("offcut.torch")
     # The first optimizer that a process makes imports this, which costs as much as torch itself.

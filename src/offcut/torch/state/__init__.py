@@ -1,9 +1,9 @@
-"""What a training is, and how it is kept: the state as a tree of tensors and plain values, and checkpoints of it.
+"""The state of a training, as a tree of tensors and plain values, and checkpoints of it.
 
 - `training_state`: model, optimizers, registered objects and progress; `cursor`: the next sample
 - `buffers`: model buffers that are the same on every member; `trained_parameters`: what is trained and what is frozen
-- `lr_scaling`: the learning rate under a fixed batch per rank
+- `lr_scaling`: scales the learning rate with the size
 - `plain_values`, `state_codec`: what a state may contain, and how it is written and read back
-- `checkpointer`: the Protocol of what keeps checkpoints; `fault_points`: where tests let a member fail
+- `checkpointer`: the Protocol of checkpointers; `fault_points`: points at which tests let a member fail
 - `checkpoints`, `dcp_shards`: checkpoints of a state that every member has, in PyTorch's distributed format
 """

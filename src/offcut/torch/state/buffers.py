@@ -11,11 +11,14 @@ import torch
 
 
 class Buffers:
-    """`kept` are the buffers as of the last boundary; whole numbers (counts of batches) are the last part's."""
+    """The model's buffers.
+
+    `kept` are the buffers as of the last boundary; whole numbers (counts of batches) are the last part's.
+    """
 
     def __init__(self, model: torch.nn.Module) -> None:
         named = dict(model.named_buffers())
-        #: Where they are found; a forward may put another tensor there.
+        #: The modules and names of the buffers; a forward may put another tensor there.
         self._places = [(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in named]
         self._kept = [buffer.detach().clone() for buffer in self._buffers]
         self._real = [i for i, buffer in enumerate(self._buffers) if buffer.is_floating_point()]
@@ -25,7 +28,7 @@ class Buffers:
 
     @property
     def _buffers(self) -> list[torch.Tensor]:
-        """The model's living buffers."""
+        """Return the model's living buffers."""
         return [module.get_buffer(key) for module, key in self._places]
 
     def __bool__(self) -> bool:
@@ -52,13 +55,13 @@ class Buffers:
         buffers = self._buffers
         for i, into in zip(self._real, self._changes.split(self._sizes), strict=True):
             new, old = buffers[i].detach(), self._kept[i]
-            # Where nothing changed the difference is 0, infinities included.
+            # Unchanged values have the difference 0, also infinite ones.
             change = torch.where(new == old, 0.0, new.double() - old.double())
             into.add_(change.reshape(-1).cpu(), alpha=weight)
 
     @property
     def changes(self) -> torch.Tensor:
-        """The weighted sum of this member's changes: float64 [n] on the CPU, to be summed over the members."""
+        """Return the weighted sum of this member's changes: float64 [n] on the CPU, to be summed over the members."""
         return self._changes
 
     def apply(self, changes: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The Protocol of what keeps checkpoints of a training."""
+"""The Protocol of checkpointers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Checkpointer(Protocol[SavedT_contra]):
 
     @property
     def due(self) -> bool:
-        """Whether a new checkpoint should begin; the first member asks, and tells the others in the next reduce."""
+        """Whether a new checkpoint should begin. The first member asks, and tells the others in the next reduce."""
         ...
 
     def begin(
@@ -38,7 +38,7 @@ class Checkpointer(Protocol[SavedT_contra]):
         ...
 
     def members_changed(self, workers: tuple[str, ...]) -> None:
-        """A new generation of `workers` has formed: what members that are gone had to write may never come."""
+        """Note that a new generation of `workers` has formed: shares of members that have left may never come."""
         ...
 
     def save_now(self, step: int, saved: SavedT_contra) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints for the case that every member is lost: written beside the training, published whole or not at all."""
+"""Checkpoints for the case that every member is lost: written during the training, published whole or not at all."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether the newest checkpoint is getting old; the first member asks, and tells the others."""
+        """Whether the newest checkpoint is getting old. The first member asks, and tells the others."""
         busy = self._begun is not None or (self._writer is not None and self._writer.is_alive())
         return not busy and time.monotonic() >= self._next_s
 
@@ -71,7 +71,7 @@ class Checkpoints:
         self._next_s = time.monotonic() + self._age_s / 2
         directory = self._directory / f".step-{step:010d}.{generation}"
         if self._writer is not None and self._writer.is_alive():
-            # A slow disk, which the training does not wait for: without this share the checkpoint is given up.
+            # The disk is slow, and the training does not wait for it: without this share the checkpoint is given up.
             threading.Thread(target=self._leave_out, args=(directory, rank), daemon=True).start()
             return
         part = dcp_shards.share(read(), rank, len(workers))
@@ -95,7 +95,7 @@ class Checkpoints:
             self._begun = None
             self._publish(begun.step, begun.directory, begun.part, len(begun.workers))
         elif not begun.directory.exists() or dcp_shards.left_out(begun.directory):
-            self._begun = None  # a member could not write, or did not, and has said so
+            self._begun = None  # a member could not write its share, or gave it up, and has said so
         elif time.monotonic() - begun.since_s > max(_PATIENCE_S, _PATIENCE_AGES * self._age_s):
             self._begun = None
             self._problem(f"the checkpoint at step {begun.step} was given up: not every member has written its share")
@@ -123,7 +123,7 @@ class Checkpoints:
     def read_newest(self) -> dict[str, Any] | None:
         """Return the newest checkpoint that can be read, or None. Those that cannot be read are reported and set aside.
 
-        The training goes on from an earlier step than theirs, and its own checkpoints must not count as older.
+        The training goes on from an earlier step than theirs, so they must not count as newer than its own.
         """
         unreadable: list[Path] = []
         for path in sorted(self._published(), reverse=True):
@@ -147,7 +147,7 @@ class Checkpoints:
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
             except OSError as error:
-                self._on_problem(f"the checkpoint {path.name} cannot be put aside: {error}")
+                self._on_problem(f"the checkpoint {path.name} cannot be renamed: {error}")
 
     def _published(self) -> list[Path]:
         if not self._directory.is_dir():
@@ -168,10 +168,10 @@ class Checkpoints:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             dcp_shards.write(directory, part, lambda: self._faults.visit("writing", step=step, rank=part.rank))
-        except Exception as error:  # DCP wraps what the disk says in errors of many kinds
+        except Exception as error:  # DCP wraps the disk's errors in many types of errors
             if directory.exists() or not self._directory.is_dir():
                 self._problem(f"a checkpoint at step {step} could not be written: {_cause(error)}")
-            # By this the member that publishes sees that the share does not come.
+            # This tells the member that publishes that the share does not come.
             shutil.rmtree(directory, ignore_errors=True)
             return False
         return True
@@ -186,7 +186,7 @@ class Checkpoints:
             else:
                 directory.rename(final)
             for old in [*sorted(self._published(), reverse=True)[KEEP:], *self._debris(step)]:
-                # Out of sight first: what has the final name is whole.
+                # Renamed first: a directory with the final name is always complete.
                 gone = old.with_name(f".step-{0:010d}.{old.name}")
                 with suppress(FileNotFoundError):
                     old.rename(gone)

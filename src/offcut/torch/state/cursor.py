@@ -1,4 +1,4 @@
-"""How far a training has come in its data."""
+"""The position of a training in its data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The next sample: data epoch, and how many of its samples are done."""
+    """The position of the next sample: data epoch, and how many of its samples are done."""
 
     epoch: int = 0
     offset: int = 0

@@ -1,4 +1,5 @@
-"""One checkpoint: a directory in the format of torch.distributed.checkpoint (DCP), each member writing its share.
+"""One checkpoint: a directory in the format of torch.distributed.checkpoint (DCP), to which each member writes its
+share.
 
 DCP's own `save` and `async_save` meet in collectives: on the training's process group they get between its own, and on
 any group a member that dies leaves the others' writers waiting. So only DCP's planner, writer and reader are used, and
@@ -31,7 +32,10 @@ _SKELETON = "skeleton"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one member writes: copies, by name. The first member has the metadata of the whole checkpoint besides."""
+    """One member's share of a checkpoint: copies, by name.
+
+    The first member's has the whole checkpoint's metadata too.
+    """
 
     rank: int
     tensors: dict[str, torch.Tensor]
@@ -94,7 +98,7 @@ def write(directory: Path, part: Share, visit: Callable[[], object] = lambda: No
 
 
 def complete(directory: Path, world: int) -> bool:
-    """Whether every member has written its share."""
+    """Return whether every member has written its share."""
     return all(_record(directory, rank).exists() for rank in range(world))
 
 
@@ -105,7 +109,7 @@ def leave_out(directory: Path, rank: int) -> None:
 
 
 def left_out(directory: Path) -> bool:
-    """Whether a member does not write its share."""
+    """Return whether a member does not write its share."""
     return any(directory.glob("share-*.left-out"))
 
 
@@ -128,11 +132,11 @@ def read(directory: Path) -> dict[str, Any]:
         for name, kept in found.items()
         if isinstance(kept, TensorStorageMetadata)
     }
-    with warnings.catch_warnings():  # that it loads in a single process is meant
+    with warnings.catch_warnings():  # loading in a single process is intended
         warnings.simplefilter("ignore", UserWarning)
         try:
             dcp.load(tensors, checkpoint_id=directory, no_dist=True)
-        except dcp.CheckpointException as error:  # no Exception, and its text is a traceback
+        except dcp.CheckpointException as error:  # it is not an Exception, and its text is a traceback
             raise next(iter(error.failures.values()))[0] from None
     in_order = iter(
         tensors[name] for name in sorted(tensors.keys() - {_SKELETON}, key=lambda name: int(name.partition(":")[0]))

@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class FaultPoints(Protocol):
-    """What members ask at every point; `offcut.torch.testing.fault_injection` implements it."""
+    """Is asked by members at every point; `offcut.torch.testing.fault_injection` implements it."""
 
     def visit(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
-        """Do what the tests want at `point`.
+        """Let the faults that a test has planned for `point` strike.
 
         Args:
             point: one of the names in `fault_injection.POINTS`.
@@ -18,7 +18,7 @@ class FaultPoints(Protocol):
             generation: its generation.
 
         Returns:
-            True if the caller must take its generation for broken.
+            True if the caller must treat its generation as broken.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 With B samples per rank and w ranks the global batch is w·B. The linear rule multiplies the learning rate by w (Goyal et
 al. 2017, section 2.1), the square-root rule by √w (Krizhevsky 2014, section 3.1). After a resize the factor moves
-linearly from what it was to what it shall be, over `warmup_steps` steps (Goyal et al., section 2.2).
+linearly from its old value to its new one, over `warmup_steps` steps (Goyal et al., section 2.2).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ RULES = {"none": lambda world: 1.0, "linear": float, "sqrt": math.sqrt}
 
 
 class LrScaling:
-    """Only an applied step changes it, so that all members that applied the same steps agree.
+    """Scales the learning rate.
+
+    Only an applied step changes it, so that all members that applied the same steps agree.
 
     `state_dict` is part of the training's state.
     """
@@ -29,38 +31,38 @@ class LrScaling:
         if rule not in RULES:
             raise InputError(f"Session: lr_rule is {rule!r}.", next_step=f"Choose one of {', '.join(RULES)}.")
         if warmup_steps < 0:
-            raise InputError(f"Session: warmup_steps is {warmup_steps}.", next_step="It is at least 0.")
+            raise InputError(f"Session: warmup_steps is {warmup_steps}.", next_step="It must be at least 0.")
         self._rule = RULES[rule]
         self._warmup_steps = warmup_steps
         #: The size of the last applied step (0: none yet), the first step of that size, and the factor before it.
         self._world, self._since, self._before = 0, 0, 1.0
 
     def factor(self, step: int, world: int) -> float:
-        """What the learning rate of step `step` is multiplied by at `world` members."""
+        """Return what the learning rate of step `step` is multiplied by at `world` members."""
         since, before = self._at(step, world)
         after = self._rule(world)
         done = 1.0 if self._warmup_steps == 0 else min(1.0, (step - since + 1) / self._warmup_steps)
         return before + (after - before) * done
 
     def applied(self, step: int, world: int) -> None:
-        """Step `step` was applied at `world` members."""
+        """Note that step `step` was applied at `world` members."""
         self._since, self._before = self._at(step, world)
         self._world = world
 
     def _at(self, step: int, world: int) -> tuple[int, float]:
         if world == self._world:
             return self._since, self._before
-        # Before the first resize there is nothing to warm up from: the script's own schedule begins the training.
+        # Before the first resize there is no warm-up: the script's own schedule begins the training.
         return step, self._rule(world) if self._world == 0 else self.factor(step - 1, self._world)
 
     @contextmanager
     def during(self, optimizers: list[torch.optim.Optimizer], step: int, world: int) -> Iterator[None]:
-        """Within it the groups' learning rates are those of this step; schedulers only ever see the script's own."""
+        """Give the groups this step's learning rates within the context; schedulers only ever see the script's own."""
         factor = self.factor(step, world)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups] if factor != 1.0 else []
         own = [group["lr"] for group in groups]
         for group, rate in zip(groups, own, strict=True):
-            # A rate that is a tensor stays the script's own object, untouched.
+            # A learning rate that is a tensor stays the script's own object, unchanged.
             group["lr"] = rate * factor
         yield
         for group, rate in zip(groups, own, strict=True):

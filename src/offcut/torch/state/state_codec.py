@@ -1,7 +1,7 @@
-"""Takes a state apart into a small skeleton, and the tensors whose bytes are worth moving by themselves.
+"""Splits a state into a small skeleton and the tensors whose bytes are worth moving by themselves.
 
-The skeleton is the tree with these tensors emptied, written by torch.save and read back with `weights_only`, which
-builds containers and tensors and nothing else.
+The skeleton is the tree with these tensors emptied. It is written by torch.save and read with `weights_only`, which
+builds only containers and tensors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def check(tree: Any) -> None:
 def put_together(
     skeleton: torch.Tensor, supply: Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 ) -> dict[str, Any]:
-    """Return the tree again, on the CPU; `supply` is asked for each tensor in order, by its path in the tree."""
+    """Return the tree, on the CPU; `supply` is called for each tensor in order, with its path in the tree."""
     saved = torch.load(io.BytesIO(skeleton.numpy().tobytes()), weights_only=True, map_location="cpu")
     paths, shapes = _paths(saved["tree"], ""), iter(saved["shapes"])
 

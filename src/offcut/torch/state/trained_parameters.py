@@ -1,7 +1,7 @@
-"""Which of a model's parameters are trained: scripts change that on the way, by freezing and by `add_param_group`.
+"""Knows which of a model's parameters are trained: scripts change that on the way, by freezing and `add_param_group`.
 
-What moves and is compared goes by the parameters' names in the model, for these are the same on every member and in
-every run.
+Parameters are moved and compared by their names in the model, because these are the same on every member and in every
+run.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class GroupsCopy:
 
     groups: list[list[dict[str, Any]]]
     frozen: list[tuple[torch.nn.Parameter, bool]]
-    #: What optimizers keep of the parameters in groups that were taken from them.
+    #: The optimizer states of parameters in groups that were removed.
     states: list[dict[torch.nn.Parameter, Any]]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The state of a training: model with buffers, optimizers, registered objects, and how far it has come."""
+"""The state of a training: model with buffers, optimizers, registered objects, and its progress."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class TrainingState:
         self.rate = rate or LrScaling("none", 0)
         self.registered: list[Stateful] = []
         self.cursor = Cursor()
-        #: What must be the same on all members besides the model, in the script's words.
+        #: What must be the same on all members besides the model, as text.
         self.settings: dict[str, str] = {}
         self._shapes = {f"the model's {name}": f"{tuple(t.shape)} {t.dtype}" for name, t in _named_tensors(model)}
         self.step = 0
         self.samples = 0
-        #: Mean loss over the last applied step's global batch. Scripts decide by it, so joiners have it too.
+        #: Mean loss over the last applied step's global batch. Scripts decide by it, so joiners get it too.
         self.loss = math.nan
         self.buffers = Buffers(model)
         self._guards: list[RemovableHandle] = []
@@ -82,14 +82,14 @@ class TrainingState:
         self._undo: dict[str, Any] | None = None
         #: What all members train, by optimizer, as of the last applied step; None before it is first looked at.
         self.trained: Trained | None = None
-        #: The script has come to its first batch.
+        #: Whether the script has come to its first batch.
         self.begun = False
-        #: Of where a part or step that does not count has ended.
+        #: The script's state after a part or step that does not count.
         self._script_state: ScriptState | None = None
-        #: Of the last loop over batches that the script has left, if no step was applied since.
+        #: The script's state after the last loop over batches that it has left, if no step was applied since.
         self._loop_exit: _LoopExit | None = None
-        #: The script has left that loop and not come back to its session: a member that begins with `_loop_exit` will
-        #: run what it runs now.
+        #: Whether the script has left that loop and not returned to its session: a member that begins with `_loop_exit`
+        #: will run what it runs now.
         self._after_loop = False
 
     def description(self) -> dict[str, str]:
@@ -102,7 +102,7 @@ class TrainingState:
         """Return the state as a tree; its tensors are the living ones, not copies.
 
         Raises:
-            InputError: something is in it that can go neither to other members nor into a checkpoint.
+            InputError: it contains something that can go neither to other members nor into a checkpoint.
         """
         if self.trained is None:
             self.trained = names_in(self.model, trained_now(self.optimizers))
@@ -181,7 +181,7 @@ class TrainingState:
 
     @property
     def next_sample(self) -> Cursor:
-        """The next sample; the end of the data epoch where the script has left its loop."""
+        """The next sample; the end of the data epoch if the script has left its loop."""
         return self._loop_exit.cursor if self._loop_exit is not None and self._behind(-1) else self.cursor
 
     def tree_for(self, position: int) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class TrainingState:
         return self._as_left(tree) if self._behind(position) else tree
 
     def _behind(self, position: int) -> bool:
-        """Whether a script at `position` has still to do what this one's has done since it left its loop."""
+        """Return whether a script at `position` has still to do what this one's has done since it left its loop."""
         left = self._loop_exit
         if left is None:
             return False
@@ -209,7 +209,7 @@ class TrainingState:
         self._guards = [item.register_step_pre_hook(self._check_update) for item in self.optimizers]
 
     def unguard(self) -> None:
-        """Allow it again."""
+        """Allow a script's own `optimizer.step()` again."""
         for guard in self._guards:
             guard.remove()
         self._guards = []
@@ -329,7 +329,7 @@ def _named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
 
 
 def map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A copy of `tree` with every tensor replaced, in a fixed order; containers keep their kind."""
+    """Return a copy of `tree` with every tensor replaced, in a fixed order; containers keep their kind."""
     if isinstance(tree, torch.Tensor):
         return change(tree)
     if isinstance(tree, dict):

@@ -20,7 +20,7 @@ class Batch:
 
     def __init__(self, data: Any, indices: torch.Tensor) -> None:
         self.data = data
-        #: Where in the dataset the samples are.
+        #: Positions of the samples in the dataset.
         self.indices = indices
 
     @property
@@ -45,11 +45,11 @@ class Fetcher:
         self._dataset = dataset
         self._collate = collate or default_collate
         self._seed = seed
-        # Whole tensors are indexed at once: the usual small dataset costs no loop over samples.
+        # Whole tensors are indexed at once, so that the usual small dataset needs no loop over samples.
         self._whole = isinstance(dataset, TensorDataset) and collate is None
 
     def fetch(self, indices: torch.Tensor, step: int, stream: int) -> Any:
-        """The samples at `indices`; whatever is drawn at random on the way depends on step and stream alone."""
+        """Return the samples at `indices`. Random numbers drawn for them depend on step and stream alone."""
         if self._whole:
             return self._dataset[indices]
         seed_everything(self._seed, step, stream, _CPU)
@@ -57,7 +57,7 @@ class Fetcher:
 
 
 def to_device(data: Any, device: torch.device) -> Any:
-    """`data` with every tensor in it on `device`."""
+    """Return `data` with every tensor in it on `device`."""
     if device.type == "cpu":
         return data
     if isinstance(data, torch.Tensor):
@@ -72,13 +72,13 @@ def to_device(data: Any, device: torch.device) -> Any:
 
 
 def seed_everything(seed: int, step: int, stream: int, device: torch.device) -> None:
-    """Random numbers as a function of where the training is, not of what this process did before.
+    """Seed random numbers by the position of the training, not by what this process did before.
 
     `device` is where the training draws some besides the CPU.
     """
     number = ((seed * 1_000_003 + step) * 65_537 + stream) % 2**63
     if device.type == "cpu":
-        # torch.manual_seed looks at every kind of device as well, which takes as long as a small layer does.
+        # torch.manual_seed also seeds every type of device, which takes as long as a small layer.
         torch.default_generator.manual_seed(number)
     else:
         torch.manual_seed(number)

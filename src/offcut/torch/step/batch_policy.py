@@ -1,10 +1,10 @@
-"""How large a global batch is, and who works on which part of it.
+"""Decides how large a global batch is, and which member works on which part of it.
 
-A *part* is what one forward and backward pass works on. Fixed global batch (the default): each member takes its share,
-in several parts where it is larger than `max_local_batch`. Virtual shards: the global batch is cut into the same shards
-whatever the size, a member works on its shards one after another, and each shard has its own stream of random numbers
-and its own batch statistics; so dropout and BatchNorm do not see the size. Fixed batch per rank (weak scaling, as in
-BFTrainer): the global batch grows with the size.
+A *part* is what one forward and backward pass works on. Fixed global batch (the default): each member works on its
+share, in several parts if it is larger than `max_local_batch`. Virtual shards: the global batch is cut into the same
+shards whatever the size, a member works on its shards one after another, and each shard has its own stream of random
+numbers and its own batch statistics; so dropout and BatchNorm do not see the size. Fixed batch per rank (weak scaling,
+as in BFTrainer): the global batch grows with the size.
 """
 
 from __future__ import annotations
@@ -22,31 +22,34 @@ class Part:
 
     #: Positions in the dataset, int64.
     indices: torch.Tensor
-    #: The part's share of the global batch; 0 for a member that has no samples of its own.
+    #: The part's share of the global batch; 0 for a member without samples of its own.
     weight: float
-    #: Which stream of random numbers it uses.
+    #: The stream of random numbers that it uses.
     stream: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPolicy:
-    """Exactly one of `global_batch` and `batch_per_rank` is given; all counts are at least 1. Raises InputError."""
+    """The batch policy.
+
+    Exactly one of `global_batch` and `batch_per_rank` is given; counts are at least 1. InputError.
+    """
 
     global_batch: int | None = None
     batch_per_rank: int | None = None
     max_local_batch: int | None = None
     virtual_shards: int | None = None
-    #: Fewer samples no member works on, but for a batch that has fewer: the others have none.
+    #: The fewest samples that a member works on, unless the whole batch has fewer; further members have none.
     min_local_batch: int = 1
 
     def __post_init__(self) -> None:
         for name in ("global_batch", "batch_per_rank", "max_local_batch", "virtual_shards", "min_local_batch"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise InputError(f"Session: {name} is {value!r}.", next_step="It is a whole number, at least 1.")
+                raise InputError(f"Session: {name} is {value!r}.", next_step="It must be a whole number, at least 1.")
         if (self.global_batch is None) == (self.batch_per_rank is None):
             raise InputError(
-                "Session: it takes either global_batch or batch_per_rank.",
+                "Session: give either global_batch or batch_per_rank.",
                 next_step="global_batch=N keeps the training independent of the size; see the docs on batch policies.",
             )
         if self.virtual_shards is not None and self.global_batch is None:
@@ -55,16 +58,16 @@ class BatchPolicy:
             )
 
     def size(self, world: int) -> int:
-        """Samples in a whole global batch of `world` members."""
+        """Return the number of samples in a whole global batch of `world` members."""
         return self.global_batch if self.global_batch is not None else (self.batch_per_rank or 0) * world
 
     def share(self, batch: torch.Tensor, rank: int, world: int) -> torch.Tensor:
-        """What `rank` of `world` works on of a global batch, in the order of its parts; may be empty."""
+        """Return what `rank` of `world` works on of a global batch, in the order of its parts; may be empty."""
         units = self._units(batch, rank, world)
         return torch.cat([unit for _, unit in units]) if units else batch[:0]
 
     def parts(self, batch: torch.Tensor, rank: int, world: int) -> list[Part]:
-        """This member's parts, one at least: without samples of its own it works on the first's at weight 0."""
+        """Return this member's parts, at least one: without samples of its own it works on the first's at weight 0."""
         units = self._units(batch, rank, world)
         if not units:
             stream, first = self._units(batch, 0, world)[0]
@@ -72,7 +75,7 @@ class BatchPolicy:
         parts = []
         for stream, unit in units:
             pieces = 1 if self.max_local_batch is None else -(-len(unit) // self.max_local_batch)
-            # Streams of a unit's further pieces lie far from those of other units.
+            # The streams of a unit's further pieces must not be those of other units.
             parts += [
                 Part(piece, len(piece) / len(batch), stream + (i << 20))
                 for i, piece in enumerate(torch.tensor_split(unit, pieces))
@@ -80,7 +83,9 @@ class BatchPolicy:
         return parts
 
     def _units(self, batch: torch.Tensor, rank: int, world: int) -> list[tuple[int, torch.Tensor]]:
-        """Every n-th sample for n members, so that shares differ by 1 at most; or every world-th shard. None is empty.
+        """Return every n-th sample for n members, so that shares differ by 1 at most; or every world-th shard.
+
+        None is empty.
 
         n is the world, or as many as can have `min_local_batch` samples each.
         """

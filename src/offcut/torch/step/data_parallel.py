@@ -57,14 +57,14 @@ class DataParallelStep:
         self._parameters: dict[int, list[torch.nn.Parameter]] = {}
         self._trained: Trained = []
         self._trained_hash = 0
-        #: Reducers of what the last step trained, which is `_built`, and of what this one trains besides.
+        #: The reducers of what the last step trained (`_built`), and of what this step trains in addition.
         self._reducers: dict[int, Reducer] = {}
         self._built: Trained | None = None
         self._built_hash = 0
         self._added: dict[int, Reducer] = {}
         self._find_trained_parameters()
         self._checks = StateChecks(state)
-        #: The global batch, and the parts of it that this member has still to begin.
+        #: The global batch, and this member's parts of it that have still to begin.
         self.batch = torch.empty(0, dtype=torch.int64)
         self._waiting: deque[Part] = deque()
         #: The part that the loop works on; None before the first and after its step().
@@ -73,14 +73,14 @@ class DataParallelStep:
         self._loss_sum = 0.0
         #: Optimizers that have had their update() already.
         self._updated: list[torch.optim.Optimizer] = []
-        #: The generation broke: the step will come again.
+        #: Whether the generation broke: then the step will come again.
         self.failed = False
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
     @property
     def more_parts(self) -> bool:
-        """Whether parts of this step have still to begin. InputError if the last one had no step()."""
+        """Return whether parts of this step have still to begin. InputError if the last one had no step()."""
         if self._part is not None:
             raise InputError(
                 "Session: the last batch had no step().", next_step="Call session.step once for every batch."
@@ -92,9 +92,9 @@ class DataParallelStep:
         state = self._state
         self._checks.begin(group)
         if self._scaler is not None:
-            # A scaler makes its scale with the first loss, and a member may have none.
+            # A scaler sets its scale with the first loss, and a member may have no samples.
             self._scaler.scale(torch.zeros((), device=self._device))
-            # A step that failed may have unscaled already; that is no part of its state_dict.
+            # A step that failed may have unscaled already, which a scaler's state_dict does not show.
             self._scaler._per_optimizer_states.clear()
         self.batch = self._sampler.batch(state.cursor, self._policy.size(group.world))
         self._waiting = deque(self._policy.parts(self.batch, group.rank, group.world))
@@ -108,8 +108,8 @@ class DataParallelStep:
     def _find_trained_parameters(self) -> None:
         """Find out which parameters are trained; a script may have changed that since the last step.
 
-        All members have to reduce the same, and only the reduce tells whether they do. So what is new is reduced after
-        what is not, once all have said that it is new to them.
+        All members have to reduce the same, and only the reduce shows whether they do. So new parameters are reduced
+        after the others, once all members have said that they are new.
         """
         state = self._state
         now = trained_now(state.optimizers)
@@ -179,7 +179,7 @@ class DataParallelStep:
         part = self._current_part("backward" if optimizer is None else "update")
         self._has_gradient = True
         if self.failed or part.weight == 0.0:
-            # No samples of its own: not even a gradient of 0 times something infinite.
+            # Without samples there is no gradient at all, because 0 times an infinite one would be NaN.
             return
         self._loss_sum += float(loss.detach()) * part.weight
         weighted = loss * part.weight
@@ -189,7 +189,7 @@ class DataParallelStep:
         weighted.backward(retain_graph=retain_graph, inputs=inputs)
 
     def check_gradient(self) -> None:
-        """InputError if the part's gradient is none that `backward` knows of: it would have the wrong weight."""
+        """Raise InputError if `backward` does not know the part's gradient, because it would have the wrong weight."""
         if not self._has_gradient and not self.failed and self._current_part("step").weight > 0.0:
             raise InputError(
                 "Session: step() without a loss, and no backward() of the session before it.",
@@ -213,7 +213,7 @@ class DataParallelStep:
         return [item for item in self._state.optimizers if item not in self._updated]
 
     def check_update(self, optimizer: torch.optim.Optimizer) -> None:
-        """InputError unless `optimizer` may have an update() now."""
+        """Raise InputError unless `optimizer` may have an update() now."""
         if optimizer not in self.rest:
             raise InputError(
                 "Session: update() takes each of the session's optimizers once per step.",
@@ -221,7 +221,7 @@ class DataParallelStep:
             )
         if self._policy.max_local_batch or self._policy.virtual_shards:
             raise InputError(
-                "Session: update() needs a member's whole share at once.",
+                "Session: update() needs a member's whole share in one part.",
                 next_step="Use it without max_local_batch and virtual_shards.",
             )
 

@@ -1,4 +1,4 @@
-"""The sum of all members' gradients, and a few signals that are sent with it."""
+"""Sums the members' gradients, together with a few signals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StepOutcome:
     changes: torch.Tensor
 
 
-#: Behind a buffer's gradients there is room for this many numbers: the signals of 292 members.
+#: After a buffer's gradients there is room for this many numbers: the signals of 292 members.
 _ROOM = 2048
 #: How many numbers each member has of its own: whether it leaves, three of its loss, two hashes (see `_write`).
 _OWN = 7
@@ -77,7 +77,7 @@ class _Flat:
         self._versions = [view._version for _, view in self.views]
 
     def gather(self) -> None:
-        """Have the gradients where they belong in the buffer, and note which there are."""
+        """Move the gradients to their places in the buffer, and note which there are."""
         there = []
         for (parameter, view), version in zip(self.views, self._versions, strict=True):
             grad = parameter.grad
@@ -102,7 +102,7 @@ class _Flat:
 
 
 def _like(parameter: torch.nn.Parameter, flat: torch.Tensor) -> torch.Tensor:
-    """A view of `flat` with the parameter's shape and its strides, where these cover the memory without gaps.
+    """Return a view of `flat` with the parameter's shape and its strides, if these cover the memory without gaps.
 
     Fused optimizers go through both in the order of the memory; other strides are slow or, there, wrong.
     """
@@ -112,7 +112,7 @@ def _like(parameter: torch.nn.Parameter, flat: torch.Tensor) -> torch.Tensor:
 
 
 class Reducer:
-    """Gradients live in one flat buffer per dtype and device, so that a reduce copies nothing.
+    """Sums gradients, which are in one flat buffer per dtype and device, so that a reduce copies nothing.
 
     `parameters`, each once, get views of it as their `.grad`; until the sum is there, one that takes no part in a
     backward pass has a gradient of zeros.

@@ -19,7 +19,7 @@ from offcut.torch.step.batch_policy import Part
 
 
 class Loader:
-    """`load` gives a part's samples on the model's device; `expect` says which parts will probably come next."""
+    """Loads samples: `load` returns a part's samples on the model's device; `expect` says which parts may follow."""
 
     def __init__(self, fetcher: Fetcher, device: torch.device) -> None:
         self._fetcher = fetcher
@@ -32,14 +32,14 @@ class Loader:
         return self._fetcher.fetch(part.indices, step, part.stream)
 
     def expect(self, parts: Callable[[], Iterable[tuple[int, Part]]]) -> None:
-        """(step, part) in the order in which they will be asked for, if nothing changes until then."""
+        """Prepare for these (step, part), in the order in which they will be loaded if nothing changes until then."""
 
     def close(self) -> None:
-        """Nothing will be asked for any more."""
+        """Stop loading: no part will be asked for any more."""
 
 
 class AheadLoader(Loader):
-    """Fetches in `workers` processes, up to twice as many parts ahead.
+    """Fetches samples in `workers` processes, up to twice as many parts ahead.
 
     They are forked at once, so make it before anything opens a connection: a process that inherits one would keep it
     open after this one has died, and peers would not notice. What was fetched for a membership that has changed is
@@ -49,7 +49,7 @@ class AheadLoader(Loader):
     def __init__(self, fetcher: Fetcher, device: torch.device, workers: int) -> None:
         super().__init__(fetcher, device)
         self._ahead = 2 * workers
-        # torch's context hands tensors over in shared memory.
+        # Processes of torch's context pass tensors through shared memory.
         context = torch.multiprocessing.get_context("fork")
         self._pool = ProcessPoolExecutor(workers, context, _begin, (fetcher, os.getpid()))
         self._pool.submit(os.getpid).result()
@@ -92,7 +92,7 @@ _fetcher: Fetcher | None = None
 
 
 def _begin(fetcher: Fetcher, parent: int) -> None:
-    """In a new loading process."""
+    """Prepare a new loading process. Runs in that process."""
     global _fetcher  # noqa: PLW0603 - what a pool's processes know is global to them
     die_with_parent(parent)
     torch.set_num_threads(1)

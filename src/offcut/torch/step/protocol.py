@@ -1,4 +1,4 @@
-"""The Protocol of a training step: what the training loop asks of it, whatever kind of job it is."""
+"""The Protocol of a training step: the interface between the training loop and the step of any kind of job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Step(Protocol):
 
     @property
     def more_parts(self) -> bool:
-        """Whether parts of this step have still to begin."""
+        """Return whether parts of this step have still to begin."""
         ...
 
     def begin(self, group: Group) -> torch.Tensor:
@@ -42,15 +42,15 @@ class Step(Protocol):
         ...
 
     def drop(self) -> None:
-        """Forget the parts that have not begun: the script has left its loop."""
+        """Drop the parts that have not begun, because the script has left its loop."""
         ...
 
     def compute(self, group: Group) -> None:
-        """Compute what the script has not: its gradients are complete afterwards. Raises Abandoned."""
+        """Compute what the script has not computed, so that the gradients are complete. Raises Abandoned."""
         ...
 
     def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
-        """Sum the gradients, or a vote on them, over the members, with what each has to tell. Raises Abandoned."""
+        """Sum the gradients, or a vote on them, over the members, together with their flags. Raises Abandoned."""
         ...
 
     def apply(self, group: Group, outcome: StepOutcome) -> None:

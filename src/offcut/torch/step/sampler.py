@@ -1,7 +1,7 @@
-"""Which samples belong to which step: a pure function of the seed and a cursor in global samples.
+"""Chooses the samples of each step: a pure function of the seed and a cursor in global samples.
 
 Only the cursor is state. It moves when a step is applied, so after a failed step the same global batch comes again,
-divided among those who are members then.
+divided among the members of that time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sampler:
         self._permutation = torch.empty(0, dtype=torch.int64)
 
     def batch(self, cursor: Cursor, size: int) -> torch.Tensor:
-        """The global batch at `cursor`: sample indices, int64, shape [n] with n <= size, 0 at the end."""
+        """Return the global batch at `cursor`: sample indices, int64, shape [n] with n <= size, 0 at the end."""
         if cursor.epoch != self._epoch:
             generator = torch.Generator().manual_seed((self.seed * 1_000_003 + cursor.epoch) % 2**63)
             self._permutation = torch.randperm(self.samples, generator=generator)
@@ -33,11 +33,11 @@ class Sampler:
         return self._permutation[cursor.offset : cursor.offset + size]
 
     def after(self, cursor: Cursor, size: int) -> Cursor:
-        """Where the next batch begins."""
+        """Return where the next batch begins."""
         offset = cursor.offset + size
         left = self.samples - offset
         return Cursor(cursor.epoch, self.samples if left < (size if self.drop_last else 1) else offset)
 
     def done(self, cursor: Cursor) -> bool:
-        """Whether the data epoch has no sample left."""
+        """Return whether the data epoch has no sample left."""
         return cursor.offset >= self.samples

@@ -1,1 +1,1 @@
-"""Fault injection: `fault_injection` strikes a worker at a named point. Nothing happens unless the environment asks."""
+"""Fault injection: `fault_injection` lets a worker fail at a named point, if the environment says so."""

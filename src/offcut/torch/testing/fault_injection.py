@@ -6,19 +6,19 @@
 - `after`: the name of a file in the job's directory that holds this step instead; without the file nothing happens
 - `rank` (null: any) and `generation` (the first generation; 0)
 - `pass`: how many matching visits to let pass (0)
-- `thaw_s`: a freeze ends after so long (null: never)
+- `thaw_s`: seconds after which a freeze ends (null: never)
 - `times`: how many members it strikes (1)
 
-Plans strike as often as that over all processes of the job and all their incarnations: for each strike a file
-`fault-PLAN-TIME` is created in the job's directory, which says whom it struck, and where. `how` is:
+`times` counts over all processes of the job and all their incarnations: for each strike a file `fault-PLAN-TIME` is
+created in the job's directory, which names the worker and the point. `how` is:
 
 - `kill`: the worker, by signal 9
 - `freeze`: the worker stops; after `thaw_s` it goes on
 - `kill-agent`, `freeze-agent`: the agent of its node
 - `freeze-node`: worker and agent
 - `cut`: all its network connections close; it goes on
-- `silence`: nothing arrives any more over the network connections that it has, and nobody is told
-- `break`: it takes the generation for broken while others may not; only where a generation can break
+- `silence`: nothing arrives any more over its present network connections, and neither end is told
+- `break`: it treats the generation as broken while others may not; only at points where a generation can break
 
 Nothing here runs unless the variable is set.
 """
@@ -62,7 +62,7 @@ POINTS = (
     "publishing",
     "finishing",
 )
-#: A worker whose agent was killed is ended within this.
+#: A worker whose agent was killed ends within this.
 _ENDED_WITHIN_S = 10.0
 HOWS = ("kill", "freeze", "kill-agent", "freeze-agent", "freeze-node", "cut", "silence", "break")
 
@@ -113,7 +113,7 @@ class Fault:
 
 
 def read_plans(text: str) -> list[Fault]:
-    """InputError if it is no list of plans."""
+    """Read a list of plans. InputError if it is not one."""
     try:
         plans = [
             Fault(number, passes=plan.pop("pass", 0), **plan) for number, plan in enumerate(json.loads(text or "[]"))
@@ -127,7 +127,7 @@ def read_plans(text: str) -> list[Fault]:
 
 
 class Faults:
-    """What a process may run into. `at` returns True where its caller should take the generation for broken."""
+    """The faults that a process may meet. `at` returns True if its caller should take the generation for broken."""
 
     def __init__(self, plans: list[Fault]) -> None:
         self._plans = plans
@@ -137,7 +137,7 @@ class Faults:
         return cls(read_plans(os.environ.get(ENV_FAULTS, "")))
 
     def visit(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
-        """`step` is the last applied one."""
+        """Let the faults of this point strike. `step` is the last applied one."""
         broken = False
         for plan in self._plans:
             if plan.point == point and plan.strikes(step + 1, rank, generation):
@@ -154,7 +154,7 @@ def _strike(plan: Fault) -> bool:
             _freeze([me], plan.thaw_s)
         case "kill-agent":
             os.kill(_agent(), signal.SIGKILL)
-            # This worker is ended with its agent, a moment later: until then it must not go past the point.
+            # This worker ends a moment after its agent. Until then it must not go past the point.
             time.sleep(_ENDED_WITHIN_S)
         case "freeze-agent":
             _freeze([_agent()], plan.thaw_s)
@@ -189,7 +189,7 @@ def _cut() -> None:
 
 
 def _silence() -> None:
-    """The kernel drops what arrives before it is acknowledged, by a packet filter that keeps nothing (socket(7))."""
+    """Drop what arrives before it is acknowledged, by a packet filter that accepts nothing (socket(7))."""
     keep_nothing = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
     program = struct.pack("HP", 1, ctypes.addressof(keep_nothing))
     for connection in _network():
@@ -198,7 +198,7 @@ def _silence() -> None:
 
 
 def _network() -> list[socket.socket]:
-    """Its connections; not what it listens on, whose end gloo takes for a bug of its own and aborts the process."""
+    """Return its connections, but no listening sockets: gloo takes their end for a bug of its own and aborts."""
     found = []
     for connection in own_sockets():
         listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
@@ -210,7 +210,7 @@ def _network() -> list[socket.socket]:
 
 
 def _agent() -> int:
-    """The process that serves this worker's line."""
+    """Return the id of the process that serves this worker's connection."""
     for connection in own_sockets():
         with suppress(OSError):
             if connection.family == socket.AF_UNIX and connection.getpeername():

@@ -1,8 +1,8 @@
-"""Our own runtime: any program, also those in which a stage lives on several ranks, on any transport.
+"""The runtime of pipeline programs: any program, on any transport, also with stages that live on several ranks.
 
-Each rank walks its lane of the program. A result is sent as soon as it is computed, without waiting; receives are
-posted a few operations ahead, so transfers go on while the rank computes. Every message has a tag of its own (what,
-stage, micro-batch, tensor), so the order in which messages arrive does not matter.
+Each rank runs its operations of the program in order. A result is sent as soon as it is computed, without waiting;
+receives are posted a few operations ahead, so that transfers go on while the rank computes. Every message has a tag of
+its own (what, stage, micro-batch, tensor), so the order in which messages arrive does not matter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PipelineEngine:
         transport: Transport,
         before: Callable[[int, int], None] = lambda stage, i: None,
     ) -> None:
-        """`before(stage, i)` is called ahead of every forward of micro-batch i."""
+        """Prepare to run the program. `before(stage, i)` is called ahead of every forward of micro-batch i."""
         self._program = program
         self._modules = {stage: ContiguousEdges(module) for stage, module in modules.items()}
         self._loss_fn = loss_fn
@@ -62,9 +62,9 @@ class PipelineEngine:
                 self._owner[stage, i] = holder
         self.micro_batches = sorted({i for _, _, i in self._lane})
         self._rows: Sequence[int] = [0] * program.micro_batches
-        #: What crosses a cut, by cut and by samples in the micro-batch.
+        #: The shapes of what crosses a cut, by cut and by samples in the micro-batch.
         self._meta: dict[tuple[int, int], Meta] = {}
-        #: (cut, samples, peer) whose shapes were sent, and received: each sender says them once to each receiver.
+        #: (cut, samples, peer) whose shapes were sent, and received: each sender sends them once to each receiver.
         self._header_sent: set[tuple[int, int, int]] = set()
         self._header_received: set[tuple[int, int, int]] = set()
         self._posted: dict[Op, list[tuple[torch.Tensor, Any]]] = {}
@@ -77,12 +77,11 @@ class PipelineEngine:
         rows: Sequence[int] | None = None,
         shares: Sequence[float] | None = None,
     ) -> float:
-        """Every operation of this rank once; returns the sum of its micro-batches' losses times m.
+        """Run every operation of this rank once. Return the sum of its micro-batches' losses times m.
 
-        Gradients are left in the parameters, as of the mean over all samples of the step, this rank's part of it.
+        Afterwards the parameters have this rank's part of the gradient of the mean over all samples of the step.
         `inputs[i]`, `targets[i]` are needed where this rank holds the first or the last stage of micro-batch i.
-        Micro-batches of several sizes are told apart by `rows[i]`, the samples in each, and count `shares[i]` (all
-        alike: 1/m).
+        `rows[i]` is the number of samples in micro-batch i, and `shares[i]` its weight (1/m if all are equal).
         """
         m = self._program.micro_batches
         self._rows = [0] * m if rows is None else rows
@@ -90,7 +89,7 @@ class PipelineEngine:
         total = 0.0
         sends: list[tuple[torch.Tensor, Any]] = []
         kept: dict[tuple[int, int], tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = {}
-        #: The weights' halves of backwards whose inputs' halves are done.
+        #: The second halves (weight gradients) of backwards whose first halves are done.
         halves: dict[tuple[int, int], Callable[[], None]] = {}
         here: dict[Op, tuple[torch.Tensor, ...]] = {}
         for at, (kind, stage, i) in enumerate(self._lane):
@@ -128,7 +127,7 @@ class PipelineEngine:
         return total
 
     def _peer(self, kind: int, stage: int, i: int) -> int:
-        """Who makes what this operation needs."""
+        """Return the rank that makes what this operation needs."""
         return self._owner[stage - 1 if kind == F else stage + 1, i]
 
     def _needs(self, op: Op) -> bool:
@@ -189,7 +188,7 @@ class PipelineEngine:
             here[kind, to_stage, i] = tensors
             return
         if kind == F and (cut, rows, to) not in self._header_sent:
-            # Only a cut's first message to a rank needs its shapes: micro-batches of one size are all alike.
+            # Only a cut's first message to a rank needs its shapes, because micro-batches of one size have the same.
             self._header_sent.add((cut, rows, to))
             header = _header(tensors)
             sends.append((header, self._transport.send(header, to, self._header_tag(cut, rows))))
@@ -198,7 +197,7 @@ class PipelineEngine:
             sends.append((ready, self._transport.send(ready, to, self._tag(kind, cut, i, k))))
 
     def _tag(self, kind: int, cut: int, i: int, k: int) -> int:
-        """Even numbers; the headers' are odd."""
+        """Return the message's tag, an even number; those of headers are odd."""
         return 2 * (((kind * self._program.stages + cut) * self._program.micro_batches + i) * _TENSORS + k) + 2
 
     def _header_tag(self, cut: int, rows: int) -> int:

@@ -1,4 +1,4 @@
-"""A backward in two halves, as zero-bubble schedules want it: the inputs' gradients at once, the weights' later."""
+"""Runs a backward in two halves, as zero-bubble schedules need it: input gradients first, weight gradients later."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def backward_input(
     outputs: list[torch.Tensor],
     gradients: list[torch.Tensor] | None,
 ) -> Callable[[], None]:
-    """Give the `inputs` that need one their `.grad`; returns what adds the gradients of the module's parameters.
+    """Give the `inputs` that need one their `.grad`. Return the function that adds the parameters' gradients.
 
-    PyTorch keeps what both halves share where one tensor goes in and one comes out. Where several cross the cuts (skip
-    connections carried through) it cannot, and the second half does the shared work again.
+    PyTorch saves what both halves share if one tensor goes in and one comes out. If several cross the cuts (skip
+    connections) it cannot, and the second half does the shared work again.
     """
     needed = [x for x in inputs if x.requires_grad]
     if not needed:

@@ -1,4 +1,4 @@
-"""What a stage needs at its edges.
+"""Makes the gradients of a stage's inputs contiguous.
 
 The gradient that autograd makes for a stage's input need not be contiguous (that of an expand or a transpose is not),
 and the transports refuse such a tensor on one rank while the other ranks wait for it. An identity at the stage's input
@@ -24,7 +24,10 @@ class _Contiguous(torch.autograd.Function):
 
 
 class ContiguousEdges(nn.Module):
-    """`inner` between contiguous edges. Its parameters keep the names that they have in `inner`, under `inner.`."""
+    """Wraps `inner` between contiguous edges.
+
+    Its parameters keep the names that they have in `inner`, under `inner.`.
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

@@ -10,9 +10,9 @@ from offcut.torch.membership.process_group import Group, Pending
 
 
 class Transport(Protocol):
-    """`tensor` is contiguous and on the CPU; it stays as it is, and stays alive, until `wait` has returned.
+    """Sends and receives tensors. `tensor` is contiguous, on the CPU, and unchanged until `wait` has returned.
 
-    Messages between two ranks are told apart by `tag` alone. `wait` raises where the other rank is gone.
+    Messages between two ranks are distinguished by `tag` alone. `wait` raises if the other rank has died.
     """
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Any: ...
