@@ -87,7 +87,15 @@ class CurveModel(Protocol):
         """
 
     def next_size(self, evidence: Evidence, circumstances: Circumstances) -> int | None:
-        """Return a size to try for a moment, or None."""
+        """Return a size to try for a moment, or None.
+
+        Args:
+            evidence: What has been measured.
+            circumstances: What a probe would cost, and what may be spent.
+
+        Returns:
+            An allowed number of nodes, at which the job has not been measured yet; None to try nothing now.
+        """
 
 
 class GaussianProcess:
@@ -118,7 +126,15 @@ class GaussianProcess:
 
 
 def ladder(sizes: Sizes, top: int) -> list[int]:
-    """Return the sizes to try: allowed sizes from `top` (64 at most) downwards by thirds, at least 1."""
+    """Return the sizes to try: allowed sizes from `top` downwards by thirds.
+
+    Args:
+        sizes: The job's allowed numbers of nodes.
+        top: The largest size to try, in nodes; at most 64 is tried.
+
+    Returns:
+        Decreasing sizes, at least one.
+    """
     found: list[int] = []
     n = min(_LARGEST, max(top, sizes.smallest))
     while True:
@@ -131,7 +147,15 @@ def ladder(sizes: Sizes, top: int) -> list[int]:
 
 
 def probe_node_s(size: int, circumstances: Circumstances) -> float:
-    """Return what trying `size` costs in node-seconds: getting there and back, and the time at it."""
+    """Return what trying `size` costs: growing, the time at that size, and shrinking.
+
+    Args:
+        size: The number of nodes to try.
+        circumstances: The job's present size, and its costs in seconds.
+
+    Returns:
+        Node-seconds.
+    """
     c = circumstances
     there_and_back_s = c.grow_cost_s + c.shrink_cost_s
     return max(size, c.size) * there_and_back_s + size * c.settle_s

@@ -59,7 +59,7 @@ class Costs:
 
 @dataclass(slots=True)
 class JobHistory:
-    """`keys` are its families, the most telling first."""
+    """What is known of one job. `keys` are its families, the most specific first."""
 
     keys: tuple[str, ...] = ()
     observations: list[Observation] = field(default_factory=list)
@@ -103,7 +103,15 @@ class JobHistories:
     # -- families -------------------------------------------------------------------------------------------------
 
     def join(self, job: str, key: str) -> bool:
-        """Put the job into family `key`, as its most specific one. Return False if it was there already."""
+        """Put the job into a family, as its most specific one.
+
+        Args:
+            job: The job's id.
+            key: The family: the name that its user gave it, or a fingerprint.
+
+        Returns:
+            False if the job was in that family already.
+        """
         history = self.find_or_add(job)
         if key in history.keys:
             return False
@@ -134,13 +142,29 @@ class JobHistories:
                 self.versions[key] += 1
 
     def family_key(self, job: str, history: JobHistory) -> str | None:
-        """Return the most specific family in which another job has been measured; None if there is none."""
+        """Return the most specific family in which another job has been measured.
+
+        Args:
+            job: The job's id.
+            history: That job's history.
+
+        Returns:
+            The family's key; None if there is no such family, or the job does not belong to its families.
+        """
         if history.cast_out:
             return None
         return next((key for key in history.keys if any(other != job for other in self.families.get(key, ()))), None)
 
     def family_points(self, job: str, history: JobHistory) -> tuple[Point, ...]:
-        """Return what the job's relatives were measured at, one point per size."""
+        """Return the measurements of the job's relatives.
+
+        Args:
+            job: The job's id.
+            history: That job's history.
+
+        Returns:
+            One point per size, by increasing size; the job's own measurements are left out.
+        """
         key = self.family_key(job, history)
         if key is None:
             return ()
@@ -152,7 +176,21 @@ class JobHistories:
     def observe(
         self, job: str, *, generation: int, size: int, rate: float, spread: float, stretches: int, settled: bool
     ) -> bool:
-        """Add a measured segment of the job. Return False if it shows that the job does not belong to its family."""
+        """Add a measured segment of the job's training.
+
+        Args:
+            job: The job's id.
+            generation: The generation in which it was measured. A later segment of a generation replaces the earlier
+        one.
+            size: The number of nodes.
+            rate: Samples/s of the whole job; greater than 0.
+            spread: The standard deviation of single rates, relative to `rate`.
+            stretches: How many rates `rate` is the median of.
+            settled: Whether the warm-up had ended.
+
+        Returns:
+            False if the segment shows that the job does not belong to its family; then it has left it.
+        """
         history = self.find_or_add(job)
         variance = _FLOOR + max(spread, _STRETCH) ** 2 / max(1, stretches) + (0.0 if settled else _UNSETTLED)
         seen = Observation(size, log_efficiency(size, rate), variance, generation)
@@ -172,9 +210,15 @@ class JobHistories:
         return fits
 
     def shift(self, job: str, *, size: int, rate: float) -> float:
-        """Adapt the job's older observations to a rate that has changed: they keep their shape and lose their level.
+        """Adapt the job's older observations to a rate that has changed: their shape stays, their level moves.
 
-        Returns the change, as a factor.
+        Args:
+            job: The job's id.
+            size: The number of nodes at which the new rate was measured.
+            rate: The new rate, samples/s of the whole job; greater than 0.
+
+        Returns:
+            The change, as a factor; 1 if the job had not been measured at that size.
         """
         history = self.find_or_add(job)
         before = [p.log_efficiency for p in merged(_points(history.observations)) if p.size == size]
@@ -199,7 +243,16 @@ class JobHistories:
         return abs(seen.log_efficiency - point.log_efficiency) > _SURPRISE * deviation
 
     def evidence(self, job: str, sizes: Sizes, given: ScalingCurve | None) -> Evidence:
-        """Return all that a curve model may use about the job's scaling."""
+        """Return all that a curve model may use about the job's scaling.
+
+        Args:
+            job: The job's id.
+            sizes: The numbers of nodes that it may have.
+            given: The curve in its job file, in any unit; None if it has none.
+
+        Returns:
+            The evidence, with points merged to one per size.
+        """
         history = self.find_or_add(job)
         return Evidence(
             sizes=sizes,
@@ -210,12 +263,25 @@ class JobHistories:
         )
 
     def basis(self, job: str, history: JobHistory) -> tuple[int, int, int]:
-        """Return what an estimate for the job rests on, as numbers that change with it."""
+        """Return what an estimate for the job rests on, as numbers that change with it.
+
+        Args:
+            job: The job's id.
+            history: That job's history.
+
+        Returns:
+            How often the job's and its family's observations have changed, and how many jobs have ended.
+        """
         key = self.family_key(job, history)
         return history.version, 0 if key is None else self.versions[key], self.ended
 
     def end(self, job: str, run_s: float | None) -> None:
-        """Learn from a job that has ended. `run_s`: how long it trained; None if it was cut short."""
+        """Update the histories after the end of a job.
+
+        Args:
+            job: The job's id; an unknown one changes nothing.
+            run_s: How long it trained, in seconds; None if it did not come to its end.
+        """
         history = self.jobs.get(job)
         if history is None:
             return
@@ -254,14 +320,29 @@ class JobHistories:
     # -- costs ----------------------------------------------------------------------------------------------------
 
     def note_cost(self, job: str, what: str, took_s: float) -> None:
-        """Add a measured cost. `what`: grow, shrink or start."""
+        """Add a measured cost of a resize.
+
+        Args:
+            job: The job's id.
+            what: What was measured: `grow`, `shrink` or `start`.
+            took_s: Seconds.
+        """
         for costs in (self.find_or_add(job).costs, self.costs):
             values: list[float] = getattr(costs, f"{what}_s")
             values.append(took_s)
             del values[:-_COSTS]
 
     def cost_s(self, job: str, what: str, otherwise_s: float) -> float:
-        """Return the job's own median cost in seconds; else that of all jobs; else `otherwise_s`."""
+        """Return the expected cost of a resize.
+
+        Args:
+            job: The job's id.
+            what: `grow`, `shrink` or `start`.
+            otherwise_s: What is returned if no job's cost has been measured, in seconds.
+
+        Returns:
+            Seconds: the median of the job's own costs, else that of all jobs' costs.
+        """
         history = self.jobs.get(job)
         for costs in (None if history is None else history.costs, self.costs):
             values: list[float] = [] if costs is None else getattr(costs, f"{what}_s")

@@ -67,7 +67,15 @@ class Posterior:
 
 
 def shape_at(shape: Shape, sizes: Floats) -> Floats:
-    """The shape at `sizes`, an array of the same length."""
+    """Return the shape at other sizes.
+
+    Args:
+        shape: Values at 1, 2, 4, .. nodes; at least two.
+        sizes: Numbers of nodes, float64, shape (n,).
+
+    Returns:
+        Differences of log-efficiency to one node, float64, shape (n,).
+    """
     x = np.log2(sizes)
     i = np.minimum(x.astype(np.int64), len(shape) - 2)
     known = np.asarray(shape, np.float64)
@@ -77,12 +85,20 @@ def shape_at(shape: Shape, sizes: Floats) -> Floats:
 
 @lru_cache(maxsize=4096)
 def points_of(smallest: int, largest: int) -> tuple[int, ...]:
-    """The sizes at which a curve from `smallest` to `largest` nodes has its points.
+    """Return the sizes at which a curve has its points.
 
-    Two for each doubling: points everywhere would follow the posterior's small waves, and the allocator would follow
-    them with resizes that cost more than they gain. And both neighbours of each power of two, or what is learned of
-    sizes that are none would count in the middle between two powers only: in simulation, where a resize takes 18 s,
-    curves that prefer powers of two came from 0.947 of the oracle to 0.972 by these, the others stayed where they were.
+    There are two for each doubling: a point everywhere would follow the posterior's small waves, and the allocator
+    would follow them with resizes that cost more than they gain. Both neighbours of each power of two are added,
+    because otherwise what is learned about other sizes would count only in the middle between two powers. In
+    simulation, where a resize takes 18 s, these took curves that prefer powers of two from 0.947 of the oracle to
+    0.972, and did not change others.
+
+    Args:
+        smallest: The smallest number of nodes, at least 1.
+        largest: The largest number of nodes.
+
+    Returns:
+        Increasing sizes, `smallest` and `largest` included.
     """
     sizes = {smallest, largest}
     n = 1
@@ -119,7 +135,16 @@ def _covariance(n: Floats, m: Floats, uneven: float) -> Floats:
 
 @lru_cache(maxsize=1024)
 def fit(points: tuple[Point, ...], sizes: tuple[int, ...], shape: Shape = FIRST_SHAPE) -> Posterior:
-    """The posterior at `sizes` (increasing, at least 1) given `points`, several of which may be at one size."""
+    """Fit a curve and its uncertainty to measured points.
+
+    Args:
+        points: Measurements, in any order; several may be at one size.
+        sizes: Numbers of nodes at which the curve has its points: increasing, at least 1.
+        shape: The shape that is expected without measurements.
+
+    Returns:
+        The posterior at `sizes`: rates in samples/s, or relative to one node if `points` is empty.
+    """
     n = np.asarray(sizes, np.float64)
     mean = shape_at(shape, n)
     if points:
@@ -145,7 +170,14 @@ def fit(points: tuple[Point, ...], sizes: tuple[int, ...], shape: Shape = FIRST_
 
 
 def merged(points: Sequence[Point]) -> tuple[Point, ...]:
-    """One point per size: the mean, weighted by precision."""
+    """Return one point per size: the mean, weighted by precision.
+
+    Args:
+        points: Measurements, in any order.
+
+    Returns:
+        Points by increasing size.
+    """
     sums: dict[int, list[float]] = {}
     for point in points:
         weight = 1 / point.variance
@@ -156,5 +188,13 @@ def merged(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def log_efficiency(size: int, rate: float) -> float:
-    """ln(rate/size) for a rate above 0."""
+    """Return the logarithm of the rate per node.
+
+    Args:
+        size: The number of nodes.
+        rate: Samples/s of the whole job; greater than 0.
+
+    Returns:
+        ln(rate / size).
+    """
     return math.log(rate / size)

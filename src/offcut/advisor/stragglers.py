@@ -35,7 +35,15 @@ class Stragglers:
         self.slow: dict[str, float] = {}
 
     def add_report(self, node: str, own_step_s: float) -> str | None:
-        """Add how long `node` worked on each step lately. Return a node that turns out to be slow, if any."""
+        """Add a node's report of how long it lately worked on a step.
+
+        Args:
+            node: The node's name.
+            own_step_s: Seconds per step, without waiting for other members.
+
+        Returns:
+            A node that turns out to be slow, if any; each is returned once.
+        """
         reports = self._own_s.setdefault(node, deque(maxlen=_REPORTS))
         if len(reports) == _REPORTS:
             del self._least_s[bisect_left(self._least_s, (min(reports), node))]

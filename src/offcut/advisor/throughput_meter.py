@@ -1,4 +1,4 @@
-"""From the reports of one generation to its throughput.
+"""Computes the throughput of a generation from its reports.
 
 A report says how far the first rank was when its last step ended, on its own clock; so between two reports lies a whole
 number of steps and exactly the time that they took, whatever the way of the message. Each such *stretch* gives a rate.
@@ -34,7 +34,7 @@ _UNUSABLE = 20
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of training at one size: `rate` in samples/s of the whole job, `spread` relative to it.
+    """A segment of training at one size: `rate` in samples/s of the whole job, `spread` relative to it.
 
     `stretches` went into the median; `span_s` is the time from the first report. `settled` is False where warm-up never
     ended; `changed` says that the generation ran at another rate before.
@@ -79,7 +79,16 @@ class ThroughputMeter:
         self.problem = ""
 
     def add_report(self, clock_s: float, step: int, samples: int) -> Segment | None:
-        """Add a report: the clock at the end of `step`, and all samples until then. Return a new segment, if any."""
+        """Add a report of the first rank.
+
+        Args:
+            clock_s: The rank's clock at the end of `step`, in seconds.
+            step: The number of steps that are done.
+            samples: All samples until then.
+
+        Returns:
+            A new segment, if the report completes one.
+        """
         last = self._last
         if last is None or step < last[1]:
             self._last = clock_s, step, samples

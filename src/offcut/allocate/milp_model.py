@@ -94,15 +94,30 @@ class Model:
         self.rows.append((low - shift, high - shift, {var: c for var, c in part.items() if var != CONSTANT and c}))
 
     def at_most(self, part: Expression, high: float) -> None:
-        """Add the constraint `part <= high`."""
+        """Require an expression to be at most a number.
+
+        Args:
+            part: an expression over the model's variables.
+            high: the number.
+        """
         self.add_row(-math.inf, part, high)
 
     def at_least(self, part: Expression, low: float) -> None:
-        """Add the constraint `part >= low`."""
+        """Require an expression to be at least a number.
+
+        Args:
+            part: an expression over the model's variables.
+            low: the number.
+        """
         self.add_row(low, part, math.inf)
 
     def equal(self, part: Expression, value: float) -> None:
-        """Add the constraint `part == value`."""
+        """Require an expression to equal a number.
+
+        Args:
+            part: an expression over the model's variables.
+            value: the number.
+        """
         self.add_row(value, part, value)
 
     def maximise(self, part: Expression, time_limit_s: float = math.inf) -> Solution:

@@ -55,7 +55,7 @@ def allocate(
         bool, typer.Option("--json", help="One JSON document on standard output; one per line for JSON Lines.")
     ] = False,
 ) -> None:
-    """How many nodes should each job have? Exact, and explained.
+    """Compute how many nodes each job should have: the proven optimum, with an explanation.
 
     Example: `offcut allocate problem.json --explain`, where problem.json holds
 

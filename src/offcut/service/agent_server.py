@@ -110,7 +110,7 @@ class AgentServer:
             self._open(accepted)
 
     def _room_in_s(self) -> float | None:
-        """None if there is room for one more, else when to look again."""
+        """Return when to look again for room for one more connection, in seconds; None if there is room now."""
         limits = self._limits
         if len(self._all) < limits.connections and len(self._pending) < limits.pending:
             return None

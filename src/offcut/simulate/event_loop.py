@@ -98,7 +98,13 @@ class EventLoop:
     def instant(
         self, now_s: float, offered: Iterable[tuple[str, float | None]] = (), wanted: tuple[str, ...] = ()
     ) -> None:
-        """Apply all changes at `now_s`: the queue wants the nodes in `wanted` and has those in `offered` idle."""
+        """Apply all changes of the queue at one instant.
+
+        Args:
+            now_s: the time, in seconds from the start of the trace.
+            offered: nodes that become idle, each with the known end of its window in seconds; None if it is not known.
+            wanted: idle or held nodes that the queue wants.
+        """
         self.now_s = now_s
         self.accounts.advance(now_s)
         self._tell_due()
@@ -186,7 +192,7 @@ class EventLoop:
         self._later(event.time_s, Measured(training, training.changes, event))
 
     def _tell_consequences(self) -> None:
-        """Until nothing follows any more from what was told at this instant."""
+        """Tell the controller what follows from what it was told at this instant, until nothing more follows."""
         now_s = self.now_s
         while True:
             if self._left:

@@ -29,7 +29,13 @@ def settings_of(options: ReplayOptions) -> Settings:
 
 
 def job_of(job_id: str, listed: ListedJob, options: ReplayOptions) -> Job:
-    """Return the job as it is submitted. Its curve and its costs are given only if none has to be learned."""
+    """Return the job as it is submitted. Its curve and its costs are given only if none has to be learned.
+
+    Args:
+        job_id: the id of the job.
+        listed: the job in the job list.
+        options: the options of the replay.
+    """
     sizes = _sizes(listed.min_nodes, listed.max_nodes)
     if options.profiler != "oracle":
         return Job(

@@ -17,7 +17,15 @@ Cause = Literal["grow", "reclaim", "shrink"]
 
 @lru_cache(maxsize=4096)
 def speed_up(curve: ScalingCurve, largest: int) -> tuple[float, ...]:
-    """Return the throughput at 0, 1, .. `largest` nodes over that at one node."""
+    """Return the throughput of a curve relative to one node.
+
+    Args:
+        curve: the scaling curve.
+        largest: the largest number of nodes.
+
+    Returns:
+        The speed-up at 0, 1, .. `largest` nodes.
+    """
     one = curve.rate_at(1) or 1.0
     return tuple(curve.rate_at(n) / one for n in range(largest + 1))
 
@@ -62,7 +70,15 @@ class Training:
 
     @classmethod
     def of(cls, job_id: str, job: ListedJob, now_s: float, accounting: Accounting, commit_s: float) -> Training:
-        """Return the training of a job that is submitted at `now_s` and has not started."""
+        """Return the training of a job that is submitted now and has not started.
+
+        Args:
+            job_id: the id of the job.
+            job: the job in the job list.
+            now_s: the time, in seconds.
+            accounting: how a resize is charged.
+            commit_s: seconds between saves of the state; 0: no work is lost with the last node.
+        """
         speed = speed_up(job.curve, job.max_nodes)
         goal = job.samples / (job.curve.rate_at(1) or 1.0)
         return cls(job_id, job, now_s, accounting, commit_s, speed, goal, now_s)
@@ -98,7 +114,15 @@ class Training:
             self._committed = self.work + rate * max(0.0, self._committed_s - begin_s)
 
     def resize(self, now_s: float, size: int, cause: Cause, cost_s: float, *, has_state: bool) -> None:
-        """Note that a generation of `size` members was set. `has_state`: one of them has the training's state."""
+        """Note that a generation was set.
+
+        Args:
+            now_s: the time, in seconds.
+            size: the number of its members.
+            cause: why the job resizes.
+            cost_s: what the resize costs, in seconds.
+            has_state: whether one of its members has the training's state.
+        """
         self.advance(now_s)
         before = self.size
         self.size = size

@@ -13,10 +13,15 @@ import torch
 
 
 def fingerprint(model: torch.nn.Module, policy: object, data: Any) -> str:
-    """Return the fingerprint: 16 hexadecimal digits.
+    """Return the fingerprint of a training.
 
-    The repr of `policy` says how the work is divided: a batch policy, or plans. `data` is a collated batch,
-    whose first dimension is left out.
+    Args:
+        model: the model.
+        policy: the batch policy, or plans; its repr says how the work is divided.
+        data: a collated batch, whose first dimension is left out.
+
+    Returns:
+        16 hexadecimal digits.
     """
     told = [f"{name}:{type(module).__name__}" for name, module in model.named_modules()]
     told += [f"{name}:{tuple(p.shape)}:{p.dtype}:{p.requires_grad}" for name, p in model.named_parameters()]

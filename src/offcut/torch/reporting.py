@@ -64,7 +64,12 @@ class Reporter:
             self._link.script_since_s = time.monotonic() if runs else None
 
     def step_begun(self, group: Group, samples: torch.Tensor) -> None:
-        """Record that this member works on `samples` (positions in the dataset, int64 [n]) in the next step."""
+        """Record what this member works on in the next step.
+
+        Args:
+            group: the members of the generation.
+            samples: positions in the dataset, int64 [n].
+        """
         if self._records is not None:
             self._records.contribute(
                 step=self._state.step + 1,
@@ -86,7 +91,12 @@ class Reporter:
             self._report(self._link, group, data)
 
     def finished(self, group: Group, data: Any) -> None:
-        """Tell the agent that the training has come to its end; `data` is the last batch."""
+        """Tell the agent that the training has come to its end.
+
+        Args:
+            group: the members that have done the last step.
+            data: the last batch, for the fingerprint.
+        """
         link = self._link
         if link is None:
             return
@@ -114,6 +124,11 @@ class Reporter:
             link.send(WorkerFormed(generation=generation, step=self._state.step, fingerprint=self._hash))
 
     def failed(self, error: Exception, rank: int) -> None:
-        """Tell the job's owner, on the first member, why the script's session ends."""
+        """Tell the job's owner, on the first member, why the script's session ends.
+
+        Args:
+            error: what ended it.
+            rank: this member's rank.
+        """
         if self._link is not None and rank == 0:
             self._link.send(WorkerNote(text=str(error)))

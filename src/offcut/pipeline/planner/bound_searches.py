@@ -37,8 +37,17 @@ class Limits(NamedTuple):
 
 @njit(cache=True)
 def fewest_devices(limit, max_devices, sums, limits):  # type: ignore[no-untyped-def]
-    """Find the fewest devices that do every stage within `limit` seconds; per cut, the next cut and the replicas
-    between.
+    """Find the fewest devices that do every stage within a limit.
+
+    Args:
+        limit: the most seconds of one stage.
+        max_devices: the most devices; with more the search stops.
+        sums: the chain of L layers.
+        limits: what limits a stage.
+
+    Returns:
+        The fewest devices for the whole chain (2**40 if there is no way), and two arrays of shape (L + 1,): per cut,
+        the next cut and the replicas of the stage between.
     """
     forward, backward, parameters, stored, cut_bytes, hop = sums
     m, bandwidth, latency, memory, state_factor = limits
@@ -85,11 +94,20 @@ def fewest_devices(limit, max_devices, sums, limits):  # type: ignore[no-untyped
 
 @njit(cache=True)
 def least_transfers(limit, devices, sums, limits):  # type: ignore[no-untyped-def]
-    """Compute the least seconds of transfers in front of each cut, per number of devices, with stages within `limit`.
+    """Compute the least seconds of transfers in front of each cut, by number of devices, with stages within a limit.
 
     Fewer devices and less in front are each better, and the fewest replicas that keep a stage within the limit never
-    cost a later one: so the smallest value per (cut, devices) is enough. Returns that value for the last cut by
-    devices, and per state the cut before and the replicas between.
+    cost a later one. So the smallest value per (cut, devices) is enough.
+
+    Args:
+        limit: the most seconds of one stage.
+        devices: the most devices.
+        sums: the chain of L layers.
+        limits: what limits a stage.
+
+    Returns:
+        The least seconds in front of the last cut, shape (devices + 1,), and two arrays of shape (L + 1, devices + 1):
+        per cut and devices, the cut before and the replicas of the stage between.
     """
     forward, backward, parameters, stored, cut_bytes, hop = sums
     m, bandwidth, latency, memory, state_factor = limits

@@ -46,7 +46,7 @@ def exchange(group: Group, mine: dict[str, str]) -> list[dict[str, str]]:
 
 
 def compare(tables: Sequence[dict[str, str]]) -> list[str]:
-    """For each name whose value is not the same in all tables: the name, and which ranks have what."""
+    """Return each name whose value is not the same in all tables, and which ranks have which value."""
     names = dict.fromkeys(name for table in tables for name in table)
     told = []
     for name in names:

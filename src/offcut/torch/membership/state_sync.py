@@ -59,7 +59,7 @@ class StateSync(Protocol):
         ...
 
     def hand_over(self, group: Group, leaving: Sequence[int]) -> Sequence[int]:
-        """At a boundary: let the members that stay take over what only leaving ones have.
+        """Let the members that stay take over what only leaving ones have, at a boundary.
 
         Args:
             group: the members of the generation that ends.

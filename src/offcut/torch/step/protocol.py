@@ -62,5 +62,5 @@ class Step(Protocol):
         ...
 
     def settle(self, *, applied: bool) -> None:
-        """At the boundary after a step: make the state that of the step, or of the one before if it failed."""
+        """Make the state that of the step, or of the one before if it failed, at the boundary after a step."""
         ...
