@@ -34,7 +34,7 @@ def test_the_death_of_the_virtual_nodes_daemon_is_told_at_once_and_leaves_nothin
     daemon.kill()
     assert running.process.wait(PATIENCE_S) == 1
     (sentence,) = said(running)
-    assert sentence.startswith("offcut: The local cluster has gone: its daemon died")
+    assert sentence.startswith("offcut: The daemon of the local cluster died")
     wait_for("every process to end", lambda: not running.processes())
 
 

@@ -31,7 +31,7 @@ def test_members_notice_that_the_network_drops_everything() -> None:
         check=False,
     )
     assert sorted(line.partition(":")[0] for line in run.stdout.splitlines()) == [
-        "0 a peer is gone",
-        "1 a peer is gone",
+        "0 a peer has died",
+        "1 a peer has died",
     ], run.stderr
     assert run.stdout.count("timed out") == 2

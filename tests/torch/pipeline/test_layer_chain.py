@@ -80,7 +80,7 @@ def test_loading_a_model(tmp_path: Path) -> None:
     for where, message in (
         (f"{path}:none", "no function 'none'"),
         (f"{path}:no", "returned int"),
-        (str(path), "names no function|no such file"),
+        (str(path), "does not name a function|no such file"),
         (f"{tmp_path}/x.py:build", "no such file"),
     ):
         with pytest.raises(InputError, match=message):

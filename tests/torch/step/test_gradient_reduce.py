@@ -134,7 +134,7 @@ def test_a_peer_that_dies_is_noticed(members: Callable) -> None:
     def task(group: Any, _: Any) -> str:
         if group.rank == 1:
             return "gone"
-        with pytest.raises(Abandoned, match="a peer is gone"):
+        with pytest.raises(Abandoned, match="a peer has died"):
             group.gather([1])
         return "noticed"
 

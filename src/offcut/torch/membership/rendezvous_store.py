@@ -64,13 +64,13 @@ class RendezvousStore(dist.Store):
         head = self._exactly(wire.LENGTH_BYTES)
         size = wire.length(head)
         if size > wire.FRAME_BYTES:
-            raise dist.DistNetworkError("what answers is not a rendezvous store")
+            raise dist.DistNetworkError("the process there is not a rendezvous store")
         try:
             found = wire.unpack(self._exactly(size))
         except ProtocolError:
             found = []
         if not found or (fields is not None and len(found) != fields):
-            raise dist.DistNetworkError("what answers is not a rendezvous store")
+            raise dist.DistNetworkError("the process there is not a rendezvous store")
         return found
 
     def _exactly(self, size: int) -> bytes:
