@@ -9,6 +9,7 @@
 - `idle_nodes`: which idle nodes are safe to claim, for how long, and why (pure)
 - `waiting_jobs`: which of our nodes to leave for jobs that wait (pure)
 - `site_rules`: what administrators allow all controllers: a file that only root writes
+- `limit_relief`: which of our nodes to leave for jobs that pend on a limit of the account or QOS (pure)
 - `limits`: caps, quiet hours, the pause after repeated failures (pure)
 - `claim_choice`: which of the safe ones to claim now, and which held ones are too many (pure)
 - `shares`: how many nodes each of several users' controllers may hold (pure)

@@ -9,6 +9,7 @@ from datetime import datetime
 from offcut.cluster.slurm import idle_nodes, pilots, power, shares, waiting_jobs
 from offcut.cluster.slurm.claim_choice import choose_claims, choose_surplus
 from offcut.cluster.slurm.idle_nodes import Candidate
+from offcut.cluster.slurm.limit_relief import LimitRelief
 from offcut.cluster.slurm.pilot_state import Pilot, PilotState
 from offcut.cluster.slurm.records import View
 from offcut.cluster.slurm.site import SlurmSite
@@ -62,6 +63,7 @@ class Decider:
         self._us = user, name
         self._made_way = waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s))
         self._balance = shares.ShareBalance(confirm_s=site.interval_s / 4, patience_s=max(120.0, 4 * site.interval_s))
+        self._limit_relief = LimitRelief(waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s)))
         self._queue_use = power.QueueUse()
         #: Nodes that are being released because others have a share of them.
         self._yielding: set[str] = set()
@@ -98,12 +100,16 @@ class Decider:
         )
         leave = dict.fromkeys(unused & held.keys(), power.unused_reason(limit_s))
         leave |= idle_nodes.wanted(view, held, self._site, self._made_way)
+        relief = self._limit_relief.decide(
+            view, {node: held[node].pilot for node in held if node in running and node not in leave}
+        )
+        leave |= relief.leave
         submitted_s = {node: pilot.submitted_s for node, pilot in running.items() if node in held}
         surplus = choose_surplus(leave, submitted_s, choice)
         self._yielding |= surplus.keys()
         return LookDecision(
             leave={node: why for node, why in (leave | surplus).items() if node in running},
-            chosen=choice.chosen,
+            chosen=[] if relief.waits else choice.chosen,
             idle=idle,
             held=len(held),
             pool=pool,

@@ -46,6 +46,11 @@ class QueueQuery:
             self._commands.run(("scontrol", "show", "reservation", "--oneliner")),
             self.partitions(),
         )
+        shown = {row.id: row for row in jobs if row.id in own}
+        own = {
+            id: replace(row, account=named.account, qos=named.qos) if (named := shown.get(id)) else row
+            for id, row in own.items()
+        }
         jobs = [row for row in jobs if row.id not in own]
         others = tuple(row for row in jobs if row.nice >= PILOT_NICE and is_pilot_name(row.name))
         theirs = {row.id for row in others}

@@ -40,6 +40,10 @@ class MadeWay:
         """Note that nodes are left for this job."""
         self._since_s.setdefault(job, now_s)
 
+    def has_noted(self, job: str) -> bool:
+        """Whether nodes were left for this job, and it still waits."""
+        return job in self._since_s
+
     def in_vain(self, job: str, now_s: float) -> bool:
         """Return whether nodes were left for this job and it did not start."""
         return now_s - self._since_s.get(job, now_s) > self.patience_s
