@@ -22,11 +22,11 @@ test: .venv/.ready
 
 # What make test leaves out for its time: the whole fault matrix, long campaigns, other people's trainers.
 test-ci: .venv/.ready
-	scripts/install-slurm
+	scripts/install-slurm --accounting
 	$(PYTEST) -m "($(MORE)) and not slow"
 
 test-full: .venv/.ready
-	scripts/install-slurm
+	scripts/install-slurm --accounting
 	$(PYTEST)
 
 lint: .venv/.ready
