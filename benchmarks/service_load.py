@@ -1,9 +1,9 @@
 """What a controller costs with a thousand nodes and more: bytes sent, processor time, and how soon it answers.
 
 The real controller (`offcut up`, a process of its own with its journal, solver and rendezvous store) and the real wire
-(a WebSocket connection per agent, over loopback without TLS). Stand-ins: the batch system, which is this process and
-speaks the protocol of the local cluster's daemon, and the agents, of which a few processes hold some hundred each (see
-`service_load_agents.py`); there are no workers. One job may have 1 to N nodes and is given all N.
+(a WebSocket connection per agent, over loopback, with `--tls` behind TLS). Stand-ins: the batch system, which is this
+process and speaks the protocol of the local cluster's daemon, and the agents, of which a few processes hold some
+hundred each (see `service_load_agents.py`); there are no workers. One job may have 1 to N nodes and is given all N.
 
 Figures, for N nodes:
 
@@ -183,12 +183,18 @@ class BatchSystem:
 class Controller:
     """The process of `offcut up`."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, *, tls: bool) -> None:
         self.state = state
+        self._tls = tls
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [str(Path(sys.executable).with_name("offcut")), "up", "--state", str(self.state)]
+        offcut, where = str(Path(sys.executable).with_name("offcut")), ["--state", str(self.state)]
+        command = [offcut, "up", *where]
+        if self._tls:
+            command += ["--listen", "127.0.0.1"]
+            if not (self.state / "tls").exists():
+                subprocess.run([offcut, "certificate", "--host", "127.0.0.1", *where], check=True, capture_output=True)
         config = self.state / "load.toml"
         config.write_text('[settings]\nprofiler = "oracle"\nboot_limit_s = 300.0\nready_limit_s = 300.0\n')
         with (self.state / "load.log").open("ab") as log:
@@ -290,13 +296,15 @@ async def grown(window: Window, nodes: int) -> dict[str, Any]:
 class Run:
     """One controller with `nodes` nodes and a job; every measurement leaves it in the state that the next one needs."""
 
-    def __init__(self, nodes: int, rest_s: float, state: Path, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self, nodes: int, rest_s: float, state: Path, progress: Callable[[str], None], *, tls: bool = False
+    ) -> None:
         self.rows: list[dict[str, Any]] = []
         self._nodes = nodes
         self._rest_s = rest_s
         self._state = state
         self._progress = progress
-        self._batch, self._controller = BatchSystem(nodes), Controller(state)
+        self._batch, self._controller = BatchSystem(nodes), Controller(state, tls=tls)
         self._leaving = random.Random(SEED).sample(self._batch.names, nodes // 2)
 
     async def all(self) -> None:
@@ -349,7 +357,8 @@ class Run:
         window = Window(self._batch, self._controller, since_s=began_s)
         seen = await window.until(
             lambda seen: (
-                seen["connections"] == before["connections"] + self._nodes and seen["resumed"] == seen["alive"]
+                # One that is refused while too many dial at once dials again.
+                seen["connections"] >= before["connections"] + self._nodes and seen["resumed"] == seen["alive"]
             ),
             "all agents back",
         )
@@ -413,10 +422,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="1,000 nodes only")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--nodes", type=int, action="append", help="instead of 1,000 and 5,000")
+    parser.add_argument("--tls", action="store_true", help="agents dial over TLS")
     parser.add_argument("--keep", action="store_true", help="keep the state directory and its log")
     given = parser.parse_args()
     machine = setting.made_with("websockets", "pydantic")
-    print(f"{machine}; seed {SEED}", file=sys.stderr)
+    print(f"{machine}; seed {SEED}; {'TLS' if given.tls else 'no TLS'}", file=sys.stderr)
 
     def progress(line: str) -> None:
         print(line, file=sys.stderr if given.json else sys.stdout, flush=True)
@@ -426,7 +436,7 @@ def main() -> None:
     for nodes in sizes:
         state = Path(tempfile.mkdtemp(prefix="offcut-load-"))
         try:
-            run = Run(nodes, 10.0 if given.quick else 30.0, state, progress)
+            run = Run(nodes, 10.0 if given.quick else 30.0, state, progress, tls=given.tls)
             asyncio.run(run.all())
             rows += run.rows
         finally:
@@ -438,7 +448,7 @@ def main() -> None:
     for name, value in told.items():
         progress(f"{name:16} {value:8.3f}   aim {AIMS[name]:g}")
     if given.json:
-        print(json.dumps({"machine": machine, "seed": SEED, "rows": rows, "summary": told}, indent=2))
+        print(json.dumps({"machine": machine, "seed": SEED, "tls": given.tls, "rows": rows, "summary": told}, indent=2))
 
 
 if __name__ == "__main__":

@@ -18,9 +18,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 import sys
 import time
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +34,7 @@ from websockets.http11 import Response
 from websockets.uri import parse_uri
 
 from offcut.agent import controller_link as agent_line
-from offcut.wire import messages
+from offcut.wire import certificate, messages
 from offcut.wire.generation_changes import GenerationReader
 
 #: From the order to start a worker to its report that it is ready.
@@ -47,6 +49,12 @@ _BASE = re.compile(rb'"base":(\d+)')
 #: Generations that an agent of this process has read, and how many of them are kept.
 _READ: dict[int, messages.NewGeneration] = {}
 _MOST_READ = 100
+
+
+@lru_cache(maxsize=1)
+def trusting(pem: str) -> ssl.SSLContext:
+    """As agents trust the controller's certificate; once for all agents of this process."""
+    return certificate.trusting(pem)
 
 
 def tell(**line: Any) -> None:
@@ -121,7 +129,8 @@ class Agent(asyncio.Protocol):
                     max_size=None,
                 )
                 self._lost.clear()
-                await asyncio.get_running_loop().create_connection(lambda: self, url.hostname, url.port)
+                context = trusting(told["certificate"]) if "certificate" in told else None
+                await asyncio.get_running_loop().create_connection(lambda: self, url.hostname, url.port, ssl=context)
                 attempt = 0
                 await self._lost.wait()
             if not self.ended:

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from offcut.report import run_report
 from offcut.report.run_report import write_report
 from offcut.service.paths import StatePaths
 
@@ -45,3 +46,10 @@ def test_a_line_of_telemetry_that_was_cut_short_is_left_out(short_run: StatePath
     whole = [json.dumps({"time_s": 1005.0 + i, "samples": {"a-1": 100 * i}}) for i in range(3)]
     short_run.telemetry.write_text("\n".join([*whole, '{"time_s": 1009.0, "sam']))
     assert "samples/s" in write_report(short_run).read_text()
+
+
+def test_the_lines_before_those_of_the_telemetry_count_too(short_run: StatePaths) -> None:
+    line = json.dumps({"time_s": 1005.0, "samples": {"a-1": 100}})
+    short_run.older_telemetry.write_text(f"{line}\n")
+    short_run.telemetry.write_text(line.replace("1005", "1006").replace("100}", "200}"))
+    assert run_report._samples(short_run) == {"a-1": [(1005.0, 100), (1006.0, 200)]}

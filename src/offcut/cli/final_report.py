@@ -12,15 +12,12 @@ from offcut.cli.output import remark
 from offcut.errors import OffcutError
 from offcut.service.paths import StatePaths
 
-#: Seconds for the report: a user who ends a controller of a long run does not want to wait longer.
-LIMIT_S = 60.0
-
 
 class _SkippedError(Exception):
     pass
 
 
-def write_at_the_end(paths: StatePaths, limit_s: float = LIMIT_S) -> Path | None:
+def write_at_the_end(paths: StatePaths, limit_s: float) -> Path | None:
     """Write the report and return its path; a signal or the time limit skips it.
 
     The jobs' results do not depend on it.

@@ -118,7 +118,7 @@ def up(
         run(service)
     finally:
         log.flush(1.0)
-    report = write_at_the_end(paths)
+    report = write_at_the_end(paths, service.settings.report_limit_s)
     if json:
         print_json({"state": str(root), "report": None if report is None else str(report)})
 

@@ -98,6 +98,13 @@ class Settings:
     #: A job is forgotten this long after its end: it leaves the history, and its logs, checkpoints and records are
     #: deleted. Without it, none is.
     keep_jobs_s: float | None = 30 * 86400.0
+    #: The journal keeps about this many events at most, and at least half as many; the report at the end begins with
+    #: the first of them. A restart reads only those since the last snapshot.
+    journal_events: int = 100_000
+    #: The report at the end of `offcut up` is given up after this.
+    report_limit_s: float = 60.0
+    #: `telemetry.jsonl`, from which the report takes the jobs' throughput, has at most this many bytes; the oldest go.
+    telemetry_bytes: int = 100_000_000
     #: Check after every event that what the controller knows agrees with itself. What does not is logged, and the
     #: controller goes on. Takes time in proportion to the number of nodes and jobs.
     check_state: bool = False

@@ -85,8 +85,10 @@ def _resizes(run: RunTimeline) -> str:
 def _samples(paths: StatePaths) -> dict[str, list[tuple[float, int]]]:
     """Return the stable samples of every job at the moments at which the controller noted them."""
     seen: dict[str, list[tuple[float, int]]] = {}
-    if paths.telemetry.exists():
-        for line in paths.telemetry.read_text().splitlines():
+    for path in (paths.older_telemetry, paths.telemetry):
+        if not path.exists():
+            continue
+        for line in path.read_text().splitlines():
             if line.endswith("}"):
                 noted = json.loads(line)
                 for job, samples in noted["samples"].items():

@@ -75,7 +75,7 @@ class Controller:
         self._journal = journal
         self.history = journal.history
         self._given = GivenNumbers(paths.numbers)
-        self._telemetry = Telemetry(paths.telemetry)
+        self._telemetry = Telemetry(paths.telemetry, paths.older_telemetry)
         self.cluster = cluster
         self._paths = paths
         self.tasks = Tasks()

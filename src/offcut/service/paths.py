@@ -115,6 +115,11 @@ class StatePaths:
         return self.root / "telemetry.jsonl"
 
     @property
+    def older_telemetry(self) -> Path:
+        """The lines before those of `telemetry`."""
+        return self.root / "telemetry.older.jsonl"
+
+    @property
     def statistics(self) -> Path:
         """The cluster's statistics, written when the controller is stopped."""
         return self.root / "statistics.json"

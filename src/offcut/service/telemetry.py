@@ -16,10 +16,11 @@ _TAIL_BYTES = 1 << 20
 
 
 class Telemetry:
-    """The file `path`, JSON lines."""
+    """The file `path`, JSON lines. If it has half of the bytes that are allowed, it takes the place of `older`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, older: Path) -> None:
         self._path = path
+        self._older = older
 
     def note(self, now_s: float, state: State) -> None:
         """Append a line about the live jobs, if there are any. Raises OSError."""
@@ -33,11 +34,15 @@ class Telemetry:
         }
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
+            full = file.tell() >= state.settings.telemetry_bytes // 2
+        if full:
+            self._path.replace(self._older)
 
     def last(self) -> Iterator[JobProgressed]:
         """Yield how far the jobs were when that was noted last; nothing if no line can be read."""
         try:
-            with self._path.open("rb") as file:
+            path = self._path if self._path.exists() else self._older
+            with path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 lines = [line for line in file.read().splitlines() if line.endswith(b"}")]
             noted = json.loads(lines[-1]) if lines else {}

@@ -21,6 +21,7 @@ from offcut.errors import OffcutError, StoreError
 from offcut.model.effects import WriteLog
 from offcut.model.events import Event
 from offcut.store import migrations
+from offcut.store.compaction import Compaction
 from offcut.store.history import History
 from offcut.store.migrations import VERSION
 from offcut.store.row_format import EVENT, SETTINGS, STATE, Item, checksum, encode
@@ -49,6 +50,7 @@ class Journal:
             elif (version := self._version()) < VERSION:
                 migrations.migrate(self._db, version)
             self.history = History(self._db, path)
+            self._compaction = Compaction(self._db)
         except sqlite3.Error as error:
             raise unusable(path, error) from None
 
@@ -94,7 +96,7 @@ class Journal:
         An event that raises is marked in the journal, and passed over.
         """
         while True:
-            state = self._base()
+            state = self._base(until)
             changes = self._settings_after(state.event_id)
             for number, event, skipped in self._numbered(after=state.event_id):
                 if number > until:
@@ -116,15 +118,22 @@ class Journal:
                 state.settings = changes.get(state.event_id, state.settings)
                 return state
 
-    def _base(self) -> State:
-        """Return the newest snapshot that can be read; else the state before the first event."""
-        for number, data, check in self._db.execute("SELECT * FROM snapshots ORDER BY event_id DESC"):
+    def _base(self, until: float = math.inf) -> State:
+        """Return the newest snapshot that can be read, not after event `until`; else the state before the first event.
+
+        Raises:
+            StoreError: No snapshot can be read, and the first events are gone.
+        """
+        unread: StoreError | None = None
+        rows = self._db.execute("SELECT * FROM snapshots WHERE event_id <= ? ORDER BY event_id DESC", (until,))
+        for number, data, check in rows:
             try:
                 return self._read(STATE, data, f"the snapshot after event {number}", check == checksum(number, data))
             except StoreError as error:
-                if not self._has_first_event():
-                    raise
+                unread = unread or error
                 self.remarks.append(f"{error.what} The events lead to the same state: all of them were read again.")
+        if unread is not None and not self._has_first_event():
+            raise unread
         return State(settings=self._settings_after(0).get(0) or Settings())
 
     def _has_first_event(self) -> bool:
@@ -146,10 +155,14 @@ class Journal:
 
         It is always the same state object, which changes.
 
-        If the first events are gone, it begins with the snapshot.
+        If the first events are gone, it begins with the oldest snapshot.
         """
-        first = self._has_first_event()
-        state = State(settings=self._settings_after(0).get(0) or Settings()) if first else self._base()
+        if self._compaction.first:
+            state = self._base(self._compaction.first)
+        elif self._has_first_event():
+            state = State(settings=self._settings_after(0).get(0) or Settings())
+        else:
+            state = self._base()
         changes = self._settings_after(state.event_id)
         for number, event, skipped in self._numbered(after=state.event_id):
             state.settings = changes.get(number - 1, state.settings)
@@ -203,6 +216,7 @@ class Journal:
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, NULL)",
                 (number, event.time_s, event.kind, data, checksum(number, data)),
             )
+            self._compaction.trim()
         except sqlite3.Error as error:
             raise unusable(self._path, error) from None
 
@@ -233,12 +247,12 @@ class Journal:
         return [(time_s, text) for time_s, text in reversed(rows)]
 
     def snapshot(self, state: State) -> None:
-        """Store the whole state, and delete older snapshots."""
+        """Store the whole state. Delete older snapshots, and in the end the events that are more than may be kept."""
         data = encode(state)
         row = (state.event_id, data, checksum(state.event_id, data))
         try:
             self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", row)
-            self._db.execute("DELETE FROM snapshots WHERE event_id < ?", (state.event_id,))
+            self._compaction.note_snapshot(state)
         except sqlite3.Error as error:
             raise unusable(self._path, error) from None
 
