@@ -18,6 +18,7 @@
 - `pilots`: a pilot's name, options and script (pure)
 - `pilot_state`: the states of a pilot, and what a query says about its next one (pure)
 - `pilot_commands`: submitting and cancelling pilots
+- `set_aside`: nodes that are not claimed for a while
 - `pilot_table`: the pilots of one controller, from submission to end
 - `share_request`: the job by which a controller asks others for nodes
 - `account`: under which account this process runs

@@ -110,6 +110,7 @@ class SlurmCluster:
             _log.warning("slurm_setup", found=warning)
         partition = setup.partitions[self._site.partition]
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._table.set_aside.load(self._site.bench_s)
         self._pilot_options = PilotOptions(
             site=self._site,
             name=self._name,
@@ -295,8 +296,8 @@ class SlurmCluster:
             LookInput(
                 pilots=self._pilots,
                 offered=self._offered,
-                avoided={node for node, until_s in self._table.set_aside.items() if until_s > view.clock_s},
-                submissions=0 if self._table.pause.holds(view.clock_s) else self._rate.left(view.clock_s),
+                avoided=self._table.set_aside.nodes(view.clock_s),
+                submissions=self._table.submissions_now(self._rate.left(view.clock_s), view.clock_s),
                 demand=self._demand,
                 rules=rules,
                 now=datetime.now(),

@@ -100,6 +100,10 @@ class Pause:
         self.until_s, self.reason = now_s + length_s, reason
         return True
 
+    def start(self, now_s: float, length_s: float, reason: str) -> None:
+        """Pause for `length_s`."""
+        self.until_s, self.reason = now_s + length_s, reason
+
     def succeeded(self) -> None:
         self.failures, self.until_s, self.reason, self._next_s = 0, 0.0, "", 0.0
 

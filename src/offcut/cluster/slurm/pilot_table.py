@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +17,15 @@ from offcut.cluster.slurm.pilot_commands import PilotCommands
 from offcut.cluster.slurm.pilot_state import Observation, Pilot, PilotState
 from offcut.cluster.slurm.pilots import PilotOptions
 from offcut.cluster.slurm.records import JobRow
+from offcut.cluster.slurm.set_aside import SetAside
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.errors import ClusterError, OffcutError
 from offcut.wire.credentials import Credentials
 
 _log = structlog.get_logger()
+
+#: Where so many pilots were cancelled by others within this time, and none is left, no other is submitted for a while.
+_CANCELLED, _CANCELLED_WITHIN_S = 2, 30.0
 
 
 class PilotTable:
@@ -43,8 +48,9 @@ class PilotTable:
         self._refuse = refuse
         self._logs = logs
         self.by_node: dict[str, Pilot] = {}
-        #: Until when each of these nodes is not claimed, by the monotonic clock.
-        self.set_aside: dict[str, float] = {}
+        self.set_aside = SetAside(logs / "set-aside.json")
+        #: When pilots were last cancelled by a person.
+        self._cancelled_s: deque[float] = deque(maxlen=_CANCELLED)
         self.pause = limits.Pause(site.pause_after, site.pause_s)
         self.submissions = 0
 
@@ -95,13 +101,17 @@ class PilotTable:
             if seen.state is None:
                 lost.append(node)
             self._apply(pilot, row, seen, asked_s)
+        self._pause_if_all_were_cancelled(asked_s)
         self._commands.cancel(cancel, pilot_state.stray_jobs(rows, self.by_node.values(), requests))
         return wanted, lost
 
     def _apply(self, pilot: Pilot, row: JobRow | None, seen: Observation, asked_s: float) -> None:
         held_before = pilot.holds_node
-        if seen.set_aside:
-            self.set_aside[pilot.node] = asked_s + self._site.bench_s
+        if seen.set_aside and row is not None and row.state == "CANCELLED":
+            self.set_aside.add_cancelled(pilot.node, asked_s + self._site.bench_s)
+            self._cancelled_s.append(asked_s)
+        elif seen.set_aside:
+            self.set_aside.add(pilot.node, asked_s + self._site.bench_s)
         if seen.refused:
             self._refuse(pilot.node, seen.refused)
         if seen.state is None:
@@ -137,7 +147,7 @@ class PilotTable:
             self.by_node.pop(pilot.node, None)
             if isinstance(error, CommandError) and "node configuration is not available" in error.said:
                 # Not this node; others may fit.
-                self.set_aside[pilot.node] = time.monotonic() + self._site.bench_s
+                self.set_aside.add(pilot.node, time.monotonic() + self._site.bench_s)
             self._refuse(pilot.node, str(error))
             self.note_failure(str(error))
             return
@@ -153,6 +163,27 @@ class PilotTable:
             self.note_failure(str(error))
         if pilot.given_up:
             self._commands.cancel([pilot])
+
+    def submissions_now(self, left: int, now_s: float) -> int:
+        """Return how many pilots may be submitted now, `left` at most.
+
+        After a pause one pilot at a time tries whether it works again, until one's agent has connected.
+        """
+        if self.pause.holds(now_s):
+            return 0
+        if not self.pause.reason:
+            return left
+        return 0 if any(not pilot.agent_came for pilot in self.by_node.values()) else min(1, left)
+
+    def _pause_if_all_were_cancelled(self, now_s: float) -> None:
+        """Pause where a person has cancelled several pilots and none is left: he wants none on other nodes either."""
+        recent = [s for s in self._cancelled_s if now_s - s <= _CANCELLED_WITHIN_S]
+        if len(recent) < _CANCELLED or any(not pilot.given_up for pilot in self.by_node.values()):
+            return
+        self._cancelled_s.clear()
+        if self._site.bench_s > 0:
+            self.pause.start(now_s, self._site.bench_s, "somebody has cancelled all pilots")
+            _log.warning("paused", for_s=self._site.bench_s, reason=self.pause.reason)
 
     def note_failure(self, reason: str) -> None:
         """Note that a pilot has failed; repeated failures bring on a pause."""

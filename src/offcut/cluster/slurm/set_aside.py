@@ -1,0 +1,57 @@
+"""Nodes that are not claimed for a while. Those on which a person cancelled a pilot are remembered over restarts."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+_log = structlog.get_logger()
+
+
+class SetAside:
+    """Until when each node is not claimed, by the monotonic clock."""
+
+    def __init__(self, path: Path) -> None:
+        """`path`: where the nodes whose pilots were cancelled are kept, with times since 1970."""
+        self._path = path
+        self._until_s: dict[str, float] = {}
+        self._cancelled_until_s: dict[str, float] = {}
+
+    def load(self, longest_s: float) -> None:
+        """Read what an earlier controller kept. A file that cannot be read counts as empty.
+
+        Args:
+            longest_s: No node is set aside for longer than this, whatever became of the clock.
+        """
+        now_s, clock_s = time.time(), time.monotonic()
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            for node, until_s in json.loads(self._path.read_text()).items():
+                left_s = min(longest_s, float(until_s) - now_s)
+                if left_s > 0:
+                    self._cancelled_until_s[str(node)] = now_s + left_s
+                    self._until_s[str(node)] = clock_s + left_s
+
+    def add(self, node: str, until_s: float) -> None:
+        """Set the node aside until `until_s`, by the monotonic clock."""
+        self._until_s[node] = until_s
+
+    def add_cancelled(self, node: str, until_s: float) -> None:
+        """Set the node aside, over restarts too."""
+        self.add(node, until_s)
+        now_s = time.time()
+        self._cancelled_until_s = {name: s for name, s in self._cancelled_until_s.items() if s > now_s}
+        self._cancelled_until_s[node] = now_s + until_s - time.monotonic()
+        try:
+            whole = self._path.with_suffix(".new")
+            whole.write_text(json.dumps(self._cancelled_until_s))
+            whole.replace(self._path)
+        except OSError as error:
+            _log.warning("set_aside_not_kept", reason=error.strerror)
+
+    def nodes(self, now_s: float) -> set[str]:
+        """Return the nodes that are not claimed at `now_s`."""
+        return {node for node, until_s in self._until_s.items() if until_s > now_s}
