@@ -31,10 +31,10 @@ def joining(world: World, *joiners: str, **fields) -> World:
     """Job `a` trains on n1 and n2, and has been given the joiners, where nothing is ready yet."""
     world.submit("a", **fields)
     world.offer("n1", "n2")
-    world.run(5)
+    world.until_members("a", ["n1", "n2"])
     world.never_ready.update(joiners)
     world.offer(*joiners)
-    world.run(1.5)
+    world.run_until(lambda: all(world.state.nodes[name].worker == "starting" for name in joiners))
     return world
 
 
@@ -55,8 +55,7 @@ def test_a_node_that_was_set_aside_is_not_claimed_before_its_time(world):
     world.offer("n3")
     world.run(500)
     assert world.members("a") == ["n1", "n2"]
-    world.run(120)
-    assert world.members("a") == ["n1", "n2", "n3"]
+    world.until_members("a", ["n1", "n2", "n3"], within_s=120.0)
     assert not world.state.set_aside
 
 
@@ -106,7 +105,7 @@ def two_jobs_that_cannot_start_on_n1(world: World, *, family: str | None = None)
 def test_a_node_on_which_two_jobs_cannot_start_is_set_aside_although_neither_is_well(world):
     world.submit("first", family="sweep")
     world.offer("n2")
-    world.run(5)
+    world.until_members("first", ["n2"])
     world.send(ev.JobPaused(time_s=world.now_s, job="first"))  # the family has trained: its scripts can start
     world.lose("n2")
     two_jobs_that_cannot_start_on_n1(world, family="sweep")
@@ -130,8 +129,7 @@ def test_a_node_that_is_forgiven_by_hand_is_claimed_at_once(world):
     world.send(ev.NodesForgiven(time_s=world.now_s, nodes=("n3", "unknown")))
     assert not world.state.set_aside
     assert "n3" not in world.state.failed_starts
-    world.run(5)
-    assert world.members("a") == ["n1", "n2", "n3"]
+    world.until_members("a", ["n1", "n2", "n3"])
 
 
 def test_all_nodes_are_forgiven_at_once(world):
@@ -142,16 +140,14 @@ def test_all_nodes_are_forgiven_at_once(world):
     world.send(ev.ReleaseAsked(time_s=world.now_s, nodes=("n2",)))
     world.offer("n2")
     world.send(ev.NodesForgiven(time_s=world.now_s))
-    world.run(5)
-    assert sorted(world.members("a")) == ["n1", "n2", "n3"]
+    world.until_members("a", ["n1", "n2", "n3"])
 
 
 def test_a_first_step_clears_a_node(world):
     joining(world, "n3")
     fail_starts(world, "n3", times=2)
     world.never_ready.clear()
-    world.run(10)
-    assert world.members("a") == ["n1", "n2", "n3"]
+    world.until_members("a", ["n1", "n2", "n3"])
     assert "n3" not in world.state.failed_starts
     world.exit(world.member("a", "n3"), "lost", "killed by signal 9")
     assert world.state.jobs["a"].failures == 1, "after its first step a death is the job's, as ever"
@@ -212,8 +208,7 @@ def test_a_generation_that_breaks_again_and_again_is_renewed_more_and_more_rarel
         "7 generations in a row did not form; the last broke at n2: a network" in line for line in world.story("a")
     )
     world.never_forms.clear()
-    world.run(10)
-    assert world.members("a")
+    world.until_members("a", ["n1", "n2"])
     assert job.failures == 0, "a step forgives"
 
 
@@ -229,9 +224,10 @@ def test_a_generation_that_forms_begins_to_count_again():
     world = World(Settings(most_renewals=2))
     world.submit("a")
     world.offer("n1", "n2")
-    world.run(5)
+    world.until_members("a", ["n1", "n2"])
     for _ in range(5):
+        generation = world.state.jobs["a"].generation
         assert not only(break_generation(world), ef.SetGeneration)
-        world.run(1.5)
+        world.run_until(lambda before=generation: world.state.jobs["a"].formed_generation > before)
     assert len([generation for generation in world.generations("a") if generation.abort]) == 5
     assert world.state.jobs["a"].failures == 0

@@ -24,8 +24,7 @@ def launched(world: World, *nodes: str, sizes: str = "1:8", **fields) -> World:
     """Job `a` runs on these nodes."""
     world.submit("a", sizes, mode="restart", **{**FREE, **fields})
     world.offer(*nodes)
-    world.run(5)
-    assert sorted(world.members("a")) == sorted(nodes)
+    world.until_members("a", list(nodes))
     return world
 
 
@@ -43,12 +42,12 @@ def test_a_launch_is_over_everywhere_before_the_next_begins(world):
     first = world.state.jobs["a"].members
     world.leave_s = 4.0
     world.offer("n3")
-    world.run(3.5)
-    assert world.state.jobs["a"].members == (), "everybody was told to go when the newcomer was ready"
+    world.until_worker("n3", "ready")
+    assert world.state.jobs["a"].members == (), "all members were told to leave when the newcomer was ready"
     assert [stop.members for stop in world.effects(ef.StopWorkers)] == [first]
     world.run(3.0)
     assert launches(world) == [["n1", "n2"]], "they still save"
-    world.run(4.0)
+    world.until_members("a", ["n1", "n2", "n3"])
     assert launches(world) == [["n1", "n2"], ["n1", "n2", "n3"]]
     assert set(first).isdisjoint(world.state.jobs["a"].members), "an incarnation lives for one launch"
 
@@ -56,7 +55,7 @@ def test_a_launch_is_over_everywhere_before_the_next_begins(world):
 def test_its_members_have_the_grace_that_it_asks_for(world):
     launched(world, "n1", restart_grace_s=42.0)
     world.offer("n2")
-    world.run(3.5)
+    world.until_worker("n2", "ready")
     assert [stop.limit_s for stop in world.effects(ef.StopWorkers)] == [42.0]
 
 
@@ -66,14 +65,14 @@ def test_nodes_that_are_on_their_way_are_waited_for(world):
     world.offer("n2", "n3")
     world.run(7.5)
     assert world.members("a") == ["n1"]
-    world.run(10.0)
+    world.until_members("a", ["n1", "n2"])
     assert launches(world) == [["n1"], ["n1", "n2"]], "but no longer than the window"
 
 
 def test_a_wanted_node_ends_the_launch_and_the_rest_go_on_without_it(world):
     launched(world, "n1", "n2", "n3")
     world.want("n2")
-    world.run(10)
+    world.until_members("a", ["n1", "n3"])
     assert launches(world) == [["n1", "n2", "n3"], ["n1", "n3"]]
     assert world.state.jobs["a"].failures == 0
 
@@ -84,7 +83,7 @@ def test_ranks_that_fail_because_a_node_died_are_no_failure_of_the_job(world):
     fail(world, "n1", detail="connection reset by peer")
     world.run(1.0)
     world.lose("n2")
-    world.run(10)
+    world.until_members("a", ["n1"])
     assert launches(world)[-1] == ["n1"]
     assert world.state.jobs["a"].failures == 0
 
@@ -95,7 +94,7 @@ def test_ranks_that_fail_before_the_queue_s_word_is_heard_are_no_failure_either(
     leaving, failing = world.member("a", "n1"), world.member("a", "n2")
     world.exit(leaving, "left")
     world.exit(failing, "failed", "connection reset by peer")
-    world.run(10)
+    world.until_settled()
     assert world.state.jobs["a"].phase == "running"
     assert world.state.jobs["a"].failures == 0
 
@@ -104,13 +103,12 @@ def test_all_ranks_that_fail_in_one_launch_are_one_failure_and_the_first_is_the_
     launched(world, "n1", "n2", "n3", max_failures=2)
     for failures in (1, 2):
         fail(world, "n2", detail="the cause")
-        world.run(30)
+        world.until_members("a", ["n1", "n2", "n3"])
         assert world.state.jobs["a"].failures == failures
     first, second = world.state.jobs["a"].members[:2]
     world.exit(first, "failed", "the cause")
     world.exit(second, "failed", "connection reset by peer")
-    world.run(10)
-    assert world.state.jobs["a"].phase == "failed"
+    world.run_until(lambda: world.state.jobs["a"].phase == "failed")
     assert world.state.jobs["a"].reason == "3 failures in a row; the last: the cause"
 
 
@@ -118,7 +116,7 @@ def test_a_rank_that_was_killed_is_the_reason_rather_than_those_that_missed_it(w
     launched(world, "n1", "n2", max_failures=0)
     fail(world, "n1", detail="connection reset by peer")
     world.exit(world.processes and next(iter(world.processes)), "lost", "killed by signal 9")
-    world.run(10)
+    assert world.state.jobs["a"].phase == "failed"
     assert world.state.jobs["a"].reason == "1 failures in a row; the last: killed by signal 9"
 
 
@@ -131,18 +129,17 @@ def test_the_wait_before_the_next_launch_doubles(world):
         while not world.state.jobs["a"].members:
             world.next()
         waits.append(round(world.now_s - at_s, 1))
-        world.run(1.0)
     assert waits == [2.0, 2.0, 2.0, 4.0], "a successor needs 2 s anyway; 0.5, 1, 2, 4 s are to be waited for"
 
 
 def test_a_launch_that_lived_long_enough_to_save_forgives_those_before(world):
     launched(world, "n1", max_failures=1, checkpoint_age_s=20.0)
     fail(world, "n1")
-    world.run(10)
+    world.until_members("a", ["n1"])
     assert world.state.jobs["a"].failures == 1
-    world.run(world.state.settings.restart_cost_s + 20.0)
+    world.run(world.state.settings.restart_cost_s + 20.0 + world.ready_s)
     fail(world, "n1")
-    world.run(10)
+    world.until_members("a", ["n1"])
     assert world.state.jobs["a"].failures == 1
     assert world.state.jobs["a"].phase == "running"
 
@@ -154,8 +151,7 @@ def test_it_is_finished_when_every_rank_has_ended_well(world):
     assert world.state.jobs["a"].phase == "finishing"
     fail(world, "n2", "finished", "")
     assert world.state.jobs["a"].phase == "finished"
-    world.run(30)
-    assert not world.pilots
+    world.run_until(lambda: not world.pilots)
 
 
 @pytest.mark.parametrize("how", ["failed", "wanted", "lost"])
@@ -169,7 +165,7 @@ def test_if_one_does_not_come_to_its_end_the_script_is_launched_once_more(world,
         world.want("n2")
     else:
         world.lose("n2")
-    world.run(20)
+    world.run_until(lambda: len(launches(world)) > 1)
     assert launches(world)[1:] in ([["n1"]], [["n1", "n2"]])
     assert world.state.jobs["a"].failures == (how == "failed")
 
@@ -177,8 +173,7 @@ def test_if_one_does_not_come_to_its_end_the_script_is_launched_once_more(world,
 def test_a_rank_that_hangs_when_others_have_ended_fails_the_job(world):
     launched(world, "n1", "n2", hang_limit_s=50.0)
     fail(world, "n1", "finished", "")
-    world.run(60)
-    assert world.state.jobs["a"].phase == "failed"
+    world.run_until(lambda: world.state.jobs["a"].phase == "failed")
     assert "still ran 50 s after others" in world.state.jobs["a"].reason
 
 
@@ -189,7 +184,7 @@ def test_paused_and_resumed_it_waits_for_the_last_launch_to_be_over(world):
     world.send(ev.JobResumed(time_s=world.now_s, job="a"))
     world.run(7.0)
     assert len(launches(world)) == 1
-    world.run(10)
+    world.until_members("a", ["n1"])
     assert launches(world) == [["n1"], ["n1"]]
 
 
@@ -198,7 +193,7 @@ def test_an_agent_that_forgot_its_ranks_begins_a_new_launch_and_no_failure(world
     member = world.member("a", "n1")
     del world.processes[member]
     world.send(ev.AgentReported(time_s=world.now_s, node="n1", workers=()))
-    world.run(10)
+    world.until_members("a", ["n1", "n2"])
     assert launches(world) == [["n1", "n2"], ["n1", "n2"]]
     assert world.state.jobs["a"].failures == 0
 

@@ -306,7 +306,7 @@ class World:
             assert self._due[0].at_s <= until_s, f"not within {within_s:g} s"
             self.next()
 
-    def until_members(self, job_id: str, nodes: list[str]) -> None:
+    def until_members(self, job_id: str, nodes: list[str], within_s: float = 60.0) -> None:
         """Let things happen until the job trains on exactly these nodes, in any order of rank."""
 
         def trains() -> bool:
@@ -314,7 +314,7 @@ class World:
             members = {member.node for member in job.members}
             return members == set(nodes) and job.formed_generation == job.generation
 
-        self.run_until(trains)
+        self.run_until(trains, within_s)
 
     def until_size(self, job_id: str, size: int) -> None:
         """Let things happen until the job trains on this many nodes."""
@@ -324,6 +324,19 @@ class World:
             return job.size == size and job.formed_generation == job.generation
 
         self.run_until(trains)
+
+    def until_settled(self) -> None:
+        """Let things happen until every job trains on all nodes that it has, and no problem is open."""
+        if not self._settled():
+            self.run_until(self._settled)
+
+    def _settled(self) -> bool:
+        state = self.state
+        trains = all(
+            node.phase != "claimed" and (node.job is None or node.worker == "member") for node in state.nodes.values()
+        )
+        formed = all(job.formed_generation == job.generation for job in state.jobs.values() if job.members)
+        return trains and formed and state.open_problem is None
 
     def until_worker(self, node: str, phase: str) -> None:
         """Let things happen until the worker on the node is in this phase."""
