@@ -19,9 +19,9 @@ def test_failing_again_and_again_at_the_same_step_ends_the_job_and_no_other(worl
     running(world, "n1", sizes="1", max_failures=2)
     world.submit("b", "1")
     world.offer("n2")
-    world.run(5)
+    world.until_members("b", ["n2"])
     for attempt in range(3):
-        world.run(20)
+        world.until_settled()
         assert world.state.jobs["a"].phase == "running"
         effects = world.exit(world.member("a", "n1"), "failed", f"Traceback\nValueError: attempt {attempt}")
         world.trainings["a"].step = 0  # no checkpoint: each time it comes as far as the first step
@@ -29,8 +29,7 @@ def test_failing_again_and_again_at_the_same_step_ends_the_job_and_no_other(worl
     assert world.state.jobs["a"].reason == "3 failures in a row; the last: ValueError: attempt 2"
     assert only(effects, ef.SetGeneration)[0].members == ()
     assert world.members("b") == ["n2"]
-    world.run(20)
-    assert "n1" not in world.state.nodes
+    world.run_until(lambda: "n1" not in world.state.nodes)
 
 
 def test_all_ranks_failing_at_one_step_are_one_failure(world):
@@ -51,7 +50,7 @@ def test_all_ranks_failing_before_their_first_report_are_one_failure(world):
     for member in world.state.jobs["a"].members:
         world.exit(member, "failed", "ValueError")
     assert world.state.jobs["a"].failures == 1
-    world.run(5)
+    world.run_until(lambda: len(world.state.jobs["a"].members) == 3)
     for member in world.state.jobs["a"].members:
         world.exit(member, "failed", "ValueError")
     assert world.state.jobs["a"].phase == "failed"
@@ -63,7 +62,7 @@ def test_failures_with_progress_between_them_are_forgiven(world):
         world.train("a", 10)
         world.exit(world.member("a", "n1"), "failed", "ValueError")
         assert world.state.jobs["a"].failures == 1
-        world.run(10)
+        world.until_settled()
         assert world.state.jobs["a"].phase == "running"
 
 
@@ -125,7 +124,7 @@ def test_a_generation_that_breaks_by_a_death_is_not_set_twice(world):
     members = world.state.jobs["a"].members
     world.send(ev.GenerationBroken(time_s=world.now_s, job="a", generation=1, member=members[0]))
     world.exit(members[1], "lost")
-    world.run(1.5)
+    world.until_size("a", 1)
     assert [len(generation.members) for generation in world.generations("a")] == [2, 1]
 
 

@@ -24,7 +24,7 @@ def fail(world: World, node: str, detail: str = "no output") -> float:
 def test_the_job_waits_for_the_disk_longer_each_time_and_never_fails(world):
     world.submit("a", "1", max_failures=0)
     world.offer("n1")
-    world.run(5)
+    world.until_members("a", ["n1"])
     waits = []
     world.never_forms.add("a")
     for _ in range(10):
@@ -46,31 +46,29 @@ def test_the_job_waits_for_the_disk_longer_each_time_and_never_fails(world):
 def test_workers_that_fail_together_wait_together(world):
     world.submit("a", "1:4")
     world.offer("n1", "n2", "n3", "n4")
-    world.run(8)
+    world.until_size("a", 4)
     nodes = world.members("a")
     assert len(nodes) == 4
     waits = [fail(world, node) for node in nodes]
     assert waits == pytest.approx([world.state.settings.retry_wait_s] * 4)
-    world.run(10)
-    assert world.state.jobs["a"].size == 4
+    world.until_size("a", 4)
 
 
 def test_a_script_that_could_not_save_its_model_runs_its_end_again(world):
     world.submit("a", "1")
     world.offer("n1")
-    world.run(5)
+    world.until_members("a", ["n1"])
     world.trained("a")
     assert world.state.jobs["a"].phase == "finishing"
     fail(world, "n1")
     assert world.state.jobs["a"].phase == "waiting"
-    world.run(10)
-    assert world.state.jobs["a"].phase == "running"
+    world.run_until(lambda: world.state.jobs["a"].phase == "running")
 
 
 def test_in_mode_restart_a_launch_that_the_disk_ended_is_not_counted(world):
     world.submit("a", "1", mode="restart", max_failures=0)
     world.offer("n1")
-    world.run(5)
+    world.until_members("a", ["n1"])
     waits = []
     for _ in range(4):
         waits.append(fail(world, "n1"))
@@ -84,9 +82,9 @@ def test_in_mode_restart_a_launch_that_the_disk_ended_is_not_counted(world):
 def test_another_failure_counts_as_ever(world):
     world.submit("a", "1", max_failures=0)
     world.offer("n1")
-    world.run(5)
+    world.until_members("a", ["n1"])
     fail(world, "n1")
-    world.run(10)
+    world.until_members("a", ["n1"])
     world.send(
         ev.WorkerExited(
             time_s=world.now_s, job="a", member=world.member("a", "n1"), outcome="failed", detail="boom", generation=99

@@ -34,8 +34,8 @@ def test_joiners_that_were_on_their_way_are_sent_home_when_it_has_trained(world)
     world.never_forms.add("a")
     world.offer("n2", "n3")
     world.never_ready.add("n3")
-    world.run(4)
-    assert world.members("a") == ["n1", "n2"], "generation 2 is set; n1 came to the end before it switched"
+    world.run_until(lambda: world.members("a") == ["n1", "n2"])
+    assert world.state.jobs["a"].generation == 2, "generation 2 is set; n1 came to the end before it switched"
     effects = world.trained("a")
     assert world.members("a") == ["n1"]
     assert {member.node for stop in only(effects, ef.StopWorkers) for member in stop.members} == {"n2", "n3"}
@@ -50,7 +50,7 @@ def test_the_first_member_is_lost_before_its_script_has_ended_and_the_end_runs_a
     effects = world.lose(first.node)
     assert world.state.jobs["a"].phase == "waiting"
     assert only(effects, ef.SetGeneration)[0].members == ()
-    world.run(10)
+    world.until_settled()
     assert world.state.jobs["a"].phase == "running"
     assert first.node not in world.members("a")
     world.trained("a")
@@ -96,15 +96,13 @@ def test_the_first_member_leaves_unheard_and_the_others_end_does_not_count(world
     world.exit(second, "finished")
     assert world.state.jobs["a"].phase == "waiting", "its script runs its end again"
     world.never_forms.clear()
-    world.run(10)
-    assert world.state.jobs["a"].phase == "running"
+    world.run_until(lambda: world.state.jobs["a"].phase == "running")
 
 
 def test_old_news_of_a_trained_generation_is_ignored(world):
     running(world, "n1")
     world.offer("n2")
-    world.run(5)
-    assert world.state.jobs["a"].formed_generation == 2
+    world.run_until(lambda: world.state.jobs["a"].formed_generation == 2)
     for generation in (1, 7):
         assert world.send(ev.JobTrained(time_s=world.now_s, job="a", generation=generation)) == []
     assert world.state.jobs["a"].phase == "running"
@@ -124,7 +122,7 @@ def test_a_script_that_does_not_come_to_its_end_is_ended(world):
 def test_a_job_says_how_long_its_script_may_take_to_its_end(world):
     world.submit("a", "1:8", finish_limit_s=7.0)
     world.offer("n1")
-    world.run(5)
+    world.until_members("a", ["n1"])
     world.trained("a")
     world.run(6)
     assert world.state.jobs["a"].phase == "finishing"
@@ -136,7 +134,7 @@ def test_a_node_whose_worker_left_by_itself_is_nobodys(world):
     world.submit("a", "1:4")
     world.submit("b", "1:4")
     world.offer("n1", "n2", "n3")
-    world.run(5)
+    world.until_settled()
     state = world.state
     member = state.jobs["a"].members[-1]
     before = {name: dict(state.jobs[name].nodes) for name in ("a", "b")}
@@ -160,8 +158,7 @@ def test_a_node_that_the_queue_did_not_want_after_all_is_used_again(world):
     world.run(world.state.settings.leaving_limit_s - 1)
     assert world.state.nodes[member.node].phase == "leaving"
     assert world.state.jobs["a"].size == 1
-    world.run(10)
-    assert world.state.jobs["a"].size == 2
+    world.until_size("a", 2)
 
 
 def test_an_agent_that_reports_from_a_node_that_it_leaves_gets_no_work(world):
@@ -175,7 +172,7 @@ def test_an_agent_that_reports_from_a_node_that_it_leaves_gets_no_work(world):
 def test_what_a_job_says_of_its_end_is_text(world):
     world.submit("a", "1:8", max_failures=0)
     world.offer("n1")
-    world.run(5)
+    world.until_members("a", ["n1"])
     effects = world.exit(
         world.state.jobs["a"].members[0], "failed", "\x1b]0;t\x07[/x] OSError: \u202e\ud800 \x9b2J é 漢"
     )

@@ -71,7 +71,7 @@ def test_a_worker_became_ready_while_the_line_was_cut(world):
     world.never_ready.add("n1")
     world.submit("a")
     world.offer("n1")
-    world.run(5)
+    world.until_worker("n1", "starting")
     assert only(report(world, "n1", ev.RunningWorker("a", 1, True)), ef.SetGeneration)
 
 
@@ -79,7 +79,7 @@ def test_nobody_waits_for_a_leaving_member_that_its_agent_does_not_know_of(world
     """It was told to go, and ended unheard while the agent's line was cut."""
     world.submit("a", "1:2")
     world.offer("n1", "n2")
-    world.run(5)
+    world.until_members("a", ["n1", "n2"])
     world.leave_s = 100.0
     world.send(ev.JobPaused(time_s=world.now_s, job="a"))
     assert len(world.state.jobs["a"].state_holders) == 2

@@ -18,7 +18,7 @@ def world() -> World:
     world = World()
     world.submit("a", "1:4")
     world.offer("n1", "n2")
-    world.run(5)
+    world.until_members("a", ["n1", "n2"])
     assert world.members("a") == ["n1", "n2"]
     return world
 
@@ -157,7 +157,7 @@ def test_a_job_of_mode_restart_is_launched_again_above_what_was_launched():
         ev.ControllerStarted(time_s=world.now_s, incarnation=9, generations=(ev.JobGeneration("a", generation + 4),))
     )
     assert only(effects, ef.StopWorkers) or only(effects, ef.SetGeneration)
-    world.run(60)
+    world.until_members("a", ["n1", "n2"])
     assert world.members("a") == ["n1", "n2"]
     assert world.state.jobs["a"].generation > generation + 4
     assert all(member.incarnation > 9 for member in world.state.jobs["a"].members)
@@ -200,8 +200,7 @@ def test_the_end_of_a_controller_releases_everything_and_says_nothing_of_claimin
     assert world.state.claiming
     assert all(node.phase == "idle" for node in world.state.nodes.values())
     world.send(ev.ControllerStarted(time_s=world.now_s))
-    world.run(30)
-    assert world.members("a") == ["n4"]
+    world.until_members("a", ["n4"])
 
 
 def test_a_release_of_all_outlives_the_controller(world):
@@ -212,8 +211,7 @@ def test_a_release_of_all_outlives_the_controller(world):
     world.run(60)
     assert world.state.nodes["n4"].phase == "idle"
     world.send(ev.ClaimingResumed(time_s=world.now_s))
-    world.run(30)
-    assert world.members("a") == ["n4"]
+    world.until_members("a", ["n4"])
 
 
 # -- the nodes that are held ------------------------------------------------------------------------------------------

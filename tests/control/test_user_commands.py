@@ -80,7 +80,7 @@ def test_a_job_with_sizes_beyond_its_curve_waits_and_harms_nobody(world):
     world.submit("a", "4", curve=ScalingCurve((1, 2), (1.0, 1.9)))
     world.submit("b", "1:8")
     world.offer("n1", "n2", "n3", "n4", "n5")
-    world.run(5)
+    world.until_size("b", 5)
     assert world.state.jobs["a"].phase == "waiting"
     assert len(world.members("b")) == 5
 
