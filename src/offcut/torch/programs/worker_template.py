@@ -17,6 +17,7 @@ from pathlib import Path
 
 from offcut.process.fork_server import ForkServer
 from offcut.process.parent_death import die_with_parent
+from offcut.torch.programs.destroyed_groups import keep_destroyed_groups
 from offcut.wire.worker_env import ENV_AGENT
 
 
@@ -28,6 +29,7 @@ def run_script(argv: list[str]) -> int:
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > 1:
         importlib.import_module("torch").set_num_threads(int(threads))
+    keep_destroyed_groups()
     code = _run(argv)
     threading._shutdown()  # type: ignore[attr-defined]
     return code
