@@ -34,7 +34,7 @@ from websockets.http11 import Response
 from websockets.uri import parse_uri
 
 from offcut.agent import controller_link as agent_line
-from offcut.wire import certificate, messages
+from offcut.wire import messages, tls
 from offcut.wire.generation_changes import GenerationReader
 
 #: From the order to start a worker to its report that it is ready.
@@ -54,7 +54,7 @@ _MOST_READ = 100
 @lru_cache(maxsize=1)
 def trusting(pem: str) -> ssl.SSLContext:
     """As agents trust the controller's certificate; once for all agents of this process."""
-    return certificate.trusting(pem)
+    return tls.trusting(pem)
 
 
 def tell(**line: Any) -> None:

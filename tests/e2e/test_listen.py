@@ -11,7 +11,7 @@ from golden import SCRIPT
 from websockets.exceptions import InvalidMessage, InvalidStatus
 from websockets.sync.client import connect
 
-from offcut.wire import certificate
+from offcut.wire import certificate, tls
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
 
@@ -30,5 +30,5 @@ def test_training_over_tls(state_dir: Path, up: Callable) -> None:
     with pytest.raises((InvalidMessage, OSError)):
         connect(told["agents"].replace("wss://", "ws://"))  # in the clear
     with pytest.raises(InvalidStatus) as refused:
-        connect(told["agents"], ssl=certificate.trusting(told["certificate"]))
+        connect(told["agents"], ssl=tls.trusting(told["certificate"]))
     assert refused.value.response.status_code == 401

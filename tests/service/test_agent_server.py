@@ -20,6 +20,7 @@ from offcut.service.agent_server import AgentServer
 from offcut.service.agent_socket import AgentSocket
 from offcut.service.limits import NetworkLimits, network_limits, raise_descriptor_limit
 from offcut.wire import certificate
+from offcut.wire.tls import trusting
 
 ENOUGH = NetworkLimits(connections=50, pending=20)
 UPGRADE = (
@@ -201,7 +202,7 @@ def test_strangers_who_only_connect_do_not_keep_an_agent_out(tmp_path: Path, tls
     """More of them than may be pending, and than there is room for; half of them begin a request."""
     made = certificate.create(tmp_path, ["localhost"])
     server_tls = made.server_context() if tls else None
-    client_tls = certificate.trusting(made.public.read_text()) if tls else None
+    client_tls = trusting(made.public.read_text()) if tls else None
     limits = NetworkLimits(connections=30, pending=10, greeting_s=30.0, displace_s=0.1)
 
     async def scenario() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from offcut.errors import InputError
-from offcut.wire import certificate
+from offcut.wire import certificate, tls
 
 
 def test_it_is_good_for_its_hosts_only(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_client_trusts_one_certificate_under_its_names(
 
     serving = threading.Thread(target=serve)
     serving.start()
-    context = certificate.trusting((ours, other)[trusted].public.read_text())
+    context = tls.trusting((ours, other)[trusted].public.read_text())
     try:
         if accepted:
             with context.wrap_socket(near, server_hostname=dialled) as client:

@@ -17,9 +17,9 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from offcut.errors import OffcutError, ProtocolError
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.wire import messages, tokens
-from offcut.wire.certificate import trusting
 from offcut.wire.generation_changes import GenerationReader
 from offcut.wire.ownership import read_own
+from offcut.wire.tls import trusting
 
 _log = structlog.get_logger()
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from offcut.cluster.base import Cluster
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.cluster.local.site import LocalSite, ensure_running
-from offcut.cluster.slurm.adapter import SlurmCluster
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.control import Settings
 from offcut.service.paths import StatePaths
@@ -27,6 +26,8 @@ async def connect(site: Site, paths: StatePaths, credentials: Credentials, setti
         local = LocalCluster(paths.cluster, paths.address, credentials)
         await local.connect()
         return local
+    from offcut.cluster.slurm.adapter import SlurmCluster  # takes a while to load
+
     slurm = SlurmCluster(site, paths.pilots, paths.shared, paths.address, credentials, agent_arguments=limits)
     await slurm.connect()
     return slurm

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offcut.errors import InputError
-from offcut.wire import certificate
-from offcut.wire.certificate import Certificate
+from offcut.wire.tls import Certificate
 
 _LOOPBACK = "127.0.0.1"
 
@@ -53,6 +52,8 @@ def endpoint(listen: str | None, certificates: Path) -> Endpoint:
             f"--listen: '{listen}' names no host that agents could dial.",
             next_step="Name this machine as compute nodes see it; `hostname -I` lists its addresses.",
         )
+    from offcut.wire import certificate  # takes a while to load
+
     found = certificate.load(certificates)
     found.check_covers(host)
     return Endpoint(host, port, found)

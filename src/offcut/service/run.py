@@ -35,8 +35,8 @@ from offcut.service.listen import endpoint
 from offcut.service.paths import StatePaths
 from offcut.service.shutdown import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
 from offcut.store.journal import Journal
-from offcut.wire.certificate import Certificate
 from offcut.wire.credentials import Credentials
+from offcut.wire.tls import Certificate
 
 _log = structlog.get_logger()
 

@@ -7,7 +7,7 @@
 - `rendezvous`: the protocol of the store through which members find each other
 - `ownership`: whose a directory or file is
 - `tokens`: secrets in files that only their owner can read; `credentials`: what an agent shows to the controller
-- `certificate`: the controller's TLS certificate
+- `tls`: the two ends of a TLS connection; `certificate`: makes and reads the controller's certificate
 - `fields`: kinds of text from outside, and what they may hold
 - `jobspec`: a job as users write it
 - `step_records`: which samples every step used, and reading that back

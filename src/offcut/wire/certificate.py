@@ -1,4 +1,4 @@
-"""The controller's TLS certificate: self-signed, made by one command, and the only one that agents trust.
+"""Makes and reads the controller's TLS certificate: self-signed, and the only one that agents trust.
 
 Agents on other machines connect over a network. The certificate's public part is in the address file, which only the
 owner's processes can write. So no certificate authority is needed, and no other machine can pass for the controller.
@@ -10,9 +10,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
-import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -21,38 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from offcut.errors import InputError, StoreError
-
-_MAKE = "Make one with: offcut certificate --host {host} --renew"
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """A certificate and the path of its key. `names`: host names and addresses that it is good for."""
-
-    public: Path
-    key: Path
-    names: tuple[str, ...]
-    until: datetime.datetime
-    fingerprint: str
-
-    def check_covers(self, host: str) -> None:
-        """Raise InputError unless agents that connect to `host` today would accept the certificate."""
-        if host not in self.names:
-            raise InputError(
-                f"The certificate {self.public} is for {', '.join(self.names)}, not for {host}.",
-                next_step=_MAKE.format(host=host),
-            )
-        if self.until <= datetime.datetime.now(datetime.UTC):
-            raise InputError(
-                f"The certificate {self.public} ended on {self.until:%Y-%m-%d}.", next_step=_MAKE.format(host=host)
-            )
-
-    def server_context(self) -> ssl.SSLContext:
-        """Return the context of a listener that shows this certificate."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self.public, self.key)
-        return context
+from offcut.wire.tls import Certificate
 
 
 def create(directory: Path, hosts: Sequence[str], days: int = 365) -> Certificate:
@@ -113,13 +80,6 @@ def load(directory: Path) -> Certificate:
         until=found.not_valid_after_utc,
         fingerprint=found.fingerprint(hashes.SHA256()).hex(":"),
     )
-
-
-def trusting(public_pem: str) -> ssl.SSLContext:
-    """Return a client's context that accepts this one certificate, under the names that it is good for."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=public_pem)
-    return context
 
 
 def _name(host: str) -> x509.GeneralName:

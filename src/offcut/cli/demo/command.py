@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.live import Live
 
-from offcut.cli.demo.promises import JobCheck
 from offcut.cli.options import JsonOption
 from offcut.cli.output import Sheet, console, line, print_json, print_table, text
 from offcut.service.paths import StatePaths
+
+if TYPE_CHECKING:
+    from offcut.cli.demo.promises import JobCheck
 
 #: An allocation lasts seconds where time is compressed.
 HORIZON_S = 10.0
