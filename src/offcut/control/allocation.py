@@ -72,7 +72,7 @@ def _learned_request(state: State, job: JobState, most_s: float) -> JobRequest:
     return replace(request, min_nodes=n, max_nodes=n, sizes=(n,), may_wait=False)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=4096)
 def _request(
     job: Job,
     current: int,

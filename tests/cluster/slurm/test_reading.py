@@ -11,10 +11,22 @@ from pathlib import Path
 import pytest
 
 from offcut.cluster.slurm import schema, text
-from offcut.cluster.slurm.records import JobRow, NodeRow, expand
+from offcut.cluster.slurm.records import HostLists, JobRow, NodeRow, expand
 from offcut.errors import ClusterError
 
 DATA = Path(__file__).with_name("data")
+
+
+def test_expanded_host_lists_are_kept_up_to_a_number_of_names() -> None:
+    lists = HostLists(most_names=1000)
+    often = lists.expand("n[001-100]")
+    for i in range(50):
+        assert lists.expand("n[001-100]") is often, "what is asked for again and again is expanded once"
+        assert len(lists.expand(f"m[{i}-{i + 99}]")) == 100
+        assert sum(map(len, lists._kept.values())) == lists._names <= 1000
+    assert lists.expand("m[0-99]")[0] is lists.expand("m0")[0], "a name takes its room once"
+    assert len(lists.expand("x[0-4999]")) == 5000
+    assert not lists._kept, "a list that is too long is not kept"
 
 
 def test_host_lists_are_expanded() -> None:

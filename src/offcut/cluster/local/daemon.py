@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,8 @@ LINGER_S = 600.0
 _IMPORT_PATIENCE_S = 60.0
 #: From SIGTERM to SIGKILL for a node that is released: an agent needs a second (Slurm's KillWait is 30).
 _KILL_WAIT_S = 5.0
+#: This many reclaims are told in the statistics, the newest.
+_RECLAIMS = 5_000
 _WALL_AHEAD_S = time.time() - time.monotonic()
 
 
@@ -76,7 +79,7 @@ class Daemon:
         self._tasks: set[asyncio.Task[None]] = set()
         self._began_s: float | None = None
         self._pilots = 0
-        self._reclaims: list[dict[str, Any]] = []
+        self._reclaims: deque[dict[str, Any]] = deque(maxlen=_RECLAIMS)
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -322,7 +325,7 @@ class Daemon:
     def _statistics(self) -> dict[str, Any]:
         now_s = _now_s()
         idle_s = sum(n.idle_s + (now_s - n.idle_since_s if n.idle_since_s else 0.0) for n in self._nodes.values())
-        return {"began_s": self._began_s, "idle_node_s": idle_s, "hand_backs": self._reclaims}
+        return {"began_s": self._began_s, "idle_node_s": idle_s, "hand_backs": list(self._reclaims)}
 
 
 def main() -> None:

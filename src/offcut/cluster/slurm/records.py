@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -30,16 +30,43 @@ ENDED = frozenset(
 OUT_OF_SERVICE = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN"})
 
 
-# Plans and reservations stay the same over many queries.
-@lru_cache(maxsize=65536)
-def expand(hosts: str) -> tuple[str, ...]:
-    """Return the nodes of a host list such as `n[01-04,7],login1`; of an empty one, none. Raises ClusterError."""
-    if not hosts or hosts in ("(null)", "None"):
-        return ()
+class HostLists:
+    """Expands host lists, and keeps those that were asked for last: plans and reservations stay the same for long.
+
+    Args:
+        most_names: How many names the kept lists have in all. On a large machine one list may have thousands.
+    """
+
+    def __init__(self, most_names: int) -> None:
+        self._most_names = most_names
+        #: The list that was asked for last comes last.
+        self._kept: dict[str, tuple[str, ...]] = {}
+        self._names = 0
+
+    def expand(self, hosts: str) -> tuple[str, ...]:
+        """Return the nodes of a host list such as `n[01-04,7],login1`; of an empty one, none. Raises ClusterError."""
+        if not hosts or hosts in ("(null)", "None"):
+            return ()
+        found = self._kept.pop(hosts, None)
+        if found is None:
+            found = _expanded(hosts)
+            self._names += len(found)
+        self._kept[hosts] = found
+        while self._names > self._most_names:
+            self._names -= len(self._kept.pop(next(iter(self._kept))))
+        return found
+
+
+def _expanded(hosts: str) -> tuple[str, ...]:
     try:
-        return tuple(NodeSet(hosts, resolver=RESOLVER_NOGROUP))
+        # Interned: a name takes its room once, in however many lists it is.
+        return tuple(map(sys.intern, NodeSet(hosts, resolver=RESOLVER_NOGROUP)))
     except NodeSetException as error:
         raise ClusterError(f"Slurm named nodes as '{hosts[:80]}', which cannot be read: {error}.") from None
+
+
+#: A million names in lists take 8 MB.
+expand = HostLists(most_names=1_000_000).expand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
