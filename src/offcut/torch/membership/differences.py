@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -27,7 +27,11 @@ def difference(group: Group, what: str, mine: dict[str, str], next_step: str = "
     Raises:
         Abandoned: the generation broke.
     """
-    found = compare(exchange(group, mine))
+    return error_naming(what, compare(dict(enumerate(exchange(group, mine)))), next_step)
+
+
+def error_naming(what: str, found: Sequence[str], next_step: str) -> OffcutError:
+    """Return an error that begins with `what` and names the first of the differences `found`."""
     told = "; ".join(found[:_NAMED]) + (f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
     return OffcutError(f"{what}: {told or 'nothing that they can name'}.", next_step=next_step)
 
@@ -45,13 +49,13 @@ def exchange(group: Group, mine: dict[str, str]) -> list[dict[str, str]]:
     ]
 
 
-def compare(tables: Sequence[dict[str, str]]) -> list[str]:
-    """Return each name whose value is not the same in all tables, and which ranks have which value."""
-    names = dict.fromkeys(name for table in tables for name in table)
+def compare(tables: Mapping[int, dict[str, str]]) -> list[str]:
+    """Return the names whose values are not the same in all tables, which are by rank, with which ranks have what."""
+    names = dict.fromkeys(name for table in tables.values() for name in table)
     told = []
     for name in names:
         ranks: dict[str | None, list[int]] = {}
-        for rank, table in enumerate(tables):
+        for rank, table in tables.items():
             ranks.setdefault(table.get(name), []).append(rank)
         if len(ranks) > 1:
             told.append(f"{name} ({', '.join(_holders(value, holders) for value, holders in ranks.items())})")

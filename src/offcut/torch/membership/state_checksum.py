@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -42,17 +42,18 @@ def number(text: str, bits: int) -> int:
 
 
 class Checksum:
-    """The checksum of `state` as it is now.
+    """The checksum of named things. `values` has a short text for each of them; `total` is their checksum, not 0.
 
-    `values` has a short text for everything in it; `total` is their checksum, not 0.
+    Args:
+        things: tensors and plain values, by name.
+        exact: whether floating tensors count.
     """
 
-    def __init__(self, state: TrainingState, *, exact: bool) -> None:
-        #: Their checksums, by name.
+    def __init__(self, things: Iterable[tuple[str, Any]], *, exact: bool) -> None:
+        #: By name.
         self.values: dict[str, str] = {}
         tensors: list[tuple[str, torch.Tensor]] = []
-        counts = {name for name, b in state.model.named_buffers() if not b.is_floating_point() and not b.is_complex()}
-        for name, value in _things(state, counts):
+        for name, value in things:
             if not isinstance(value, torch.Tensor):
                 self.values[name] = repr(value)
             elif exact or not (value.is_floating_point() or value.is_complex()):
@@ -62,63 +63,91 @@ class Checksum:
         self.total = number(repr(sorted(self.values.items())), STATE_BITS)
 
 
-def _things(state: TrainingState, counts: set[str]) -> Iterator[tuple[str, Any]]:
+def replica_checksum(state: TrainingState, *, exact: bool) -> Checksum:
+    """Return the checksum of a whole state as it is now."""
+    return Checksum(_things(state), exact=exact)
+
+
+def _things(state: TrainingState) -> Iterator[tuple[str, Any]]:
+    counts = {name for name, b in state.model.named_buffers() if not b.is_floating_point() and not b.is_complex()}
     tree = state.tree()
     for name, value in tree["model"].items():
         if name not in counts:
-            yield from _leaves(value, f"the model's {name}")
+            yield from leaves(value, f"the model's {name}")
     for i, (saved, groups) in enumerate(zip(tree["optimizers"], tree["groups"], strict=True)):
         names = list(dict.fromkeys(name for group in groups for name in group))
         for p, kept in saved["state"].items():
-            yield from _leaves(kept, f"optimizer {i}'s state of {names[p] if isinstance(p, int) else p}")
+            yield from leaves(kept, f"optimizer {i}'s state of {names[p] if isinstance(p, int) else p}")
         for j, settings in enumerate(saved["param_groups"]):
-            yield from _leaves(settings, f"optimizer {i}'s group {j}")
+            yield from leaves(settings, f"optimizer {i}'s group {j}")
+    yield from script_things(state, tree, ("trained", "frozen", "rate", "progress"))
+
+
+def script_things(state: TrainingState, tree: dict[str, Any], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield what is in `tree` of registered objects, and what it has by those `names`, one of them "progress"."""
     for i, (item, saved) in enumerate(zip(state.registered, tree["registered"], strict=True)):
-        yield from _leaves(saved, f"registered object {i} ({type(item).__name__})")
+        yield from leaves(saved, f"registered object {i} ({type(item).__name__})")
     # A script that has left a loop by `break` is at the same position as one that has come to its end.
     tree["progress"] |= {"epoch": state.next_sample.epoch, "offset": state.next_sample.offset}
-    for name in ("trained", "frozen", "rate", "progress"):
-        yield from _leaves(tree[name], name)
+    for name in names:
+        yield from leaves(tree[name], name)
 
 
-def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+def leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield what is in the nested dicts, lists and tuples of `tree`, by names that begin with `name`."""
     if isinstance(tree, dict):
         for key, value in tree.items():
-            yield from _leaves(value, f"{name}[{key!r}]")
+            yield from leaves(value, f"{name}[{key!r}]")
     elif isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
         for i, value in enumerate(tree):
-            yield from _leaves(value, f"{name}[{i}]")
+            yield from leaves(value, f"{name}[{i}]")
     else:
         yield name, sorted(tree, key=repr) if isinstance(tree, set) else tree
 
 
-class StateChecks:
+class CheckTimes:
     """Decides when the members compare their states: in the first step of every group, and then at little cost.
 
     The first member wants it when it has been at other work for `_RATIO` times as long as the last one took.
     """
 
-    def __init__(self, state: TrainingState) -> None:
-        self._state = state
+    def __init__(self) -> None:
         self._group: Group | None = None
         #: All members have agreed to compare in the next step.
         self.wanted = False
         self._due_s = 0.0
-        self._checksum: Checksum | None = None
 
     @property
     def due(self) -> bool:
+        """Whether this member wants all to compare in the next step."""
         return time.monotonic() >= self._due_s
+
+    def compares_now(self, group: Group) -> bool:
+        """Return whether the members of `group` compare in the step that begins; to be called once in each."""
+        first, self._group = self._group is not group, group
+        wanted, self.wanted = self.wanted, False
+        return group.world > 1 and (first or wanted)
+
+    def took(self, seconds: float) -> None:
+        """Note how long this member's part of a comparison took, in seconds."""
+        self._due_s = time.monotonic() + _RATIO * seconds
+
+
+class StateChecks:
+    """Compares the whole states of the members; the checksums are sent with the reduces of their steps."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self.times = CheckTimes()
+        self._checksum: Checksum | None = None
 
     def begin(self, group: Group) -> None:
         """Begin a step on the state of a boundary."""
-        first, self._group = self._group is not group, group
-        wanted, self.wanted, self._checksum = self.wanted, False, None
-        if group.world > 1 and (first or wanted):
+        self._checksum = None
+        if self.times.compares_now(group):
             began_s = time.monotonic()
-            self._checksum = Checksum(self._state, exact=group.exact)
-            now_s = time.monotonic()
-            self._due_s = now_s + _RATIO * (now_s - began_s)
+            self._checksum = replica_checksum(self._state, exact=group.exact)
+            self.times.took(time.monotonic() - began_s)
 
     @property
     def total(self) -> int:
@@ -126,19 +155,23 @@ class StateChecks:
         return self._checksum.total if self._checksum is not None else 0
 
     def compare(self, group: Group, totals: Sequence[int]) -> None:
-        """Return an error that names what differs, on all members, if their `totals` differ. Raises Abandoned too."""
+        """Raise an error that names what differs, on all members, if their `totals` differ. Raises Abandoned too."""
         if len(set(totals)) > 1:
-            raise states_differ(group, self._checksum or Checksum(self._state, exact=group.exact), self._state.step)
+            mine = self._checksum or replica_checksum(self._state, exact=group.exact)
+            raise states_differ(group, mine, self._state.step)
+
+
+#: What the error about members with different states begins and ends with.
+DIFFERENT, ALIKE = (
+    "Session: after step {step} the members' states are not the same",
+    "Let all members do the same with what is trained and registered: decide by session.steps, session.loss and "
+    "registered state; not by the clock, the rank, or the loss of its own share.",
+)
 
 
 def states_differ(group: Group, mine: Checksum, step: int) -> OffcutError:
-    return difference(
-        group,
-        f"Session: after step {step} the members' states are not the same",
-        mine.values,
-        "Let all members do the same with what is trained and registered: decide by session.steps, session.loss and "
-        "registered state; not by the clock, the rank, or the loss of its own share.",
-    )
+    """Return the error that names what differs after `step`; all members of `group` call this at once."""
+    return difference(group, DIFFERENT.format(step=step), mine.values, ALIKE)
 
 
 def sums(tensors: list[torch.Tensor]) -> list[int]:

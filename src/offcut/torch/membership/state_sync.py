@@ -12,7 +12,7 @@ from offcut.membership.state_givers import newest_step, transfer_rounds
 from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_group import Group
 from offcut.torch.membership.script_check import check_scripts, script_row
-from offcut.torch.membership.state_checksum import Checksum
+from offcut.torch.membership.state_checksum import Checksum, replica_checksum
 from offcut.torch.membership.state_transfer import receive_state, send_state
 from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.state.training_state import TrainingState
@@ -161,7 +161,7 @@ class ReplicatedSync:
 
     def checksum(self, group: Group) -> Checksum | None:
         """See `StateSync`."""
-        return Checksum(self._state, exact=group.exact)
+        return replica_checksum(self._state, exact=group.exact)
 
     def hand_over(self, group: Group, leaving: Sequence[int]) -> Sequence[int]:
         """Return `leaving`: the members that stay have all of the state."""

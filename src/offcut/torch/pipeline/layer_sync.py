@@ -276,7 +276,7 @@ class LayeredSync:
     # -- saving -------------------------------------------------------------------------------------------------------
 
     def checksum(self, group: Group) -> Checksum | None:
-        """Return None: members have different layers."""
+        """Return None: members have different layers, which `PipelineStep` compares."""
         return None
 
     def share(self) -> SavedLayers:
@@ -300,7 +300,13 @@ class LayeredSync:
         return bool(only)
 
     def save_at_end(self, group: Group) -> None:
-        """Save every layer on the first member that holds it, and publish once all are written."""
+        """Save every layer on the first member that holds it, and publish once all are written.
+
+        Raises:
+            OffcutError: on all members, if those that should have the same have not.
+            Abandoned: the generation broke.
+        """
+        self._pipeline_step.compare_at_end(group)
         step = self._state.step
         self._checkpoints.save_now(step, self.share())
         group.gather([0])

@@ -13,6 +13,7 @@ import torch
 
 from offcut.errors import InputError
 from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.pipeline.layer_checks import LayerChecks
 from offcut.torch.pipeline.layer_state import LayerState
 from offcut.torch.pipeline.member_stages import MemberStages
 from offcut.torch.step.batch import Batch, Fetcher
@@ -43,6 +44,7 @@ class PipelineStep:
     ) -> None:
         self._state = state
         self._stages = stages
+        self._checks = LayerChecks(state, stages)
         self._sampler = sampler
         self._fetcher = fetcher
         self._clip_norm = clip_norm
@@ -59,6 +61,7 @@ class PipelineStep:
     def begin(self, group: Group) -> torch.Tensor:
         """Begin a step (see `Step`). Return the samples whose loss this member computes."""
         state = self._state
+        self._checks.begin(group)
         self.batch = self._sampler.batch(state.cursor, self._stages.plan.batch)
         self.prepared = False
         self._waits_for_step = True
@@ -106,7 +109,7 @@ class PipelineStep:
         self.prepared = True
 
     def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
-        """Take the vote, which ends when all members have the step's gradients. Raises Abandoned.
+        """Vote: it ends when all members have the step's gradients.
 
         Args:
             group: the members; all call this at once.
@@ -114,7 +117,12 @@ class PipelineStep:
 
         Returns:
             What every member knows now; its `changes` is the square of the gradient's norm, float64 [1].
+
+        Raises:
+            Abandoned: the generation broke.
+            OffcutError: on all members, if those that should have the same have not.
         """
+        self._checks.compare(group)
         mine = sum(float(p.grad.double().square().sum()) for p in self._state.parameters(self._stages.owned))
         if self._visit("before-reduce"):
             raise Abandoned("injected before the vote")
@@ -125,6 +133,7 @@ class PipelineStep:
             save=flags.save,
             leaving=flags.leaving,
             changes=torch.tensor([mine], dtype=torch.float64),
+            check=group.rank == 0 and self._checks.times.due,
         )
         pending = signals.start(group)
         if self._visit("inside-reduce"):
@@ -139,6 +148,8 @@ class PipelineStep:
         state = self._state
         state.update(self._clip_norm, float(outcome.changes[0]))
         state.drop_copies()
+        # What is saved is compared before it is published, because no member publishes before the next step.
+        self._checks.times.wanted = outcome.check or outcome.save
         self.prepared = False
         state.step += 1
         state.loss = outcome.loss
@@ -161,6 +172,10 @@ class PipelineStep:
         state.update(self._clip_norm, norm_squared)
         state.layer_step += 1
         self.prepared = False
+
+    def compare_at_end(self, group: Group) -> None:
+        """Compare what the members have at the end of the training; see `reduce`."""
+        self._checks.compare_at_end(group)
 
     def settle(self, *, applied: bool) -> None:
         """See `Step`."""

@@ -267,7 +267,7 @@ class DataParallelStep:
             save=flags.save,
             leaving=flags.leaving,
             changes=self._state.buffers.changes,
-            check=check and self._checks.due,
+            check=check and self._checks.times.due,
             trains=self._trained_hash,
             state=self._checks.total,
         )
@@ -341,7 +341,7 @@ class DataParallelStep:
         state.buffers.apply(outcome.changes)
         state.drop_copies()
         # What is saved is compared before it is published, because no member publishes before the next step.
-        self._checks.wanted = outcome.check or outcome.save
+        self._checks.times.wanted = outcome.check or outcome.save
         if self._trained_hash != self._built_hash:
             state.trained = self._trained
         state.rate.applied(state.step, group.world)
