@@ -123,7 +123,13 @@ class Session(TrainingLoop):
         )
 
         def join(context: JobContext) -> tuple[ReplicatedSync, Checkpoints]:
-            checkpoints = Checkpoints(context.checkpoints, context.checkpoint_age_s, context.note, context.faults)
+            checkpoints = Checkpoints(
+                context.checkpoints,
+                context.checkpoint_age_s,
+                context.note,
+                context.faults,
+                context.mark.overtaken_by,
+            )
             return ReplicatedSync(context, state, checkpoints), checkpoints
 
         super().__init__(

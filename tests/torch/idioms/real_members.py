@@ -246,6 +246,10 @@ class Cluster:
         assert not bad, "\n".join(outcome.traceback or str(outcome) for outcome in bad)
         return [outcome.value for outcome in outcomes.values() if outcome.how == "returned"]
 
+    def outcome(self, name: str) -> Outcome | None:
+        """How `name` has ended; None while it runs."""
+        return self._workers[name].outcome
+
     def said(self, name: str) -> set[str]:
         """The kinds of messages that `name` has sent to its agent."""
         return self._workers[name].said

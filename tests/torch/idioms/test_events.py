@@ -102,3 +102,21 @@ def test_once_is_true_on_one_member_before_the_first_batch_and_on_none_after_a_s
         failed = [note for note in notes[rank][1:] if not note[0]]
         assert failed == [(False, False, rank, 3)]
         assert notes[rank][-1] == (True, rank == 0, rank, 2)
+
+
+def test_members_that_are_cut_off_end_once_the_job_has_gone_on_elsewhere() -> None:
+    """They hear nothing of the newer generation: its members have left a mark beside the checkpoints."""
+    with Cluster(scripts.schedule_per_epoch, checkpoint_age_s=0.02, epochs=200) as cluster:
+        first = cluster.start(2)
+        cluster.form(first)
+        with cluster.stopped(first[0], "step", 3):
+            cluster.members = ()  # the controller has given them up
+            other = cluster.start()
+            cluster.form(other)
+            cluster.until(lambda: cluster.notes(other[0]))
+        cluster.until(lambda: cluster.outcome(first[0]) is not None)
+        ended = cluster.outcome(first[0])
+        assert ended.how == "raised"
+        assert "Generation 2 of the job has formed while this member of generation 1 was cut off" in ended.value
+        cluster.until(lambda: cluster.outcome(other[0]) is not None)
+        assert cluster.outcome(other[0]).how == "returned"

@@ -113,6 +113,43 @@ def test_a_checkpoint_gets_its_name_when_its_last_layer_is_there(tmp_path: Path)
     assert not problems
 
 
+def saved(state: LayerState, *layers: int) -> SavedLayers:
+    return SavedLayers(state.common(), {i: state.layer(i) for i in layers})
+
+
+def test_after_a_fallback_no_layer_of_a_later_step_is_read_or_published(tmp_path: Path) -> None:
+    """Some members had written their layers of step 9 when all went back to step 4, and trained on from there."""
+    before, after = LayerState(model(), []), LayerState(model(), [])
+    for p in before.model.parameters():
+        p.data.add_(1.0)
+    checkpoints = LayerCheckpoints(tmp_path, LAYERS, 30.0, print)
+    checkpoints.members_changed(1, ())
+    checkpoints.save_now(4, saved(after, *range(LAYERS)))
+    checkpoints.save_now(9, saved(before, 0, 1, 2))
+    checkpoints.members_changed(2, ())
+    # A member that is gone, or cut off, still writes; then all go back, and what it writes next comes too late.
+    checkpoints.set_aside(4)
+    assert not checkpoints.has(9, [0])
+    checkpoints.write(9, *saved(before, 0, 1, 2), generation=1)
+    checkpoints.save_now(9, saved(after, 3, 4, 5))
+    assert checkpoints.newest_step() == 4, "layers of two generations are no checkpoint"
+    checkpoints.save_now(9, saved(after, 0, 1, 2))
+    assert checkpoints.newest_step() == 9
+    weight = checkpoints.layer(9, 0)["parameters"]["0.0.weight"]
+    assert torch.equal(weight, after.layer(0)["parameters"]["0.0.weight"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000004", "step-0000000009"]
+
+
+def test_layers_that_members_of_two_generations_saved_when_they_left_are_found(tmp_path: Path) -> None:
+    state = LayerState(model(), [])
+    checkpoints = LayerCheckpoints(tmp_path, LAYERS, 30.0, print)
+    for generation, layer in ((1, 0), (2, 1)):
+        checkpoints.members_changed(generation, ())
+        checkpoints.save_now(5, saved(state, layer))
+    assert checkpoints.has(5, [0, 1])
+    assert checkpoints.layer(5, 0)["parameters"].keys() == state.layer(0)["parameters"].keys()
+
+
 def test_what_is_not_stable_is_not_published(tmp_path: Path):
     state = LayerState(model(), [])
     parts = LayerCheckpoints(tmp_path, LAYERS, 30.0, lambda text: None)

@@ -20,6 +20,7 @@ from live import wait_for
 from offcut.errors import InputError
 from offcut.torch.state import dcp_shards
 from offcut.torch.state.checkpoints import KEEP, Checkpoints
+from offcut.torch.state.generation_mark import GenerationMark
 from offcut.torch.state.training_state import map_tensors
 
 WORKERS = ("n1#1:0", "n2#2:0", "n3#3:0")
@@ -136,9 +137,9 @@ def test_without_one_member_s_share_nothing_is_published(members: list[Checkpoin
     begin(members, 9, generation=2, only=(0, 1))
     wait_for_writers(*members)
     members[0].publish(9)
-    members[0].members_changed(WORKERS)
+    members[0].members_changed(2, WORKERS)
     assert not members[0].due, "the third may still be writing"
-    members[0].members_changed(WORKERS[:2])
+    members[0].members_changed(2, WORKERS[:2])
     assert members[0].due, "it is gone, and its share will not come"
     members[0].publish(9)
     assert_same(members[0].read_newest(), tree(5))
@@ -175,7 +176,7 @@ def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_onc
     wait_for_writers(*members[:2])
     members[0].publish(5)
     assert not members[0].due, "the third is writing"
-    members[0].members_changed(WORKERS[:2])  # it has to go on without the third's, which comes back and still writes
+    members[0].members_changed(2, WORKERS[:2])  # it has to go on without the third's, which comes back and still writes
     begin(members, 7, generation=3)
     wait_for_writers(*members[:2])
 
@@ -199,7 +200,7 @@ def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_gene
     begin(members, 5, only=(0, 1))
     wait_for_writers(*members)
     members[0].publish(4)
-    members[0].members_changed(WORKERS)
+    members[0].members_changed(2, WORKERS)
     assert members[0].due
 
 
@@ -305,3 +306,34 @@ def test_a_state_that_could_not_be_read_back_is_not_written(checkpoints: Checkpo
     with pytest.raises(InputError, match="cannot be read back"):
         checkpoints.save_now(1, {"registered": [odd]})
     assert checkpoints.read_newest() is None
+
+
+def test_members_that_were_cut_off_publish_nothing_once_others_have_gone_on(tmp_path: Path, notes: list[str]) -> None:
+    cut_off, newer = GenerationMark(tmp_path / "generation"), GenerationMark(tmp_path / "generation")
+    cut_off.formed(4, first=True)
+    place = tmp_path / "checkpoints"
+    old = Checkpoints(place, 0.0, notes.append, overtaken_by=cut_off.overtaken_by)
+    new = Checkpoints(place, 0.0, notes.append, overtaken_by=newer.overtaken_by)
+    old.save_now(50, tree(50))
+    newer.formed(6, first=True)
+    new.save_now(20, tree(20))
+    assert not notes
+    old.save_now(60, tree(60))
+    assert notes == ["the checkpoint at step 60 does not count: generation 6 has formed elsewhere"]
+    assert names(old) == ["step-0000000020", "step-0000000050"]
+
+
+def test_a_generation_with_a_smaller_number_goes_on_after_a_journal_was_restored(tmp_path: Path) -> None:
+    """Its first member writes the number down before the others look."""
+    before, first, other = (GenerationMark(tmp_path / "generation") for _ in range(3))
+    before.formed(12, first=True)
+    first.formed(5, first=True)
+    other.formed(5, first=False)
+    assert (first.overtaken_by(), other.overtaken_by()) == (0, 0)
+
+
+def test_without_a_mark_that_can_be_read_no_member_counts_as_overtaken(tmp_path: Path) -> None:
+    mark = GenerationMark(tmp_path / "gone" / "generation")
+    assert mark.overtaken_by() == 0
+    mark.formed(3, first=True)
+    assert mark.overtaken_by() == 0

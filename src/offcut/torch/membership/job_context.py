@@ -8,6 +8,7 @@ from pathlib import Path
 
 from offcut.torch.membership.agent_link import AgentLink
 from offcut.torch.state.fault_points import FaultPoints
+from offcut.torch.state.generation_mark import GenerationMark
 from offcut.wire.worker_env import ENV_CHECKPOINT_AGE, ENV_JOB_DIR
 from offcut.wire.worker_messages import WorkerNote
 
@@ -23,6 +24,8 @@ class JobContext:
     checkpoints: Path
     #: How old the newest checkpoint may become.
     checkpoint_age_s: float
+    #: Says whether the job has gone on without this member.
+    mark: GenerationMark
 
     @classmethod
     def from_environment(cls, faults: FaultPoints) -> JobContext | None:
@@ -35,7 +38,8 @@ class JobContext:
         if link is None:
             return None
         age_s = float(os.environ.get(ENV_CHECKPOINT_AGE, "30"))
-        return cls(link, faults, Path(os.environ[ENV_JOB_DIR]) / "checkpoints", age_s)
+        directory = Path(os.environ[ENV_JOB_DIR])
+        return cls(link, faults, directory / "checkpoints", age_s, GenerationMark(directory / "generation"))
 
     def note(self, text: str) -> None:
         """Tell the job's owner `text`; it is shown with the job."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from offcut.errors import OffcutError
 from offcut.membership.entering import NextMove, next_move
 from offcut.membership.generation import Generation
 from offcut.membership.leaving import SAVING_S, Departure, others_go_on
@@ -78,7 +79,11 @@ class Membership(Protocol):
         ...
 
     def begin_checkpoint(self, group: Group) -> None:
-        """Begin a checkpoint at this boundary, as all members of `group` do."""
+        """Begin a checkpoint at this boundary, as all members of `group` do.
+
+        Raises:
+            OffcutError: on the first member, if the job has gone on without these members.
+        """
         ...
 
     def publish_checkpoint(self, stable_step: int) -> None:
@@ -86,7 +91,12 @@ class Membership(Protocol):
         ...
 
     def save_at_end(self, group: Group) -> None:
-        """Save the state for the end of the training, as all members of `group` do. Raises Abandoned."""
+        """Save the state for the end of the training, as all members of `group` do.
+
+        Raises:
+            Abandoned: the generation broke.
+            OffcutError: the job has gone on without these members.
+        """
         ...
 
 
@@ -112,6 +122,7 @@ class Member:
         self.group: Group | None = None
         self.rank, self.world = 0, 1
         self._link = context.link
+        self._mark = context.mark
         self._faults = context.faults
         self._sync = sync
         self._checkpointer = checkpointer
@@ -193,7 +204,8 @@ class Member:
                 old.leave()
             self.group, self._formed = group, newest
             self.rank, self.world = group.rank, group.world
-            self._checkpointer.members_changed(newest.workers)
+            self._mark.formed(newest.generation, first=group.rank == 0)
+            self._checkpointer.members_changed(newest.generation, newest.workers)
             return
 
     def _begin_forming(self, newest: Generation) -> None:
@@ -316,6 +328,8 @@ class Member:
 
     def begin_checkpoint(self, group: Group) -> None:
         """See `Membership`."""
+        if group.rank == 0:
+            self._check_not_overtaken()
         current = group.membership
         self._checkpointer.begin(self._sync.step, current.generation, current.workers, group.rank, self._sync.share)
 
@@ -325,4 +339,16 @@ class Member:
 
     def save_at_end(self, group: Group) -> None:
         """See `Membership`."""
+        self._check_not_overtaken()
         self._sync.save_at_end(group)
+
+    def _check_not_overtaken(self) -> None:
+        """Raise OffcutError if the job has gone on without this member, which was cut off from the controller."""
+        newer = self._mark.overtaken_by()
+        if newer:
+            own = self._formed.generation if self._formed is not None else 0
+            raise OffcutError(
+                f"Generation {newer} of the job has formed while this member of generation {own} was cut off: what it "
+                "has trained since does not count.",
+                next_step="Nothing is to be done: the job trains elsewhere.",
+            )

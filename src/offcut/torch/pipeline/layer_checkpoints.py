@@ -1,8 +1,9 @@
 """Checkpoints of a state that is spread over the members: a file for each layer, published when all are written.
 
 A checkpoint is a directory `step-N` with `common.pt` and `layer-I.pt` for every layer. A job can go on from it at any
-size, and each member reads its own layers. Until it is complete it is called `.step-N`. No member waits for another:
-each writes its own layers, and the member that finds the directory complete renames it.
+size, and each member reads its own layers. Until it is complete it is called `.step-N.G`, where G is the generation
+that writes it: the layers of two generations do not mix, because one of them may have gone back to a checkpoint. No
+member waits for another: each writes its own layers, and the member that finds the directory complete renames it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from offcut.torch.state.training_state import map_tensors
 
 #: How many published checkpoints stay.
 KEEP = 2
-_NAME = re.compile(r"\.?step-(\d+)")
+_PUBLISHED = re.compile(r"step-(\d+)")
+_UNPUBLISHED = re.compile(r"\.step-(\d+)\.(\d+)")
 _UNREADABLE = re.compile(r"\.step-(\d+)\.unreadable")
 
 
@@ -36,7 +38,10 @@ class SavedLayers(NamedTuple):
 
 
 class LayerCheckpoints:
-    """The checkpoints of a job of `layers` layers, in `directory`. `on_problem` is told of a full or read-only disk."""
+    """The checkpoints of a job of `layers` layers, in `directory`. `on_problem` is told of a full or read-only disk.
+
+    Nothing is published once `overtaken_by` returns a generation's number.
+    """
 
     def __init__(
         self,
@@ -45,7 +50,9 @@ class LayerCheckpoints:
         age_s: float,
         on_problem: Callable[[str], None],
         faults: FaultPoints | None = None,
+        overtaken_by: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._overtaken_by = overtaken_by
         self._directory = directory
         self._layers = layers
         self._period_s = age_s / 2
@@ -56,6 +63,8 @@ class LayerCheckpoints:
         self._writer: threading.Thread | None = None
         #: The newest step that this member has begun to write.
         self._begun = -1
+        #: The last generation that formed with this member.
+        self._generation = 0
 
     @property
     def due(self) -> bool:
@@ -71,12 +80,13 @@ class LayerCheckpoints:
         self._join()
         common, layers = map_tensors(read(), lambda tensor: tensor.detach().cpu().clone())
         self._writer = threading.Thread(
-            target=self.write, args=(step, common, layers), name="offcut-checkpoint", daemon=True
+            target=self.write, args=(step, common, layers, generation), name="offcut-checkpoint", daemon=True
         )
         self._writer.start()
 
-    def members_changed(self, workers: tuple[str, ...]) -> None:
+    def members_changed(self, generation: int, workers: tuple[str, ...]) -> None:
         """Make a checkpoint due in a new generation: the parts of members that have left may never be written."""
+        self._generation = generation
         if self._begun > self.newest_step():
             self._next_s = 0.0
 
@@ -85,9 +95,11 @@ class LayerCheckpoints:
             self._writer.join()
             self._writer = None
 
-    def write(self, step: int, common: dict[str, Any], layers: dict[int, dict[str, Any]]) -> None:
-        """Write this member's part of a checkpoint, at once."""
-        place = self._directory / f".step-{step:010d}"
+    def write(
+        self, step: int, common: dict[str, Any], layers: dict[int, dict[str, Any]], generation: int | None = None
+    ) -> None:
+        """Write this member's part of a checkpoint of `generation` (None: the one that it is in), at once."""
+        place = self._directory / f".step-{step:010d}.{self._generation if generation is None else generation}"
         try:
             place.mkdir(parents=True, exist_ok=True)
             for name, tree in [("common", common), *((f"layer-{i}", tree) for i, tree in layers.items())]:
@@ -109,17 +121,22 @@ class LayerCheckpoints:
             self._writer = None
         if rank != 0:
             return False  # one member looks into the directory; all may publish
-        ready = [step for step in self._steps(".step-") if step <= stable_step and self._whole(step)]
+        unpublished = self._unpublished()
+        ready = [(step, place) for step, place in unpublished if step <= stable_step and self._whole(place)]
         if not ready:
             return False
-        step = max(ready)
+        step, place = ready[0]
         self._faults.visit("publishing", step=step)
-        with suppress(OSError):  # another member was quicker
-            (self._directory / f".step-{step:010d}").replace(self._directory / f"step-{step:010d}")
-        old = [f"step-{n:010d}" for n in self._steps("step-")[KEEP:]]
-        debris = [f".step-{n:010d}" for n in self._steps(".step-") if n < step]
-        for name in [*old, *debris, *self._set_aside_before(step)]:
-            shutil.rmtree(self._directory / name, ignore_errors=True)
+        if newer := self._overtaken_by():
+            self._on_problem(f"the checkpoint at step {step} does not count: generation {newer} has formed elsewhere")
+            shutil.rmtree(place, ignore_errors=True)
+            return False
+        with suppress(OSError):  # another member was quicker, or an earlier generation published the same state
+            place.replace(self._directory / f"step-{step:010d}")
+        old = [self._directory / f"step-{n:010d}" for n in self._steps()[KEEP:]]
+        debris = [other for n, other in unpublished if n <= step]
+        for path in [*old, *debris, *self._set_aside_before(step)]:
+            shutil.rmtree(path, ignore_errors=True)
         return True
 
     def save_now(self, step: int, saved: SavedLayers) -> None:
@@ -130,16 +147,15 @@ class LayerCheckpoints:
 
     def newest_step(self) -> int:
         """Return the step of the newest published checkpoint; -1 if there is none."""
-        return max(self._steps("step-"), default=-1)
+        return max(self._steps(), default=-1)
 
     def before(self, step: int) -> int:
         """Return the step of the newest published checkpoint before that of `step`; -1 if there is none."""
-        return max((found for found in self._steps("step-") if found < step), default=-1)
+        return max((found for found in self._steps() if found < step), default=-1)
 
     def has(self, step: int, layers: Collection[int]) -> bool:
         """Return whether those layers of that step can be read; other layers may be missing."""
-        place = self._place(step)
-        return all((place / f"layer-{i}.pt").is_file() for i in layers)
+        return all(self._file(step, f"layer-{i}") is not None for i in layers)
 
     def layer(self, step: int, i: int) -> dict[str, Any]:
         return self._read(step, f"layer-{i}")
@@ -157,33 +173,53 @@ class LayerCheckpoints:
             return None
 
     def set_aside(self, step: int) -> None:
-        """Rename the checkpoints of later steps than `step`, from which the training goes on.
+        """Put the checkpoints of later steps than `step`, from which the training goes on, out of the way.
 
-        They must not count as newer than the training's own. They stay until a later step than theirs is published.
+        Published ones must not count as newer than the training's own: they are renamed, and stay until a later step
+        than theirs is published. Of unpublished ones no layer may be read any more: they are removed.
         """
-        for later in [found for found in self._steps("step-") if found > step]:
+        for later in [found for found in self._steps() if found > step]:
             with suppress(OSError):
                 (self._directory / f"step-{later:010d}").rename(self._directory / f".step-{later:010d}.unreadable")
+        for later, place in self._unpublished():
+            if later > step:
+                shutil.rmtree(place, ignore_errors=True)
 
-    def _set_aside_before(self, step: int) -> list[str]:
-        found = ((path.name, _UNREADABLE.fullmatch(path.name)) for path in self._directory.iterdir())
-        return [name for name, match in found if match and int(match[1]) < step]
+    def finish_writing(self) -> None:
+        """Wait until this member has written what it has begun to write."""
+        self._join()
+
+    def _set_aside_before(self, step: int) -> list[Path]:
+        found = ((path, _UNREADABLE.fullmatch(path.name)) for path in self._directory.iterdir())
+        return [path for path, match in found if match and int(match[1]) < step]
 
     def _read(self, step: int, name: str) -> dict[str, Any]:
-        tree: dict[str, Any] = torch.load(self._place(step) / f"{name}.pt", weights_only=True, map_location="cpu")
+        place = self._file(step, name)
+        if place is None:
+            raise FileNotFoundError(f"{name}.pt of step {step} is missing")
+        tree: dict[str, Any] = torch.load(place, weights_only=True, map_location="cpu")
         return tree
 
-    def _place(self, step: int) -> Path:
+    def _file(self, step: int, name: str) -> Path | None:
+        """Return the file of that step: the published one, or else the newest generation's; None if there is none."""
         published = self._directory / f"step-{step:010d}"
-        return published if published.is_dir() else self._directory / f".step-{step:010d}"
+        places = [published] if published.is_dir() else [place for n, place in self._unpublished() if n == step]
+        return next((file for place in places if (file := place / f"{name}.pt").is_file()), None)
 
-    def _whole(self, step: int) -> bool:
-        place = self._directory / f".step-{step:010d}"
+    def _whole(self, place: Path) -> bool:
         return (place / "common.pt").is_file() and all((place / f"layer-{i}.pt").is_file() for i in range(self._layers))
 
-    def _steps(self, prefix: str) -> list[int]:
-        """Return the steps of directories whose names begin with `prefix`, newest first."""
+    def _steps(self) -> list[int]:
+        """Return the steps of published checkpoints, newest first."""
+        return sorted((int(match[1]) for _, match in self._named(_PUBLISHED)), reverse=True)
+
+    def _unpublished(self) -> list[tuple[int, Path]]:
+        """Return the steps and directories of unpublished checkpoints: the newest first, of the newest generation."""
+        found = [(int(match[1]), int(match[2]), path) for path, match in self._named(_UNPUBLISHED)]
+        return [(step, path) for step, _, path in sorted(found, reverse=True)]
+
+    def _named(self, name: re.Pattern[str]) -> list[tuple[Path, re.Match[str]]]:
         if not self._directory.is_dir():
             return []
-        found = ((path.name, _NAME.fullmatch(path.name)) for path in self._directory.iterdir() if path.is_dir())
-        return sorted((int(match[1]) for name, match in found if match and name.startswith(prefix)), reverse=True)
+        found = ((path, name.fullmatch(path.name)) for path in self._directory.iterdir())
+        return [(path, match) for path, match in found if match]

@@ -129,6 +129,8 @@ class LayeredSync:
             The step of the checkpoint that was loaded; -1 if there is none.
         """
         state, checkpoints = self._state, self._checkpoints
+        # What is written after the fallback could be taken for what the members write from there on.
+        checkpoints.finish_writing()
         found = None
         while saved >= 0:
             found = checkpoints.read(saved, need)

@@ -97,7 +97,12 @@ class PipelineSession(TrainingLoop):
 
     def _join(self, context: JobContext) -> tuple[LayeredSync, LayerCheckpoints]:
         self._checkpoints = LayerCheckpoints(
-            context.checkpoints, self._plans.layers, context.checkpoint_age_s, context.note, context.faults
+            context.checkpoints,
+            self._plans.layers,
+            context.checkpoint_age_s,
+            context.note,
+            context.faults,
+            context.mark.overtaken_by,
         )
         sync = LayeredSync(context, self._layers, self._stages, self._pipeline_step, self._plans, self._checkpoints)
         return sync, self._checkpoints

@@ -37,7 +37,7 @@ class Checkpointer(Protocol[SavedT_contra]):
         """Give a checkpoint its final name, if it is complete and of `stable_step` or an earlier step."""
         ...
 
-    def members_changed(self, workers: tuple[str, ...]) -> None:
+    def members_changed(self, generation: int, workers: tuple[str, ...]) -> None:
         """Note that a new generation of `workers` has formed: shares of members that have left may never come."""
         ...
 

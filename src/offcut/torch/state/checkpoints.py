@@ -40,13 +40,19 @@ class Checkpoints:
 
     All members begin one at the same boundary; each copies its share there and writes it in a thread of its own. The
     first member publishes when all shares are written and the step is stable. `on_problem` hears of a full or read-only
-    disk, once until it has healed.
+    disk, once until it has healed. Nothing is published once `overtaken_by` returns a generation's number.
     """
 
     def __init__(
-        self, directory: Path, age_s: float, on_problem: Callable[[str], None], faults: FaultPoints | None = None
+        self,
+        directory: Path,
+        age_s: float,
+        on_problem: Callable[[str], None],
+        faults: FaultPoints | None = None,
+        overtaken_by: Callable[[], int] = lambda: 0,
     ) -> None:
         self._faults = faults or NoFaults()
+        self._overtaken_by = overtaken_by
         self._directory = directory
         self._age_s = age_s
         # A new one is begun at half the age: the last published one is as old as that plus the writing.
@@ -100,7 +106,7 @@ class Checkpoints:
             self._begun = None
             self._problem(f"the checkpoint at step {begun.step} was given up: not every member has written its share")
 
-    def members_changed(self, workers: tuple[str, ...]) -> None:
+    def members_changed(self, generation: int, workers: tuple[str, ...]) -> None:
         """Give up a checkpoint whose missing shares may never come, in a new generation of `workers`.
 
         These are the shares of members that are gone, and of members that have not seen the end of the step after which
@@ -178,6 +184,10 @@ class Checkpoints:
 
     def _publish(self, step: int, directory: Path, part: dcp_shards.Share, world: int) -> None:
         self._faults.visit("publishing", step=step, rank=part.rank)
+        if newer := self._overtaken_by():
+            self._problem(f"the checkpoint at step {step} does not count: generation {newer} has formed elsewhere")
+            shutil.rmtree(directory, ignore_errors=True)
+            return
         try:
             dcp_shards.finish(directory, part.metadata, world)
             final = self._directory / f"step-{step:010d}"
