@@ -150,6 +150,24 @@ def test_layers_that_members_of_two_generations_saved_when_they_left_are_found(t
     assert checkpoints.layer(5, 0)["parameters"].keys() == state.layer(0)["parameters"].keys()
 
 
+def test_a_state_that_was_received_is_not_that_of_the_loop_that_was_left_before() -> None:
+    mine, newer = LayerState(model(), []), LayerState(model(), [])
+    mine.cursor = Cursor(1, SAMPLES)
+    mine.leave_loop(Cursor(1, SAMPLES))
+    newer.cursor = Cursor(3, 48)
+    mine.load_common(newer.common())
+    assert (mine.position, mine.next_sample) == (3, Cursor(3, 48))
+
+
+def test_a_state_with_other_registered_objects_is_refused_before_anything_has_changed() -> None:
+    mine, other = LayerState(model(), []), LayerState(model(), [])
+    other.registered.append(torch.optim.SGD(other.model.parameters(), lr=0.1))
+    other.step = 5
+    with pytest.raises(InputError, match="the state has 1 registered objects"):
+        mine.load_common(other.common())
+    assert mine.step == 0
+
+
 def test_what_is_not_stable_is_not_published(tmp_path: Path):
     state = LayerState(model(), [])
     parts = LayerCheckpoints(tmp_path, LAYERS, 30.0, lambda text: None)

@@ -11,7 +11,6 @@ from torch import nn
 
 from offcut.errors import InputError
 from offcut.torch.pipeline.layer_chain import layer_chain
-from offcut.torch.state.cursor import Cursor
 from offcut.torch.state.trained_parameters import freeze, frozen_in
 from offcut.torch.state.training_state import ScriptState, TrainingState
 
@@ -138,23 +137,12 @@ class LayerState(TrainingState):
 
     def load_common(self, tree: dict[str, Any]) -> None:
         """Replace the common part by that in `tree`; layers stay as they are."""
-        if len(tree["registered"]) != len(self.registered):
-            raise InputError(
-                f"PipelineSession: the state has {len(tree['registered'])} registered objects, this script "
-                f"{len(self.registered)}.",
-                next_step="Register the same ones, in the same order, in every run of a job.",
-            )
+        self._check_registered(tree["registered"])
         freeze(self.model, tree["frozen"])
-        for item, settings in zip(self.optimizers, tree["settings"], strict=True):
-            for group, own in zip(item.param_groups, settings, strict=True):
-                group.update(own)
-        for item, saved in zip(self.registered, tree["registered"], strict=True):
-            item.load_state_dict(saved)
-        progress = tree["progress"]
-        self.step, self.samples, self.loss = progress["step"], progress["samples"], progress["loss"]
-        self.cursor = Cursor(progress["epoch"], progress["offset"])
-        self.norm_squared = progress["norm_squared"]
-        self._left = None
+        self.load_settings(tree["settings"])
+        self.load_registered(tree["registered"])
+        self.load_progress(tree["progress"])
+        self.norm_squared = tree["progress"]["norm_squared"]
 
     def tree(self) -> dict[str, Any]:
         """Return everything that this member holds, as a tree."""

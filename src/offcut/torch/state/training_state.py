@@ -274,21 +274,13 @@ class TrainingState:
         if undo is not None:
             self.load(undo)
             return
-        for item, state in zip(self.registered, outside.registered, strict=True):
-            item.load_state_dict(state)
-        for optimizer, settings in zip(self.optimizers, outside.groups, strict=True):
-            for group, own in zip(optimizer.param_groups, settings, strict=True):
-                group.update(own)
+        self.load_registered(outside.registered)
+        self.load_settings(outside.groups)
         self.buffers.restore()
 
     def load(self, tree: dict[str, Any]) -> None:
         """Replace the state by that in `tree`."""
-        if len(tree["registered"]) != len(self.registered):
-            raise InputError(
-                f"Session: the state has {len(tree['registered'])} registered objects (a scaler counts), this script "
-                f"has {len(self.registered)}.",
-                next_step="Register the same ones, in the same order, in every run of a job.",
-            )
+        self._check_registered(tree["registered"])
         self.model.load_state_dict(tree["model"])
         self.trained = tree["trained"]
         freeze(self.model, tree["frozen"])
@@ -296,14 +288,40 @@ class TrainingState:
         for optimizer, saved in zip(self.optimizers, tree["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
             _as_saved(optimizer, saved)
-        for item, saved in zip(self.registered, tree["registered"], strict=True):
-            item.load_state_dict(saved)
+        self.load_registered(tree["registered"])
         self.rate.load_state_dict(tree["rate"])
-        progress = tree["progress"]
+        self.load_progress(tree["progress"])
+        self.buffers.copy_boundary()
+
+    def load_settings(self, groups: list[list[dict[str, Any]]]) -> None:
+        """Replace the settings of the optimizers' groups by those in `groups`, by optimizer and group."""
+        for optimizer, settings in zip(self.optimizers, groups, strict=True):
+            for group, own in zip(optimizer.param_groups, settings, strict=True):
+                group.update(own)
+
+    def load_registered(self, states: list[dict[str, Any]]) -> None:
+        """Replace the registered objects' states.
+
+        Raises:
+            InputError: this script has registered more objects, or fewer.
+        """
+        self._check_registered(states)
+        for item, state in zip(self.registered, states, strict=True):
+            item.load_state_dict(state)
+
+    def _check_registered(self, states: list[dict[str, Any]]) -> None:
+        if len(states) != len(self.registered):
+            raise InputError(
+                f"Session: the state has {len(states)} registered objects (a scaler counts), this script has "
+                f"{len(self.registered)}.",
+                next_step="Register the same ones, in the same order, in every run of a job.",
+            )
+
+    def load_progress(self, progress: dict[str, Any]) -> None:
+        """Go on from where `progress`, a part of the tree, says that the training is."""
         self.step, self.samples, self.loss = progress["step"], progress["samples"], progress["loss"]
         self.cursor = Cursor(progress["epoch"], progress["offset"])
         self._loop_exit = None
-        self.buffers.copy_boundary()
 
 
 def _as_saved(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
