@@ -64,6 +64,7 @@ def status(text: str) -> dict[str, Any]:
         "aside": [{"name": text, "reason": text, "until_s": 0.0}],
         "claiming": False,
         "skipped": [{"event_id": 3, "kind": text, "reason": text}],
+        "journal": [text],
         "tasks": [{"name": text, "failures": 2, "last_error": text, "state": "running", "well": False}],
         "resizes": {
             "count": 1,

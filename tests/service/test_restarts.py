@@ -12,7 +12,7 @@ from controlled import Controlled
 
 from offcut.model import events as ev
 from offcut.model.events import Timer
-from offcut.service import clock, recovery
+from offcut.service import clock, recovery, views
 from offcut.wire import messages
 
 
@@ -205,5 +205,25 @@ def test_members_that_come_back_are_told_the_generation_and_others_only_if_they_
         )
         encoded = {id(message) for _, message in it.controller.generations._resent.values()}
         assert len(encoded) == 1
+
+    asyncio.run(scenario())
+
+
+def test_events_that_the_journal_has_lost_are_told(tmp_path, monkeypatch):
+    """A page of SQLite's log was damaged, so that the last events are gone; see tests/store/test_damage.py."""
+
+    async def scenario():
+        it = Controlled(tmp_path, monkeypatch)
+        it.submit("a")
+        ends_with = it.state.event_id
+        it.journal.close()
+        it.paths.journal.with_name("journal.sqlite-last").write_text(f"{ends_with + 3:020d}\n")
+        it.start()
+        await it.begin()
+        (remark,) = views.status(it.controller)["journal"]
+        assert f"It ends with event {ends_with}: events {ends_with + 1} to {ends_with + 3} had been written" in remark
+        it.restart()
+        await it.begin()
+        assert views.status(it.controller)["journal"] == [], "once"
 
     asyncio.run(scenario())

@@ -6,6 +6,7 @@ import random
 import shutil
 import sqlite3
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from books import life, written
 from offcut.control import Settings, State
 from offcut.errors import StoreError
 from offcut.model import events as ev
-from offcut.store import Journal
+from offcut.store import Journal, repair
 
 STEP = sys.modules["offcut.control.step"]
 
@@ -131,6 +132,37 @@ def test_whatever_is_done_to_its_files(path, tmp_path, what, suffix):
         except StoreError:
             pass
         shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("at", [0.6, 0.9])
+def test_a_bit_flipped_in_the_log_is_noticed(path, at):
+    """SQLite takes what comes before the damaged page for all that there is."""
+    killed = path.parent / "killed"
+    killed.mkdir()
+    book = Journal(path)
+    state = book.load(Settings())
+    for event in life():
+        book.append(state.event_id + 1, event)
+        STEP.step(state, event)
+    for found in path.parent.glob("journal.sqlite*"):
+        shutil.copy(found, killed)
+    book.close()
+    assert not list(path.parent.glob("journal.sqlite-*")), "closed in good order, it leaves nothing beside it"
+    log = killed / "journal.sqlite-wal"
+    data = bytearray(log.read_bytes())
+    data[int(at * len(data))] ^= 8
+    log.write_bytes(data)
+    report = repair.check(killed / path.name, live=False)
+    assert report.events < state.event_id
+    assert report.written == state.event_id
+    assert report.loads
+    assert f"{state.event_id} had been written, and cannot be read any more" in report.faults[-1]
+    book = Journal(killed / path.name)
+    assert book.load(Settings()).event_id == report.events
+    assert book.last_written() == state.event_id
+    book.close()
+    assert not repair.repair(killed / path.name, datetime.now()).faults, "it has been said"
+    assert not repair.check(killed / path.name, live=False).faults
 
 
 # -- events that cannot be answered -----------------------------------------------------------------------------------

@@ -118,6 +118,8 @@ def status(
             line(sentence)
         for node in shown["aside"]:
             line(f"{node['name']} is set aside until {_clock(node['until_s'])}: {node['reason']}")
+        for remark in shown.get("journal", ()):
+            line(f"The journal at the start: {remark}")
         for event in shown["skipped"][-3:]:
             line(f"Event {event['event_id']} ({event['kind']}) could not be answered: {event['reason']}")
         for sentence in task_lines(shown["tasks"]):

@@ -36,6 +36,7 @@ from offcut.service.telemetry import Telemetry
 from offcut.service.throughput_reports import ThroughputReports
 from offcut.store.highest_numbers import GivenNumbers
 from offcut.store.journal import SNAPSHOT_EVERY, Journal, reason_of
+from offcut.store.last_event import missing_tail
 from offcut.wire import messages
 
 _log = structlog.get_logger()
@@ -105,6 +106,8 @@ class Controller:
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
         #: The controller is closing the cluster: its event stream may end.
         self.closing = False
+        #: What was wrong with the journal when this controller started.
+        self.journal_remarks = tuple(journal.remarks)
         #: Called after every event: live views listen here.
         self.on_change: list[Callable[[], None]] = []
 
@@ -116,7 +119,13 @@ class Controller:
             _log.warning("wall_clock_behind", by_s=round(self.clock.ahead_s, 3), but="the journal's time goes on")
         for progress in self._telemetry.last():
             step(self.state, progress)
-        self.handle(recovery.first_event(self.state, self._given.read(), self.clock.now()))
+        given = self._given.read()
+        written = max(given.event, self._journal.last_written())
+        if written > self.state.event_id:
+            self.journal_remarks += (missing_tail(self.state.event_id, written),)
+        for remark in self.journal_remarks:
+            _log.warning("journal", remark=remark)
+        self.handle(recovery.first_event(self.state, given, self.clock.now()))
 
     async def run(self) -> None:
         """Compare the journal with the nodes that are held, then follow the cluster until cancelled."""

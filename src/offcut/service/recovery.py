@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
 from offcut.cluster.base import Cluster
 from offcut.control import State
 from offcut.model import events
 from offcut.service.agents import Agents
 from offcut.store.highest_numbers import Given
-
-_log = structlog.get_logger()
 
 #: How long agents have to dial in after a restart of the controller, and how much longer for each of them.
 RETURN_S, _RETURN_EACH_S = 10.0, 0.02
@@ -29,8 +25,6 @@ def first_event(state: State, given: Given, now_s: float) -> events.ControllerSt
         given: The highest numbers that were given out, as noted beside the journal, which may be an older copy.
         now_s: The controller's time.
     """
-    if given.event > state.event_id:
-        _log.warning("journal_is_older", ends_with=state.event_id, there_was=given.event)
     return events.ControllerStarted(
         time_s=now_s,
         incarnation=given.incarnation if given.incarnation > state.incarnations else 0,

@@ -103,8 +103,6 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
 
     journal = Journal(paths.journal)
     state = journal.load(config.settings)
-    for remark in journal.remarks:
-        _log.warning("journal", remark=remark)
     cluster = await clusters.connect(config.site, paths, credentials, config.settings)
     controller = Controller(
         state, journal, cluster, paths, config.policy, host=agents.host, worker_umask=config.worker_umask

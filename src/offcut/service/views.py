@@ -30,6 +30,7 @@ def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:
         "cluster": controller.cluster.describe(),
         "events": state.event_id,
         "skipped": [asdict(event) for event in state.skipped],
+        "journal": list(controller.journal_remarks),
         "nodes": [_node(node) for _, node in sorted(state.nodes.items())],
         "aside": aside(state),
         "jobs": [ended_job(item) for item in older] + [job(controller, item, now_s) for item in shown],

@@ -23,6 +23,7 @@ from offcut.model.events import Event
 from offcut.store import migrations
 from offcut.store.compaction import Compaction
 from offcut.store.history import History
+from offcut.store.last_event import LastEvent
 from offcut.store.migrations import VERSION
 from offcut.store.row_format import EVENT, SETTINGS, STATE, Item, checksum, encode
 
@@ -37,6 +38,7 @@ class Journal:
         """Open or create the journal; one of an older version is migrated. Raises StoreError if that fails."""
         self._path = path
         self._wal: int | None = None
+        self._last = LastEvent(path)
         #: What is to be told about how it was read.
         self.remarks: list[str] = []
         try:
@@ -150,6 +152,13 @@ class Journal:
         rows = self._db.execute("SELECT after_event, data FROM settings WHERE after_event >= ?", (number,))
         return {after: self._read(SETTINGS, data, "the settings") for after, data in rows}
 
+    def last_written(self) -> int:
+        """Return the number of the last event that was written, as noted beside the journal; 0: not known.
+
+        The journal may end with an earlier one, because SQLite leaves out what follows a damaged page of its log.
+        """
+        return self._last.read()
+
     def replay(self) -> Iterator[tuple[State, Event]]:
         """Yield the state and the event, for every event from the first on.
 
@@ -219,6 +228,7 @@ class Journal:
             self._compaction.trim()
         except sqlite3.Error as error:
             raise unusable(self._path, error) from None
+        self._last.note(number)
 
     def mark_skipped(self, number: int, error: Exception) -> None:
         """Mark event `number` as one that cannot be answered: from now on every fold skips it."""
@@ -275,6 +285,7 @@ class Journal:
             os.close(self._wal)
             self._wal = None
         self._db.close()
+        self._last.close()
 
 
 _WHAT_TO_DO = (

@@ -16,6 +16,7 @@ from offcut.control import State
 from offcut.errors import OffcutError, StoreError
 from offcut.store import migrations, salvage
 from offcut.store.journal import Journal
+from offcut.store.last_event import LastEvent, missing_tail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,10 @@ def check(journal: Path, *, live: bool) -> Report:
 
     Raises StoreError where it cannot be copied, or a newer offcut wrote it.
     """
+    # Before the copy is made: a controller may be writing events.
+    noted = LastEvent(journal).read()
     with _copied(journal, live=live) as copy:
-        return _checked(journal, copy, _look(journal, copy))
+        return _checked(journal, copy, _look(journal, copy), noted)
 
 
 @contextmanager
@@ -70,7 +73,8 @@ def _look(journal: Path, copy: Path) -> salvage.Findings:
     return found
 
 
-def _checked(journal: Path, copy: Path, found: salvage.Findings) -> Report:
+def _checked(journal: Path, copy: Path, found: salvage.Findings, noted: int = 0) -> Report:
+    """`noted`: the last event that was written, as noted beside the journal."""
     faults, words = list(dict.fromkeys(found.faults)), []
     state: State | None = None
     try:
@@ -86,6 +90,11 @@ def _checked(journal: Path, copy: Path, found: salvage.Findings) -> Report:
             words.append(f"The first {found.end} of {max(found.last, found.end)} events can be saved.")
     elif faults:
         words.append("A controller can start from it; offcut journal repair writes it again without what is damaged.")
+    if noted > found.last:
+        faults.append(missing_tail(found.last, noted))
+        found.last = noted
+        if state is not None and len(faults) == 1:
+            words.append("A controller can start from it: agents that live tell what they run.")
     return _report(journal, found, state, loads=state is not None, faults=faults, words=words)
 
 
@@ -122,6 +131,7 @@ def repair(journal: Path, now: datetime) -> Report:
     with _copied(journal, live=False) as copy:
         found = _look(journal, copy)
         if not found.faults:
+            LastEvent(journal).forget()
             # Read again, because the check may have migrated its copy.
             return _checked(journal, copy, found)
         if not found.end:
@@ -139,6 +149,7 @@ def repair(journal: Path, now: datetime) -> Report:
             if os.path.exists(f"{journal}{suffix}"):
                 os.rename(f"{journal}{suffix}", f"{backup / journal.name}{suffix}")
         os.rename(new, journal)
+        LastEvent(journal).forget()
     lost = max(found.last, found.end) - found.end
     words = [f"It holds the first {found.end} events now."]
     if lost:
