@@ -35,7 +35,7 @@ class LayerChecks:
         self._mine: dict[int, Checksum] = {}
 
     def begin(self, group: Group) -> None:
-        """A step begins, on the state of a boundary: take its checksums, if it is compared in this step."""
+        """Begin a step on the state of a boundary: take its checksums, if it is compared in this step."""
         self._mine = {}
         if self.times.compares_now(group):
             began_s = time.monotonic()
