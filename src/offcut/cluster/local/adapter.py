@@ -98,10 +98,10 @@ class LocalCluster:
         await self._ask_about("offer", nodes)
 
     def agent_connected(self, node: str) -> None:
-        """Nothing depends on it here."""
+        """Ignore it: nothing here depends on it."""
 
     def set_demand(self, nodes: int) -> None:
-        """Nobody else wants these nodes."""
+        """Ignore it: no other controller uses these nodes."""
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "local"}

@@ -119,7 +119,7 @@ def _advice(setup: SlurmSetup) -> Fact:
 
 
 async def rules_fact() -> Fact:
-    """What the administrators of this site allow all controllers."""
+    """Return what the administrators of this site allow all controllers."""
     file = SiteRulesFile.locate()
     try:
         await file.open()

@@ -41,7 +41,7 @@ class MadeWay:
         self._since_s.setdefault(job, now_s)
 
     def has_noted(self, job: str) -> bool:
-        """Whether nodes were left for this job, and it still waits."""
+        """Return whether nodes were left for this job, and it still waits."""
         return job in self._since_s
 
     def in_vain(self, job: str, now_s: float) -> bool:
