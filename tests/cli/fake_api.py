@@ -55,12 +55,14 @@ def job(text: str) -> dict[str, Any]:
 
 
 def status(text: str) -> dict[str, Any]:
+    told = ("trouble", "paused", "against", "site_file", "site_trouble", "request_refused", "name")
+    shares = {"controllers": 2, "share": 1, "shared": 4, "asks_for": 1, "interval_s": 30.0}
     slurm = {"kind": "slurm", "partition": text, "mode": text, "held": 1, "pending": 0, "offered": 2}
     return {
         "jobs": [job(text)],
         "left_out": 3,
         "nodes": [{"name": text, "phase": text, "job": text, "worker": text}],
-        "cluster": {**slurm, "trouble": text, "paused": text, "quiet": True},
+        "cluster": {**slurm, **dict.fromkeys(told, text), **shares, "warnings": [text], "quiet": True},
         "aside": [{"name": text, "reason": text, "until_s": 0.0}],
         "claiming": False,
         "skipped": [{"event_id": 3, "kind": text, "reason": text}],

@@ -171,3 +171,30 @@ def test_both_views_have_the_same_keys(run):
         )
 
     run(scenario)
+
+
+def test_why_tells_what_keeps_the_batch_system_from_giving_nodes(run, monkeypatch):
+    said = {
+        "trouble": "squeue did not answer within 20 s.",
+        "paused": "somebody has cancelled all pilots",
+        "against": "the site's rules forbid claims (maintenance)",
+        "share": 2,
+        "shared": 8,
+        "controllers": 4,
+        "warnings": ["an Epilog runs after each pilot. Time it."],
+    }
+
+    async def scenario(it: History) -> None:
+        it.submit("a")
+        assert not any("site" in word for word in (await it.get("/v1/jobs/a/why"))["words"])
+        monkeypatch.setattr(it.cluster, "describe", lambda: said)
+        words = (await it.get("/v1/jobs/a/why"))["words"]
+        assert words[1:6] == [
+            "The batch system does not answer: squeue did not answer within 20 s.",
+            "Claiming pauses: somebody has cancelled all pilots.",
+            "No node is held: the site's rules forbid claims (maintenance).",
+            "This controller may hold 2 of 8 nodes; 4 controllers share them as the site's rules say.",
+            "Note: an Epilog runs after each pilot. Time it.",
+        ]
+
+    run(scenario)

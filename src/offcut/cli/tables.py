@@ -55,7 +55,8 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
         return []
     lines: list[str | Text] = [
         f"Slurm, partition {cluster['partition']}, mode {cluster['mode']}: {cluster['held']} nodes held, "
-        f"{cluster['pending']} claims pending, {cluster['offered']} more nodes idle and safe to take."
+        f"{cluster['pending']} claims pending, {cluster['offered']} more nodes idle and safe to take. "
+        f"Its pilots are called {cluster['name']}."
     ]
     if cluster["trouble"]:
         lines.append(

@@ -253,7 +253,7 @@ class SlurmCluster:
             await self._attend(wait_s)
 
     def _interval_s(self) -> float:
-        """Return the time until the next query: longer with many controllers, shorter while we hold more than our share."""
+        """Return the time until the next query: longer with many controllers, shorter while we hold too much."""
         if self._decision is None:
             return self._site.interval_s
         if self._decision.share.above:
