@@ -98,6 +98,9 @@ class Settings:
     #: A job is forgotten this long after its end: it leaves the history, and its logs, checkpoints and records are
     #: deleted. Without it, none is.
     keep_jobs_s: float | None = 30 * 86400.0
+    #: The logs of one job have at most this many bytes together, and so have those of pilots, and the controller's own.
+    #: The oldest are deleted; of one that is still written to only the end is kept.
+    log_bytes: int = 1_000_000_000
     #: The journal keeps about this many events at most, and at least half as many; the report at the end begins with
     #: the first of them. A restart reads only those since the last snapshot.
     journal_events: int = 100_000

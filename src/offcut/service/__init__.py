@@ -10,7 +10,7 @@ The loop:
 - `agents`, `started_workers`: connections of agents, noticing when one is gone; which workers each was told to run
 - `solver`, `call_process`: allocation problems answered in a process of their own, killed when it is late
 - `supervise`: background tasks, restarted when they fail
-- `retention`, `job_files`: jobs that ended long ago are forgotten, and their files deleted
+- `retention`, `job_files`, `log_files`: jobs that ended long ago are forgotten and their files deleted, logs bounded
 - `clock`: event times; `throughput_reports`: measured throughput; `metrics`, `telemetry`: figures and samples of a run
 
 The listeners:

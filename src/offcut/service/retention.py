@@ -1,35 +1,48 @@
-"""Forgets jobs that ended long ago."""
+"""Forgets jobs that ended long ago, and bounds logs."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from offcut.control import State
 from offcut.control.ended_jobs import outdated
 from offcut.model import events
+from offcut.process.daemon_thread import in_daemon_thread
+from offcut.service import log_files
+from offcut.service.paths import StatePaths
 from offcut.store.history import History
 
 #: How often it is looked for outdated jobs, and how many are forgotten by one event.
 _LOOK_S = 600.0
 _AT_ONCE = 200
+#: A log that is no worker's counts as still written to for this long.
+_WRITTEN_S = 86400.0
 
 
 class Retention:
     """Sends events about jobs whose time in the history is over."""
 
     def __init__(
-        self, state: State, history: History, now: Callable[[], float], handle: Callable[[events.Event], object]
+        self,
+        state: State,
+        paths: StatePaths,
+        history: History,
+        now: Callable[[], float],
+        handle: Callable[[events.Event], object],
     ) -> None:
         self._state = state
+        self._paths = paths
         self._history = history
         self._now = now
         self._handle = handle
 
     async def keep(self) -> None:
-        """Look for outdated jobs now and then, until cancelled."""
+        """Look for outdated jobs and large logs now and then, until cancelled."""
         while True:
             self.look()
+            await self.bound_logs()
             await asyncio.sleep(_LOOK_S)
 
     def look(self) -> None:
@@ -40,3 +53,20 @@ class Retention:
         old = outdated(ended, self._state.settings, now_s)
         for first in range(0, len(old), _AT_ONCE):
             self._handle(events.JobsForgotten(time_s=now_s, jobs=old[first : first + _AT_ONCE], files=True))
+
+    async def bound_logs(self) -> None:
+        """Delete and cut logs that take more of the disk than they may. Raises OSError."""
+        most_bytes = self._state.settings.log_bytes
+        for job in list(self._state.jobs.values()):
+            workers = tuple(
+                f"{name}#{node.incarnation}:" for name in job.nodes if (node := self._state.nodes.get(name)) is not None
+            )
+
+            def runs(name: str, modified_s: float, workers: tuple[str, ...] = workers) -> bool:
+                return name.startswith(workers)
+
+            # In threads: a shared file system may hang.
+            await in_daemon_thread(log_files.bound, self._paths.job(job.job.id) / "logs", most_bytes, runs)
+        lately_s = time.time() - _WRITTEN_S
+        for directory in (self._paths.pilots, self._paths.root):
+            await in_daemon_thread(log_files.bound, directory, most_bytes, lambda _, at_s: at_s >= lately_s)
