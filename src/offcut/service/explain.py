@@ -30,7 +30,7 @@ async def why(controller: Controller, job_id: str, story: list[tuple[float, str]
 
 
 def why_ended(item: EndedJob, story: list[tuple[float, str]], now_s: float) -> dict[str, Any]:
-    """The same for a job of the history: how it ended."""
+    """Return the same for a job of the history: how it ended."""
     return {
         "job": views.ended_job(item),
         "since_s": now_s - item.ended_s,

@@ -31,7 +31,7 @@ def find(controller: Controller, job: str) -> JobState | EndedJob:
 
 
 def find_live(controller: Controller, job: str) -> JobState:
-    """As `find`.
+    """Return a job that has not ended, as `find` does.
 
     Raises:
         InputError: There is none, or it has ended.

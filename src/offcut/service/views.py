@@ -114,7 +114,7 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
 
 
 def ended_job(item: EndedJob) -> dict[str, Any]:
-    """One job of the history, with the same keys as `job`."""
+    """Return one job of the history, with the same keys as `job`."""
     its = item.job
     return {
         "id": its.id,
