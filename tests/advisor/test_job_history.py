@@ -48,7 +48,7 @@ class TestFamilies:
         assert [point.size for point in evidence(histories, "b").family] == [2, 8]
         assert evidence(histories, "a").family == ()
 
-    def test_the_more_telling_key_comes_first(self):
+    def test_the_most_specific_family_comes_first(self):
         histories = JobHistories()
         for job, keys in {"a": ("sweep",), "b": ("sweep", "model x"), "c": ("sweep", "model x")}.items():
             for key in keys:
@@ -58,7 +58,7 @@ class TestFamilies:
         see(histories, "b", 16)
         assert [point.size for point in evidence(histories, "c").family] == [16]
 
-    def test_one_that_joins_late_brings_what_it_knows(self):
+    def test_a_job_that_joins_a_family_late_brings_its_measurements(self):
         histories = JobHistories()
         see(histories, "a", 8)
         assert histories.join("a", "model x")
@@ -66,7 +66,7 @@ class TestFamilies:
         histories.join("b", "model x")
         assert [point.size for point in evidence(histories, "b").family] == [8]
 
-    def test_a_stranger_is_noticed_and_leaves_nothing_behind(self):
+    def test_a_job_unlike_its_family_is_noticed_and_leaves_no_points_in_it(self):
         histories = JobHistories()
         for job in ("a", "b", "c"):
             histories.join(job, "sweep")
@@ -91,21 +91,21 @@ class TestFamilies:
 
 
 class TestObservations:
-    def test_a_longer_look_replaces_the_first_of_its_generation(self):
+    def test_a_longer_segment_replaces_the_first_one_of_its_generation(self):
         histories = JobHistories()
         see(histories, "a", 8)
         see(histories, "a", 8, factor=1.1)
         (point,) = evidence(histories, "a").measured
         assert point.log_efficiency == pytest.approx(log_efficiency(8, 1.1 * curve(8)))
 
-    def test_another_generation_counts_beside_it(self):
+    def test_segments_of_two_generations_both_count(self):
         histories = JobHistories()
         see(histories, "a", 8)
         see(histories, "a", 8, factor=1.1, generation=5)
         (point,) = evidence(histories, "a").measured
         assert curve(8) < 8 * math.exp(point.log_efficiency) < 1.1 * curve(8)
 
-    def test_a_change_moves_what_was_seen_before_and_makes_it_less_sure(self):
+    def test_a_change_moves_older_observations_and_makes_them_less_certain(self):
         histories = JobHistories()
         see(histories, "a", 8, 2)
         before = {p.size: p for p in evidence(histories, "a").measured}
@@ -114,7 +114,7 @@ class TestObservations:
         assert after[2].log_efficiency == pytest.approx(before[2].log_efficiency + math.log(0.8))
         assert after[2].variance > before[2].variance
 
-    def test_jobs_that_end_say_what_jobs_look_like(self):
+    def test_jobs_that_ended_shape_the_prior(self):
         histories = JobHistories()
         flat = {n: 100.0 * min(n, 2) for n in (1, 2, 4, 8, 16, 32, 64)}
         before = histories.shape
@@ -168,10 +168,10 @@ class TestNextSize:
         assert self.of(expected_run_s=300.0) == 2, "in process it costs next to nothing"
         assert self.of(expected_run_s=18_000.0, grow_cost_s=18.0, shrink_cost_s=12.0) == 2
 
-    def test_relatives_that_wait_make_it_worth_more(self):
+    def test_waiting_relatives_raise_the_budget_of_a_probe(self):
         assert self.of(expected_run_s=300.0, grow_cost_s=18.0, shrink_cost_s=12.0, relatives=4) == 2
 
-    def test_what_was_spent_counts(self):
+    def test_spent_node_seconds_count_against_the_budget(self):
         assert self.of((8, 2), spent_node_s=1e4) is None
 
     def test_the_second_job_of_a_family_tries_nothing(self):
@@ -213,13 +213,13 @@ class TestProfilers:
         assert [found.rate_at(n) for n in (2, 4, 8, 16)] == pytest.approx([20, 40, 40, 80])
 
     @pytest.mark.parametrize("name", ["linear", "amdahl", "oracle"])
-    def test_those_that_measure_nothing(self, name):
+    def test_models_without_measurements(self, name):
         profiler = load(name)
         assert not profiler.learns
         assert profiler.next_size(Evidence(sizes=SIZES), circumstances()) is None
         assert profiler.posterior(Evidence(sizes=SIZES)).curve.max_nodes == 64
 
-    def test_a_users_own(self, tmp_path):
+    def test_a_users_own_curve_model(self, tmp_path):
         path = tmp_path / "mine.py"
         path.write_text("def curve(known):\n    return {n: 2.0 * n for n in known.sizes.allowed}\n")
         profiler = load(f"{path}:curve")
@@ -234,13 +234,13 @@ class TestProfilers:
             ("def curve(known):\n    return known.nothing", "AttributeError"),
         ],
     )
-    def test_a_users_own_that_answers_nonsense(self, tmp_path, text, words):
+    def test_a_users_own_curve_model_with_invalid_answers_is_refused(self, tmp_path, text, words):
         path = tmp_path / "mine.py"
         path.write_text(text)
         with pytest.raises(InputError, match=words):
             load(str(path)).posterior(Evidence(sizes=SIZES))
 
-    def test_names_and_files_that_are_none(self, tmp_path):
+    def test_unknown_models_and_files_are_refused(self, tmp_path):
         for name, words in {
             "best": "unknown profiler 'best'",
             "nowhere.py:f": "not found",

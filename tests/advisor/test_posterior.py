@@ -35,13 +35,13 @@ def test_points_are_two_for_each_doubling_and_reach_both_ends():
     assert points_of(5, 5) == (5,)
 
 
-def test_without_a_point_it_is_the_shape_that_is_expected():
+def test_without_points_the_posterior_is_the_expected_shape():
     found = rates(fit((), SIZES))
     assert found[1] == pytest.approx(1)
     assert found[64] == pytest.approx(64 * math.exp(FIRST_SHAPE[6]))
 
 
-def test_it_goes_through_what_was_measured_and_doubts_the_rest():
+def test_the_posterior_goes_through_the_points_and_is_uncertain_elsewhere():
     found = fit(points(amdahl, 4, 16), SIZES)
     assert rates(found)[4] == pytest.approx(amdahl(4), rel=0.02)
     assert rates(found)[16] == pytest.approx(amdahl(16), rel=0.02)
@@ -50,21 +50,21 @@ def test_it_goes_through_what_was_measured_and_doubts_the_rest():
 
 
 @pytest.mark.parametrize(("curve", "typical"), [(amdahl, 0.06), (plateau, 0.12)])
-def test_a_ladder_of_sizes_tells_the_rest(curve, typical):
+def test_a_ladder_of_sizes_predicts_the_others(curve, typical):
     found = rates(fit(points(curve, 64, 21, 7, 2, 1), SIZES))
     errors = sorted(abs(found[n] / curve(n) - 1) for n in SIZES)
     assert errors[len(errors) // 2] < typical
     assert errors[-1] < 0.2
 
 
-def test_sizes_that_are_no_powers_of_two_may_be_worse_and_their_neighbours_know():
+def test_sizes_other_than_powers_of_two_may_be_worse_and_inform_their_neighbours():
     found = rates(fit(points(lambda n: amdahl(n) * (1.0 if n in (4, 8, 16, 32) else 0.8), 4, 8, 12, 24), SIZES))
     for n in (9, 15, 17):
         assert found[n] == pytest.approx(0.8 * amdahl(n), rel=0.05)
     assert found[16] / 16 > 1.1 * found[17] / 17
 
 
-def test_they_are_never_better():
+def test_sizes_other_than_powers_of_two_are_never_better():
     """A plateau that was measured at powers of two and, near its knee, at other sizes looks like that."""
     found = rates(fit(points(plateau, 64, 21, 7, 2, 1), SIZES))
     assert found[16] == pytest.approx((found[15] + found[17]) / 2, rel=0.02)
@@ -88,7 +88,7 @@ def test_one_point_per_size_is_the_weighted_mean():
     st.integers(8, 512),
 )
 @settings(max_examples=60, deadline=None)
-def test_whatever_was_measured_the_curve_is_one(seen, smallest, largest):
+def test_any_measurements_give_a_valid_curve(seen, smallest, largest):
     found = fit(
         tuple(Point(n, log_efficiency(n, rate), 4e-4) for n, rate in seen.items()), points_of(smallest, largest)
     )

@@ -44,7 +44,7 @@ def test_the_warm_up_is_left_out(halves_in):
     assert first.rate == pytest.approx(BATCH / 0.1, rel=0.01)
 
 
-def test_a_longer_look_at_the_same_generation_says_more():
+def test_a_longer_segment_of_the_same_generation_has_more_stretches():
     counts = [segment.stretches for segment in feed(ThroughputMeter(), noisy(0.1, 700, 0.03))]
     assert counts == [8, 64, 512]
 
@@ -92,7 +92,7 @@ def test_a_job_that_never_leaves_its_warm_up_is_measured_in_the_end():
 
 
 @pytest.mark.parametrize(("samples", "seconds", "words"), [(0, 0.1, "no samples"), (10**15, 0.1, "absurd")])
-def test_reports_of_no_use_are_named(samples, seconds, words):
+def test_unusable_reports_are_named(samples, seconds, words):
     meter = ThroughputMeter()
     assert not any(meter.add_report(i * seconds, i, i * samples) for i in range(40))
     assert words in meter.problem
@@ -114,7 +114,7 @@ class TestStragglers:
         assert [name for name in named if name] == ["n3"]
         assert stragglers.slow["n3"] == pytest.approx(1.8)
 
-    def test_a_node_that_is_as_quick_as_the_others_again_is_slow_no_more(self):
+    def test_a_node_that_is_as_fast_as_the_others_again_is_not_slow_any_more(self):
         stragglers = Stragglers()
 
         def report(own_s):
@@ -142,6 +142,6 @@ class TestStragglers:
             assert not stragglers.add_report("n1", 0.5 if i % 3 == 0 else 0.05)
             assert not stragglers.add_report("n2", 0.05)
 
-    def test_a_single_node_is_compared_with_nobody(self):
+    def test_a_single_node_is_compared_with_no_other(self):
         found = Stragglers()
         assert not any(found.add_report("n1", 0.1) for _ in range(9))

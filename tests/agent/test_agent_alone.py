@@ -183,7 +183,7 @@ open(sys.argv[1])
 """
 
 
-def test_the_hard_end_needs_nothing_of_a_program_that_hangs(place: Path) -> None:
+def test_the_watchdog_ends_a_program_that_hangs(place: Path) -> None:
     os.mkfifo(place / "hangs")
     command = [sys.executable, "-c", STUCK, str(place / "hangs")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as program:

@@ -18,7 +18,7 @@ def dev(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_the_batch_system_granted_is_shared_out_and_else_all_that_the_node_has(dev: Path) -> None:
+def test_ranks_share_the_granted_accelerators_or_else_all_of_the_node(dev: Path) -> None:
     assert of_node({}, dev) == ("0", "2", "10")
     assert of_node({VISIBLE: "3, 1"}, dev) == ("3", "1")
     assert of_node({VISIBLE: "MIG-5c8e,GPU-77"}, dev) == ("MIG-5c8e", "GPU-77")
@@ -37,7 +37,7 @@ def test_what_the_batch_system_granted_is_shared_out_and_else_all_that_the_node_
         ("0,1", 3, ["0", "1", "0"]),
     ],
 )
-def test_every_rank_is_told_of_its_own(devices: str, ranks: int, shares: list[str]) -> None:
+def test_every_rank_sees_its_own_accelerators(devices: str, ranks: int, shares: list[str]) -> None:
     assert [rank_env({VISIBLE: devices}, rank, ranks)[VISIBLE] for rank in range(ranks)] == shares
 
 

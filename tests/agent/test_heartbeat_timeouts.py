@@ -38,11 +38,11 @@ def test_a_stopped_process_is_told_from_one_that_waits(sleeper: subprocess.Popen
     assert not is_stopped(sleeper.pid)
 
 
-def test_one_that_is_gone_is_not_stopped() -> None:
+def test_a_process_that_has_ended_is_not_stopped() -> None:
     assert not is_stopped(2**22 + 1)  # above the kernel's largest
 
 
-def test_a_name_like_a_state_misleads_nobody() -> None:
+def test_a_process_name_that_looks_like_a_state_is_no_problem() -> None:
     renamed = "import ctypes; ctypes.CDLL(None).prctl(15, b') T 1 (', 0, 0, 0); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", renamed], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -51,7 +51,7 @@ def test_a_name_like_a_state_misleads_nobody() -> None:
         process.kill()
 
 
-def test_who_is_only_silent_is_given_more_time(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_worker_that_is_only_silent_is_given_more_time(sleeper: subprocess.Popen[bytes]) -> None:
     assert not LIMITS.frozen(4.9, sleeper.pid)
     assert LIMITS.frozen(5.1, sleeper.pid)
     stop(sleeper)

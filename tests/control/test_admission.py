@@ -103,7 +103,7 @@ def sized(state: State, sizes: str, *names: str, **fields) -> None:
         step(state, ev.JobSubmitted(time_s=0.0, job=job(name, sizes, **fields)))
 
 
-def test_jobs_that_cannot_start_keep_nobody_waiting():
+def test_jobs_that_cannot_start_do_not_block_the_queue():
     state = State()
     sized(state, "64", *(f"big{i}" for i in range(8)))
     sized(state, "1:8", "small")

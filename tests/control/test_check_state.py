@@ -86,6 +86,6 @@ def a_first_member_that_is_gone(state: State) -> None:
         (a_first_member_that_is_gone, "Job a: its first member is gone, which must be the last to go."),
     ],
 )
-def test_what_is_wrong_is_found(state: State, spoil: Callable[[State], None], sentence: str) -> None:
+def test_each_fault_of_a_state_is_found(state: State, spoil: Callable[[State], None], sentence: str) -> None:
     spoil(state)
     assert sentence in check_state(state)

@@ -139,7 +139,7 @@ def test_all_its_nodes_go_while_it_tries():
     assert world.state.jobs["a"].size > 0
 
 
-def test_what_is_never_measured_is_given_up():
+def test_a_probe_that_is_never_measured_is_given_up():
     world = started(Settings(probe_limit_s=30.0))
     measure(world, "a")
     world.until_settled()
@@ -191,7 +191,7 @@ def test_a_paused_job_tries_nothing():
 
 
 @pytest.mark.parametrize("rate", [0.0, -3.0, float("nan"), float("inf"), 1e15])
-def test_absurd_rates_are_left_aside_and_the_job_runs_on(rate):
+def test_absurd_rates_are_ignored_and_the_job_continues(rate):
     world = started()
     told = measure(world, "a", rate)
     assert len(told) == 1
@@ -206,7 +206,7 @@ def test_a_job_that_never_settles_is_trusted_little():
     assert curve_report.describe(world.state, world.state.jobs["a"])["own"][0]["deviation"] > 0.2
 
 
-def test_a_curve_that_is_not_what_is_measured_gives_way_and_the_user_is_told():
+def test_a_wrong_given_curve_is_replaced_and_the_user_is_told():
     world = started(curve=ScalingCurve((1, 8), (10.0, 80.0)), family="sweep")
     sizes = [8]
     measure(world, "a")
@@ -227,7 +227,7 @@ def test_observations_at_one_size_only_are_said_to_be_so():
     assert words == "It has been measured at 1 node only: at other sizes its curve is a guess."
 
 
-def test_a_change_is_told_and_a_slow_node_is_not_the_jobs_fault():
+def test_a_change_of_speed_is_logged_and_a_slow_node_is_not_held_against_the_job():
     world = started()
     learn_whole(world, "a")
     before = curve_report.describe(world.state, world.state.jobs["a"])["own"]

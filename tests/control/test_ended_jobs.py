@@ -43,7 +43,7 @@ def test_a_job_that_ended_a_moment_ago_stays_for_reports_of_its_workers():
     assert world.history["a"].steps == 10
 
 
-def test_what_comes_late_about_a_job_of_the_history_changes_nothing():
+def test_late_events_about_a_job_of_the_history_change_nothing():
     world = World(Settings(recent_jobs=0))
     running(world, "n1")
     member = world.member("a", "n1")

@@ -29,7 +29,7 @@ def test_a_trained_job_keeps_its_members_until_the_first_has_ended(world):
     assert list(world.state.free) == ["n3", second.node, first.node]
 
 
-def test_joiners_that_were_on_their_way_are_sent_home_when_it_has_trained(world):
+def test_joiners_that_were_starting_are_stopped_when_the_job_has_trained(world):
     running(world, "n1")
     world.never_forms.add("a")
     world.offer("n2", "n3")
@@ -78,7 +78,7 @@ def test_a_script_that_fails_at_its_end_fails_the_job(world):
     assert world.state.jobs["a"].reason == "its script failed after training: disk full"
 
 
-def test_an_exit_may_come_before_the_word_that_the_job_has_trained(world):
+def test_an_exit_may_come_before_the_event_that_the_job_has_trained(world):
     running(world, "n1", "n2")
     first, second = world.state.jobs["a"].members
     world.exit(second, "finished")
@@ -87,7 +87,7 @@ def test_an_exit_may_come_before_the_word_that_the_job_has_trained(world):
     assert world.state.jobs["a"].phase == "finished"
 
 
-def test_the_first_member_leaves_unheard_and_the_others_end_does_not_count(world):
+def test_the_end_of_the_others_does_not_count_if_the_first_member_left_unreported(world):
     """Rank 0 does what is done once. It was taken away while all ran their end."""
     running(world, "n1", "n2")
     first, second = world.state.jobs["a"].members
@@ -99,7 +99,7 @@ def test_the_first_member_leaves_unheard_and_the_others_end_does_not_count(world
     world.run_until(lambda: world.state.jobs["a"].phase == "running")
 
 
-def test_old_news_of_a_trained_generation_is_ignored(world):
+def test_a_late_event_about_a_trained_generation_is_ignored(world):
     running(world, "n1")
     world.offer("n2")
     world.run_until(lambda: world.state.jobs["a"].formed_generation == 2)
@@ -130,7 +130,7 @@ def test_a_job_says_how_long_its_script_may_take_to_its_end(world):
     assert "its script still ran 7 s after its last step" in world.state.jobs["a"].reason
 
 
-def test_a_node_whose_worker_left_by_itself_is_nobodys(world):
+def test_a_node_whose_worker_left_by_itself_has_no_job(world):
     world.submit("a", "1:4")
     world.submit("b", "1:4")
     world.offer("n1", "n2", "n3")
@@ -169,7 +169,7 @@ def test_an_agent_that_reports_from_a_node_that_it_leaves_gets_no_work(world):
     assert world.state.nodes[member.node].phase == "leaving"
 
 
-def test_what_a_job_says_of_its_end_is_text(world):
+def test_the_message_of_a_failed_job_is_plain_text(world):
     world.submit("a", "1:8", max_failures=0)
     world.offer("n1")
     world.until_members("a", ["n1"])

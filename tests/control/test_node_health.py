@@ -38,7 +38,7 @@ def joining(world: World, *joiners: str, **fields) -> World:
     return world
 
 
-def test_a_bad_node_does_not_fail_a_job_that_is_well_elsewhere(world):
+def test_a_bad_node_does_not_fail_a_job_that_trains_elsewhere(world):
     joining(world, "n3", max_failures=0)
     fail_starts(world, "n3", times=3)
     assert world.state.jobs["a"].failures == 0
@@ -71,7 +71,7 @@ def test_the_starts_on_a_failing_node_wait_longer_and_longer(world):
     assert starts == [0.5, 1.0]
 
 
-def test_a_script_that_cannot_start_anywhere_takes_no_node_with_it(world):
+def test_a_script_that_can_start_nowhere_sets_no_node_aside(world):
     """On the second node it fails too: the job is at fault, and after its forgiven failures it has failed."""
     joining(world, "n3", "n4", max_failures=2)
     fail_starts(world, "n3", "n4", times=2)
@@ -82,7 +82,7 @@ def test_a_script_that_cannot_start_anywhere_takes_no_node_with_it(world):
     assert not world.state.set_aside
 
 
-def test_a_job_that_is_nowhere_well_is_at_fault_itself(world):
+def test_a_job_that_trains_on_no_node_fails(world):
     world.submit("a", max_failures=1)
     world.never_ready.add("n1")
     world.offer("n1")
@@ -153,7 +153,7 @@ def test_a_first_step_clears_a_node(world):
     assert world.state.jobs["a"].failures == 1, "after its first step a death is the job's, as ever"
 
 
-def test_a_node_that_never_boots_is_claimed_only_so_often(world):
+def test_a_node_that_never_boots_is_set_aside_after_three_claims(world):
     world.submit("a")
     world.never_boots.add("n1")
     for _ in range(5):
@@ -212,7 +212,7 @@ def test_a_generation_that_breaks_again_and_again_is_renewed_more_and_more_rarel
     assert job.failures == 0, "a step forgives"
 
 
-def test_in_the_end_it_fails_with_what_was_heard_last(world):
+def test_a_job_whose_generations_never_form_fails_with_the_last_reason(world):
     broken_for_ever(world, max_failures=0)
     assert world.state.jobs["a"].phase == "failed"
     assert world.state.jobs["a"].reason == (
@@ -220,7 +220,7 @@ def test_in_the_end_it_fails_with_what_was_heard_last(world):
     )
 
 
-def test_a_generation_that_forms_begins_to_count_again():
+def test_a_generation_that_forms_resets_the_count():
     world = World(Settings(most_renewals=2))
     world.submit("a")
     world.offer("n1", "n2")

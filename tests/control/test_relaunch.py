@@ -52,14 +52,14 @@ def test_a_launch_is_over_everywhere_before_the_next_begins(world):
     assert set(first).isdisjoint(world.state.jobs["a"].members), "an incarnation lives for one launch"
 
 
-def test_its_members_have_the_grace_that_it_asks_for(world):
+def test_members_have_the_restart_grace_of_their_job(world):
     launched(world, "n1", restart_grace_s=42.0)
     world.offer("n2")
     world.until_worker("n2", "ready")
     assert [stop.limit_s for stop in world.effects(ef.StopWorkers)] == [42.0]
 
 
-def test_nodes_that_are_on_their_way_are_waited_for(world):
+def test_starting_nodes_are_waited_for_within_the_join_window(world):
     launched(world, "n1")
     world.never_ready.add("n3")
     world.offer("n2", "n3")
@@ -88,7 +88,7 @@ def test_ranks_that_fail_because_a_node_died_are_no_failure_of_the_job(world):
     assert world.state.jobs["a"].failures == 0
 
 
-def test_ranks_that_fail_before_the_queue_s_word_is_heard_are_no_failure_either(world):
+def test_ranks_that_fail_before_the_node_is_reported_wanted_are_no_failure_of_the_job_either(world):
     launched(world, "n1", "n2", max_failures=0)
     world.leave_s = 0.5
     leaving, failing = world.member("a", "n1"), world.member("a", "n2")
@@ -198,7 +198,7 @@ def test_an_agent_that_forgot_its_ranks_begins_a_new_launch_and_no_failure(world
     assert world.state.jobs["a"].failures == 0
 
 
-def test_its_resizes_cost_what_it_says_or_what_restarts_cost(world):
+def test_resizes_cost_the_job_s_values_or_those_of_its_mode(world):
     world.submit("a", mode="restart")
     world.submit("b", mode="restart", grow_cost_s=7.0, shrink_cost_s=3.0)
     world.submit("c")
@@ -212,7 +212,7 @@ def test_its_resizes_cost_what_it_says_or_what_restarts_cost(world):
     }
 
 
-def test_so_it_is_resized_more_rarely_than_a_session(world):
+def test_a_restart_job_is_resized_more_rarely_than_a_session(world):
     """Nodes come one after another: a session takes each, a restart waits until what it gains is worth a launch."""
     sizes = {}
     for mode in ("session", "restart"):

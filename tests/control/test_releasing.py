@@ -64,7 +64,7 @@ def test_a_survivor_whose_old_generation_broke_frees_those_who_hang_in_it(world)
     assert not only(world.send(broken), ef.AbandonOlderGenerations), "once is enough"
 
 
-def test_a_step_that_takes_long_is_not_broken_by_old_news(world):
+def test_a_long_step_is_not_broken_by_a_late_event(world):
     """Members that are told to walk away from a generation report that it broke; that must not break the next one."""
     running(world, "n1", "n2", "n3")
     world.never_forms.add("a")  # its first step is still under way
@@ -78,7 +78,7 @@ def test_a_step_that_takes_long_is_not_broken_by_old_news(world):
     assert not world.effects(ef.AbandonOlderGenerations)
 
 
-def test_a_wanted_node_that_vanishes_after_the_others_went_on_disturbs_nobody(world):
+def test_a_wanted_node_that_vanishes_after_the_others_went_on_changes_nothing(world):
     running(world, "n1", "n2", "n3")
     world.leave_s = 1000.0
     world.want("n2")
@@ -143,7 +143,7 @@ def test_the_last_node_is_wanted_and_the_job_waits(world):
     world.until_members("a", ["n2"])
 
 
-def test_a_successor_that_is_ready_waits_for_the_exit_of_who_has_the_state(world):
+def test_a_successor_that_is_ready_waits_for_the_exit_of_the_member_with_the_state(world):
     running(world, "n1", sizes="1:2")
     world.never_forms.add("a")
     world.offer("n2")
@@ -167,7 +167,7 @@ def test_a_successor_that_is_ready_waits_for_the_exit_of_who_has_the_state(world
     assert Timer("depart", "a") not in world.state.timers
 
 
-def test_nobody_waits_for_ever_for_an_exit_that_is_never_reported(world):
+def test_the_wait_for_an_exit_that_is_never_reported_ends(world):
     running(world, "n1", sizes="1:2")
     world.offer("n2")
     world.never_ready.add("n2")
@@ -248,7 +248,7 @@ def test_a_node_that_never_boots_is_released(world):
     assert not world.state.jobs["a"].nodes
 
 
-def test_a_refused_claim_is_told_and_forgotten(world):
+def test_a_refused_claim_is_logged_and_the_node_forgotten(world):
     world.refused.add("n1")
     world.submit("a")
     world.offer("n1", "n2")

@@ -23,7 +23,7 @@ def test_an_agent_that_runs_what_it_should_changes_nothing(world):
     assert report(world, "n1", ev.RunningWorker("a", 1, True)) == []
 
 
-def test_a_stranger_is_sent_home(world):
+def test_an_unknown_node_is_released(world):
     (release,) = report(world, "n1")
     assert release.nodes == ("n1",)
     (release,) = world.send(ev.NodesBooted(time_s=0.0, nodes=("n1", "n1")))
@@ -53,7 +53,7 @@ def test_an_agent_that_lost_the_first_member_of_a_finishing_job(world):
     assert world.state.jobs["a"].phase == "waiting", "its script runs its end again"
 
 
-def test_an_agent_that_runs_too_much_is_told(world):
+def test_an_agent_is_told_to_stop_workers_that_it_should_not_run(world):
     running(world, "n1")
     effects = report(world, "n1", ev.RunningWorker("a", 1, True), ev.RunningWorker("old", 1, True))
     assert [(stop.job, stop.members, stop.limit_s) for stop in effects] == [("old", (Member("n1", 1),), 0.0)]
@@ -75,7 +75,7 @@ def test_a_worker_became_ready_while_the_line_was_cut(world):
     assert only(report(world, "n1", ev.RunningWorker("a", 1, True)), ef.SetGeneration)
 
 
-def test_nobody_waits_for_a_leaving_member_that_its_agent_does_not_know_of(world):
+def test_no_generation_waits_for_a_leaving_member_that_its_agent_does_not_know(world):
     """It was told to go, and ended unheard while the agent's line was cut."""
     world.submit("a", "1:2")
     world.offer("n1", "n2")

@@ -36,7 +36,7 @@ def test_a_slow_solver_delays_no_release(world):
     assert world.members("a") == ["n2"]
 
 
-def test_a_failed_solve_leaves_everybody_what_they_have(world):
+def test_after_a_failed_solve_every_job_keeps_its_nodes(world):
     running(world, "n1")
     world.solver_waits = True
     world.offer("n2")
@@ -102,7 +102,7 @@ def test_a_late_answer_that_does_not_fit_any_more_is_dropped(world):
     assert world.state.open_problem is asked
 
 
-def test_a_greedy_answer_in_the_solver_s_place_is_told_and_the_solver_is_asked_again_later_each_time(world):
+def test_a_greedy_answer_is_logged_and_the_solver_is_asked_again_with_growing_waits(world):
     world.solver_waits = True
     world.submit("a")
     world.offer("n1")

@@ -45,7 +45,7 @@ def report(world: World, node: str, *, generation: int | None = None, ready: boo
     return world.send(ev.AgentReported(time_s=world.now_s, node=node, workers=workers, incarnation=highest))
 
 
-def test_the_note_beside_the_journal_lifts_what_the_journal_has_forgotten(world):
+def test_the_noted_numbers_raise_those_of_an_older_journal(world):
     rolled_back(world, "n3")
     then = world.processes[world.member("a", "n1")].generation
     assert then == world.state.jobs["a"].generation + 1
@@ -64,7 +64,7 @@ def test_the_note_beside_the_journal_lifts_what_the_journal_has_forgotten(world)
     assert world.member("a", "n9").incarnation == 4
 
 
-def test_a_note_of_the_past_changes_nothing(world):
+def test_an_older_note_changes_nothing(world):
     jobs = world.state.jobs["a"]
     before = (jobs.generation, world.state.incarnations)
     effects = world.send(
@@ -74,7 +74,7 @@ def test_a_note_of_the_past_changes_nothing(world):
     assert (jobs.generation, world.state.incarnations) == before
 
 
-def test_agents_know_better_than_the_journal(world):
+def test_numbers_reported_by_agents_raise_those_of_the_journal(world):
     rolled_back(world, "n3")
     newest = world.processes[world.member("a", "n1")].generation
     (generation,) = only(report(world, "n1"), ef.SetGeneration)
@@ -134,7 +134,7 @@ def test_a_worker_that_was_started_and_replaced_is_still_ended(world):
     assert world.log[-1][1][-1].members[0].incarnation == 0
 
 
-def test_numbers_beyond_belief_are_not_believed(world):
+def test_absurd_numbers_are_ignored(world):
     generation, incarnations = world.state.jobs["a"].generation, world.state.incarnations
     world.send(
         ev.AgentReported(
@@ -191,7 +191,7 @@ def test_a_clock_that_starts_in_the_past_delays_no_timer(world):
     assert world.state.timers[Timer("boot", "n3")] == limit_s
 
 
-def test_the_end_of_a_controller_releases_everything_and_says_nothing_of_claiming(world):
+def test_the_end_of_a_controller_releases_everything_and_keeps_claiming_as_it_is(world):
     released = only(world.send(ev.ControllerStopping(time_s=world.now_s)), ef.Release)
     assert [effect.nodes for effect in released] == [("n1", "n2")]
     world.run(30)

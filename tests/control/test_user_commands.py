@@ -76,7 +76,7 @@ def test_sizes_beyond_the_curve_are_refused(world):
     assert world.story("a")[-1] == "not changed: sizes 4:8 lie outside its curve, which ends at 2"
 
 
-def test_a_job_with_sizes_beyond_its_curve_waits_and_harms_nobody(world):
+def test_a_job_with_sizes_beyond_its_curve_waits_and_no_other_is_affected(world):
     world.submit("a", "4", curve=ScalingCurve((1, 2), (1.0, 1.9)))
     world.submit("b", "1:8")
     world.offer("n1", "n2", "n3", "n4", "n5")
@@ -85,7 +85,7 @@ def test_a_job_with_sizes_beyond_its_curve_waits_and_harms_nobody(world):
     assert len(world.members("b")) == 5
 
 
-def test_settings_change_how_long_things_may_take():
+def test_settings_change_the_limits():
     world = World(Settings(hold_s=1.0, boot_limit_s=0.5))
     world.submit("a")
     world.offer("n1")

@@ -28,7 +28,7 @@ def said(running: Running) -> list[str]:
     return [line for line in lines if line.startswith("offcut: ")]
 
 
-def test_the_death_of_the_virtual_nodes_daemon_is_told_at_once_and_leaves_nothing(up: Callable) -> None:
+def test_the_death_of_the_virtual_nodes_daemon_is_reported_at_once_and_leaves_no_process(up: Callable) -> None:
     running = up(2)
     (daemon,) = [p for p in running.processes() if "offcut.cluster.local.daemon" in command_of(p)]
     daemon.kill()

@@ -20,7 +20,7 @@ UNEVEN = Path(__file__).with_name("uneven_train.py")
 LIMITED = ("--rate", "240", "--knee", "2", "--width", "8")
 
 
-def test_a_job_is_learned_its_like_begins_with_that_and_a_crash_forgets_nothing(up: Callable, tmp_path: Path) -> None:
+def test_a_curve_is_learned_and_used_by_the_family_and_survives_a_crash(up: Callable, tmp_path: Path) -> None:
     running = up(4, "--profiler", "gp")
     first = running.submit(SCRIPT, *LIMITED, "--seconds", "600", name="first", sizes="1:4", step_records=False)
 

@@ -28,7 +28,7 @@ def leaves(worker: str, formed: str, newest: str, gone: tuple[int, ...] = (), *,
     return saves_replica(departure)
 
 
-def test_nothing_is_saved_where_a_member_goes_on_with_the_state() -> None:
+def test_nothing_is_saved_if_a_member_goes_on_with_the_state() -> None:
     assert not leaves("a", "abc", "b")
     assert not leaves("a", "abc", "bcd", gone=(0, 1))
 
@@ -81,12 +81,12 @@ def test_a_worker_leaves_its_step_to_the_others_once_they_go_on_without_it(
     assert not others_go_on("a", generation(1, "ab"), generation(2, "cd")), "strangers do not have the state"
 
 
-def test_a_worker_alone_saves_in_time_whatever_it_knows() -> None:
+def test_a_worker_alone_always_saves_in_time() -> None:
     assert saves_replica_in_time("a", generation(1, "a"), None)
     assert saves_replica_in_time("a", generation(1, "a"), generation(2, "b"))
 
 
-def test_of_several_that_are_all_wanted_the_first_saves_in_time() -> None:
+def test_of_several_wanted_members_the_first_saves_in_time() -> None:
     current = generation(1, "abc")
     for newest, worker in itertools.product((None, current, generation(2, "cd")), "abc"):
         assert not saves_replica_in_time(worker, current, newest), "another member may go on"

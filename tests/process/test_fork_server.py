@@ -54,7 +54,7 @@ def connected(server: Path, said: bytes) -> socket.socket:
     return client
 
 
-def test_a_client_that_says_nothing_or_half_a_request_holds_up_nobody(server: Path) -> None:
+def test_a_client_that_sends_nothing_or_half_a_request_delays_no_other(server: Path) -> None:
     stuck = [connected(server, said) for said in (b"", b'{"argv": [', b"\xff\n", b"[]", b"[]\n")]
 
     async def scenario() -> list[int]:

@@ -29,7 +29,7 @@ def metrics() -> ReplayMetrics:
     return replay(Windows.from_windows([Window("n1", 0, 100)]), [job], EXACT, compare=False)
 
 
-def test_a_run_is_named_by_what_sets_it_apart() -> None:
+def test_a_run_is_named_by_the_options_that_differ() -> None:
     assert [name_of(one, [EXACT, GREEDY]) for one in (EXACT, GREEDY)] == ["exact", "greedy"]
     slow = ReplayOptions(horizon_s=60.0, cost=ResizeCost(grow_s=18.0, shrink_s=12.0))
     assert name_of(slow, [EXACT, slow]) == "60 s, 18/12 s"

@@ -14,7 +14,7 @@ from offcut.service.paths import StatePaths
 from offcut.store import Journal
 
 
-def test_a_decision_is_told_under_the_settings_that_held_then(tmp_path: Path) -> None:
+def test_a_decision_is_replayed_under_the_settings_of_its_time(tmp_path: Path) -> None:
     """Under the second ones a measurement asks for a new allocation, which the first ones would have ignored."""
     path = tmp_path / "journal.sqlite"
     for settings in (Settings(profiler="oracle"), Settings(profiler="gp")):
@@ -46,7 +46,7 @@ def test_a_decision_is_told_under_the_settings_that_held_then(tmp_path: Path) ->
     assert told.node_seconds("boots", "trains") == pytest.approx(97.9 + 2 * 92.0)
 
 
-def test_a_node_is_idle_boots_trains_and_is_gone(short_run: StatePaths) -> None:
+def test_a_node_is_idle_then_boots_then_trains_then_is_lost(short_run: StatePaths) -> None:
     journal = Journal(short_run.journal)
     told = timeline(journal.replay())
     journal.close()

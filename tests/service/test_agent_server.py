@@ -159,7 +159,7 @@ def test_a_message_that_is_too_large_ends_the_connection() -> None:
     asyncio.run(scenario())
 
 
-def test_who_sends_too_much_is_read_more_slowly_and_loses_nothing() -> None:
+def test_a_peer_that_sends_too_much_is_read_more_slowly_and_loses_nothing() -> None:
     limits = NetworkLimits(connections=5, pending=5, messages_per_s=50.0)
 
     async def scenario() -> None:
@@ -229,7 +229,7 @@ def test_strangers_who_only_connect_do_not_keep_an_agent_out(tmp_path: Path, tls
     asyncio.run(scenario())
 
 
-def test_who_says_nothing_is_closed() -> None:
+def test_a_peer_that_sends_nothing_is_closed() -> None:
     limits = NetworkLimits(connections=9, pending=9, greeting_s=0.2)
 
     async def scenario() -> None:
@@ -272,7 +272,7 @@ def odd_frames(choose: random.Random) -> bytes:
     ],
     ids=["bytes", "request", "bytes after it", "frames after it"],
 )
-def test_whatever_comes_in_raises_nothing_and_ends(make: Callable[[random.Random], bytes]) -> None:
+def test_any_input_ends_the_connection_and_raises_nothing(make: Callable[[random.Random], bytes]) -> None:
     choose = random.Random(5)
     raised: list[dict[str, object]] = []
 

@@ -61,7 +61,7 @@ def test_an_agent_that_does_not_come_back_is_given_up_by_its_pilot(monkeypatch: 
     assert play(monkeypatch, scenario) == [("n1", "p")]
 
 
-def test_who_is_awaited_next_takes_the_place_of_who_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_awaited_pilot_replaces_the_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(agents: Agents) -> None:
         agents.expect("n1", "old", 0.01)
         agents.expect("n1", "new", 0.05)
@@ -69,7 +69,7 @@ def test_who_is_awaited_next_takes_the_place_of_who_was_before(monkeypatch: pyte
     assert play(monkeypatch, scenario) == [("n1", "new")]
 
 
-def test_the_connection_before_is_closed_and_no_longer_the_node_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_connection_of_a_node_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(agents: Agents) -> None:
         line = Line()
         first, second = AgentConnection("n1", "p", line), AgentConnection("n1", "p", Line())
@@ -96,7 +96,7 @@ class HeldAgain:
         pass
 
 
-def test_the_end_of_an_old_hold_does_not_end_the_next_one(tmp_path: Path) -> None:
+def test_the_end_of_an_old_pilot_does_not_end_the_next_one(tmp_path: Path) -> None:
     async def run() -> None:
         journal = Journal(tmp_path / "journal.sqlite")
         state = journal.load(Settings())
@@ -153,9 +153,7 @@ def test_a_few_that_are_cut_off_are_given_up_soon(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("why", [{"cut": False}, {"held": False}])
-def test_agents_that_said_goodbye_or_were_taken_are_no_blip(
-    monkeypatch: pytest.MonkeyPatch, why: dict[str, bool]
-) -> None:
+def test_agents_that_closed_or_were_killed_are_no_blip(monkeypatch: pytest.MonkeyPatch, why: dict[str, bool]) -> None:
     assert len(cut_off(monkeypatch, 200, back=0, **why)) == 200
 
 

@@ -99,7 +99,7 @@ def raw(**changed: Any) -> bytes:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_job_that_cannot_be(ask: Ask, changed: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_job_is_refused(ask: Ask, changed: dict[str, Any], sentence: str) -> None:
     refused(ask("POST", "/v1/jobs", content=raw(**changed)), sentence)
 
 
@@ -108,16 +108,16 @@ def test_a_job_that_cannot_be(ask: Ask, changed: dict[str, Any], sentence: str) 
     [b"", b"{", b"[" * 100_000 + b"]" * 100_000, b'{"name":"\xff\xfe"}', b'{"priority":' + b"9" * 5000 + b"}", b"null"],
     ids=range(6),
 )
-def test_a_body_that_is_no_json(ask: Ask, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(ask: Ask, body: bytes) -> None:
     refused(ask("POST", "/v1/jobs", content=body), "")
 
 
-def test_a_path_that_is_no_route(ask: Ask) -> None:
+def test_an_unknown_path_is_refused(ask: Ask) -> None:
     refused(ask("GET", "/v1/nothing"), "Not Found")
     refused(ask("PUT", "/v1/jobs"), "Method Not Allowed")
 
 
-def test_changes_that_cannot_be(ask: Ask) -> None:
+def test_invalid_changes_are_refused(ask: Ask) -> None:
     job = ask("POST", "/v1/jobs", content=raw()).json()["id"]
     for body in (b'{"weight": NaN}', b'{"weight": Infinity}', b'{"weight": 1e999}', b'{"weight": -1}'):
         refused(ask("PATCH", f"/v1/jobs/{job}", content=body), "weight")
@@ -136,11 +136,11 @@ def test_stories_of_strange_subjects(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("nodes", [["\ud800"], ["a\0"], [""], ["x" * 256], ["x"] * 10_001, [3], "n01"], ids=range(7))
-def test_names_of_nodes_that_cannot_be(ask: Ask, nodes: Any) -> None:
+def test_invalid_names_of_nodes_are_refused(ask: Ask, nodes: Any) -> None:
     refused(ask("POST", "/v1/release", content=json.dumps({"nodes": nodes})), "nodes")
 
 
-def test_a_name_means_the_job_that_lives(ask: Ask) -> None:
+def test_a_name_means_the_live_job(ask: Ask) -> None:
     first = ask("POST", "/v1/jobs", content=raw(name="twice")).json()["id"]
     second = ask("POST", "/v1/jobs", content=raw(name="twice")).json()["id"]
     assert ask("GET", "/v1/jobs/twice").json()["id"] == second
@@ -173,7 +173,7 @@ anything = st.recursive(
 
 @given(st.dictionaries(st.sampled_from([*JobSpec.model_fields, "colour"]), anything, max_size=4))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_job_is_an_error_of_the_server(ask: Ask, changed: dict[str, Any]) -> None:
+def test_no_invalid_job_is_an_error_of_the_server(ask: Ask, changed: dict[str, Any]) -> None:
     answer = ask("POST", "/v1/jobs", content=raw(**changed))
     assert answer.status_code == 200 or 400 <= answer.status_code < 500, (changed, answer.text)
     if answer.status_code == 200:

@@ -31,7 +31,7 @@ def fails(monkeypatch):
     return lambda: monkeypatch.setitem(STEP._HANDLERS, ev.JobCancelled, answer)
 
 
-def test_it_changes_nothing_and_is_told(tmp_path, monkeypatch, fails):
+def test_an_event_that_fails_changes_nothing_and_is_logged(tmp_path, monkeypatch, fails):
     async def scenario():
         it = Controlled(tmp_path, monkeypatch)
         it.submit("a")
@@ -92,7 +92,7 @@ def test_a_snapshot_that_cannot_be_written_ends_nothing(tmp_path, monkeypatch):
     asyncio.run(scenario())
 
 
-def test_a_profiler_whose_rates_are_0_is_told_and_harmless(tmp_path, monkeypatch):
+def test_a_profiler_whose_rates_are_0_is_logged_and_changes_nothing(tmp_path, monkeypatch):
     """Logarithms of what a user's function returns are taken: it is checked where it comes in."""
     profiler = tmp_path / "profiler.py"
     profiler.write_text("def curve(known):\n    return {n: (0.0 if n == 2 else float(n)) for n in range(1, 9)}\n")

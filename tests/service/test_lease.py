@@ -55,7 +55,7 @@ def began(pid: int) -> int | None:
         (None, "watch"),
     ],
 )
-def test_whose_lease_may_be_taken(found: Holder | None, verdict: str) -> None:
+def test_leases_that_may_be_taken(found: Holder | None, verdict: str) -> None:
     assert judge(found, US, began) == verdict
 
 
@@ -135,7 +135,7 @@ def test_a_damaged_lease_is_watched_and_taken(path: Path) -> None:
     Lease(path).acquire()
 
 
-def test_who_is_taken_over_is_told(path: Path) -> None:
+def test_a_controller_that_is_taken_over_is_told(path: Path) -> None:
     async def scenario() -> None:
         lease = Lease(path)
         lease.acquire()
@@ -156,7 +156,7 @@ def test_who_is_taken_over_is_told(path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_file_system_that_hangs_holds_up_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_hangs_delays_nothing_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = threading.Event()
 
     async def scenario() -> None:

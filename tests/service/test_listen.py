@@ -36,18 +36,18 @@ def test_a_named_host_is_behind_tls(tmp_path: Path, listen: str, host: str, port
 
 
 @pytest.mark.parametrize("listen", ["", "0.0.0.0", "[::]:80", "::", ":7001"])
-def test_a_wildcard_is_no_address_to_dial(tmp_path: Path, listen: str) -> None:
+def test_a_wildcard_address_is_refused(tmp_path: Path, listen: str) -> None:
     with pytest.raises(InputError, match="names no host"):
         endpoint(listen, tmp_path)
 
 
 @pytest.mark.parametrize("port", ["x", "0", "65536", "-1"])
-def test_no_port(tmp_path: Path, port: str) -> None:
+def test_an_invalid_port_is_refused(tmp_path: Path, port: str) -> None:
     with pytest.raises(InputError, match="is not a valid port"):
         endpoint(f"localhost:{port}", tmp_path)
 
 
-def test_no_certificate_no_network(tmp_path: Path) -> None:
+def test_without_a_certificate_no_network_address_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="There is no certificate"):
         endpoint("localhost", tmp_path)
     certificate.create(tmp_path, ["login1", "203.0.113.7"])

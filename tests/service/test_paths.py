@@ -19,7 +19,7 @@ def test_without_a_share_everything_lies_in_the_state_directory(tmp_path: Path) 
     assert not (tmp_path / "share").exists()
 
 
-def test_a_share_is_said_once(tmp_path: Path) -> None:
+def test_a_share_is_remembered(tmp_path: Path) -> None:
     StatePaths(tmp_path / "state", tmp_path / "share").prepare()
     later = StatePaths(tmp_path / "state")
     later.prepare()

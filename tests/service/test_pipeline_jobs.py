@@ -49,7 +49,7 @@ def test_a_running_pipeline_job_is_not_changed_to_a_size_without_a_plan(tmp_path
         check_sizes(made, Sizes.parse("2:4"))
 
 
-def test_a_file_that_is_no_plan_is_named(tmp_path: Path):
+def test_a_file_that_is_not_a_plan_is_named(tmp_path: Path):
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(InputError, match=r"x\.json: no plans"):
         job(str(tmp_path / "x.json"))

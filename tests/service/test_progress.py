@@ -99,7 +99,7 @@ def test_steps_done_again_are_a_lower_bound_where_they_are_told(tmp_path, monkey
     asyncio.run(scenario())
 
 
-def test_what_a_survivor_does_next_is_nothing_done_again(tmp_path, monkeypatch):
+def test_new_steps_of_a_survivor_are_not_counted_as_done_again(tmp_path, monkeypatch):
     async def scenario():
         it = training(tmp_path, monkeypatch)
         say(it, messages.Progress, generation=1, step=100, samples=1000)

@@ -141,7 +141,7 @@ def test_a_store_that_dies_or_freezes_is_replaced(tmp_path: Path, number: signal
         run(scenario)
 
 
-def test_a_store_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_started_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_process(*_: Any, **__: Any) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 

@@ -75,7 +75,7 @@ def test_a_get_waits_until_another_member_sets(store: Store) -> None:
         one.wait(["late", "never"], timedelta(milliseconds=20))
 
 
-def test_who_waits_can_be_woken_from_another_thread(store: Store) -> None:
+def test_a_waiting_call_can_be_woken_from_another_thread(store: Store) -> None:
     one = member(store, "woken", 1)
     ended: list[str] = []
 
@@ -103,7 +103,7 @@ def test_generations_see_nothing_of_each_other(store: Store) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "0" * 64], ids=["none", "wrong"])
-def test_without_the_secret_nobody_is_served(store: Store, secret: str) -> None:
+def test_without_the_secret_no_peer_is_served(store: Store, secret: str) -> None:
     with pytest.raises(dist.DistNetworkError, match="The secret is wrong"):
         member(store, "job", 1, secret)
 
@@ -203,7 +203,7 @@ def test_another_user_neither_reads_nor_fills_nor_blocks_the_store() -> None:
         assert after.get("0/1") == b"second"
 
 
-def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_peer_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous_server, "GREETING_S", 0.1)
 
     async def idle() -> bytes:
@@ -301,7 +301,7 @@ def test_a_newer_generation_frees_older_ones() -> None:
     assert keys.stored_bytes == 0
 
 
-def test_what_the_last_connection_leaves_is_freed() -> None:
+def test_keys_are_freed_after_the_last_connection() -> None:
     keys, a = small()
     keys.set(a, b"k", b"v")
     keys.part("a", 1, a)

@@ -123,7 +123,7 @@ def test_numbers_go_on_where_the_journal_is_an_older_one(tmp_path, monkeypatch):
     asyncio.run(scenario())
 
 
-def test_a_note_that_cannot_be_read_is_as_none(tmp_path, monkeypatch):
+def test_an_unreadable_note_counts_as_missing(tmp_path, monkeypatch):
     async def scenario():
         it = Controlled(tmp_path, monkeypatch)
         it.paths.numbers.write_text('{"incarnation": -3')
@@ -133,7 +133,7 @@ def test_a_note_that_cannot_be_read_is_as_none(tmp_path, monkeypatch):
     asyncio.run(scenario())
 
 
-def test_what_the_world_remembers_is_on_the_disk_first(tmp_path, monkeypatch):
+def test_numbers_that_others_remember_are_on_the_disk_first(tmp_path, monkeypatch):
     """Generations and starts; nodes are released before the disk is waited for."""
     order: list[str] = []
 

@@ -58,14 +58,14 @@ def started(state: State) -> StartedWorkers:
 
 
 @pytest.mark.parametrize("kind", REPORTS)
-def test_what_a_node_runs_it_may_report(kind: str) -> None:
+def test_an_agent_may_report_workers_that_it_runs(kind: str) -> None:
     state = training()
     incarnation = state.nodes["n1"].incarnation
     assert started(state).is_credible("n1", REPORTS[kind](incarnation))
 
 
 @pytest.mark.parametrize("kind", REPORTS)
-def test_another_job_s_node_a_free_one_and_a_stranger_may_not(kind: str) -> None:
+def test_other_nodes_may_not_report_a_worker(kind: str) -> None:
     state = training()
     started_workers = started(state)
     started_workers.accept_hello(hello("stranger", ("a", 1)))
@@ -75,7 +75,7 @@ def test_another_job_s_node_a_free_one_and_a_stranger_may_not(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["formed", "progress", "trained", "pace", "broken"])
-def test_nobody_reports_of_a_generation_that_is_not_yet(kind: str) -> None:
+def test_a_future_generation_cannot_be_reported(kind: str) -> None:
     state = training()
     started_workers = started(state)
     report = REPORTS[kind](state.nodes["n1"].incarnation)
@@ -126,7 +126,7 @@ def test_newer_numbers_than_the_journal_s_are_believed_of_an_agent_that_was_ther
     assert [(worker.incarnation, worker.generation) for worker in claimed.workers] == [(known.incarnation, 0)]
 
 
-def test_what_one_hold_ran_the_next_on_the_node_does_not() -> None:
+def test_workers_of_an_earlier_pilot_are_not_those_of_the_next() -> None:
     state = training()
     started_workers = started(state)
     step(state, ev.NodesChanged(time_s=3.0, lost=("n3",)))

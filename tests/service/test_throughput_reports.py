@@ -46,17 +46,17 @@ def test_a_steady_generation_is_measured():
     assert measured.slow_node == ""
 
 
-def test_reports_of_another_generation_or_job_are_of_no_interest():
+def test_reports_of_another_generation_or_job_are_ignored():
     meters = ThroughputReports(training())
     assert report(meters, 40, generation=7) == []
     assert list(meters.progress(0.0, messages.Progress(job="b", generation=1, step=1, samples=1, clock_s=1.0))) == []
 
 
-def test_where_nobody_learns_nothing_is_measured():
+def test_without_learning_nothing_is_measured():
     assert report(ThroughputReports(training(profiler="amdahl")), 40) == []
 
 
-def test_a_script_that_trains_no_samples_is_told_of_once():
+def test_a_script_that_trains_no_samples_is_logged_once():
     found = report(ThroughputReports(training()), 80, samples=0)
     assert [event.text for event in found if isinstance(event, ev.JobNoted)] == [
         "its steps train no samples: its curve cannot be learned from that"
@@ -64,7 +64,7 @@ def test_a_script_that_trains_no_samples_is_told_of_once():
     assert len(found) == 1
 
 
-def test_a_job_that_says_nothing_is_told_of_once():
+def test_a_silent_job_is_logged_once():
     state = training()
     meters = ThroughputReports(state)
     assert list(meters.silent(10.0)) == []
@@ -102,7 +102,7 @@ def halved(meters: ThroughputReports, *, slow_node: str = "") -> list[ev.JobMeas
     return [event for event in found if isinstance(event, ev.JobMeasured)]
 
 
-def test_a_change_of_speed_is_the_jobs_unless_a_node_is_found_slow():
+def test_a_change_of_speed_counts_for_the_job_unless_a_node_is_slow():
     (change,) = (event for event in halved(ThroughputReports(training())) if event.changed)
     assert (round(change.rate), change.slow_node) == (80, "")
     (change,) = (event for event in halved(ThroughputReports(training()), slow_node="n2") if event.changed)

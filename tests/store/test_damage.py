@@ -45,7 +45,7 @@ def change(path: Path, *commands: str) -> None:
         ("UPDATE events SET data = CAST(x'ff' AS TEXT) WHERE id = 5", "Could not decode"),
     ],
 )
-def test_it_names_the_place_and_what_to_do(path, damage, fault):
+def test_an_error_names_the_place_and_the_next_step(path, damage, fault):
     written(path, life())
     change(path, damage)
     with pytest.raises(StoreError) as caught:
@@ -87,7 +87,7 @@ def test_events_before_the_snapshot_do_not_matter(path):
 
 @pytest.mark.parametrize("what", ["cut short", "a bit flipped", "a page zeroed"])
 @pytest.mark.parametrize("suffix", ["", "-wal"])
-def test_whatever_is_done_to_its_files(path, tmp_path, what, suffix):
+def test_any_damage_to_its_files_is_survived(path, tmp_path, what, suffix):
     """Wherever a file is damaged: the state is one that was there once, or a StoreError tells."""
     events = life(nodes=8)
     seen = [State(settings=Settings())]

@@ -116,7 +116,7 @@ def test_an_event_comes_back_as_it_was(path, event):
     assert list(Journal(path).events(after=1)) == []
 
 
-def test_what_is_no_number_comes_back_as_none(path):
+def test_values_that_are_not_numbers_come_back_as_none(path):
     book = Journal(path)
     event = ev.JobProgressed(time_s=-math.inf, job="a", generation=1, step=2, samples=3, loss=math.nan)
     book.append(1, event)
@@ -227,7 +227,7 @@ def test_a_file_system_without_a_write_ahead_log(path, monkeypatch):
 # -- what cannot be used ----------------------------------------------------------------------------------------------
 
 
-def test_a_newer_version_is_said_to_be_newer(path):
+def test_a_newer_version_is_refused_as_newer(path):
     Journal(path).close()
     with sqlite3.connect(path) as db:
         db.execute("UPDATE meta SET value = '99' WHERE key = 'version'")
@@ -285,7 +285,7 @@ def test_a_full_disk_is_told_when_an_event_cannot_be_written(path):
     assert list(book.events()) == []
 
 
-def test_a_file_that_is_no_journal(path):
+def test_a_file_that_is_not_a_journal(path):
     path.write_text("this is not a database, but it is long enough to be read as one\n" * 20)
     with pytest.raises(StoreError, match="file is not a database"):
         Journal(path)

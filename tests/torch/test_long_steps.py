@@ -97,7 +97,7 @@ def member(rank: int, agent: str, results: Any) -> None:
     results.join_thread()
 
 
-def test_who_cannot_reach_its_boundary_in_time_does_not_wait_to_be_killed(tmp_path: Path) -> None:
+def test_a_member_that_cannot_reach_its_boundary_in_time_leaves_by_itself(tmp_path: Path) -> None:
     context = torch.multiprocessing.get_context("fork")
     results = context.Queue()
     path = tmp_path / "agent"

@@ -115,7 +115,7 @@ def test_batch_statistics_are_those_of_the_shards_and_the_running_ones_their_mea
     assert norm.num_batches_tracked.item() == 1
 
 
-def test_buffers_that_nobody_changes_keep_their_bits() -> None:
+def test_unchanged_buffers_keep_their_bits() -> None:
     module = torch.nn.Module()
     module.register_buffer("mask", torch.tensor([-float("inf"), 0.1, 0.0]))
     module.register_buffer("running", torch.tensor([1.0, 2.0]))

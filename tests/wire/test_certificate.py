@@ -15,7 +15,7 @@ from offcut.errors import InputError
 from offcut.wire import certificate, tls
 
 
-def test_it_is_good_for_its_hosts_only(tmp_path: Path) -> None:
+def test_a_certificate_is_good_for_its_hosts_only(tmp_path: Path) -> None:
     made = certificate.create(tmp_path, ["login1", "10.0.0.5", "::1"], days=30)
     assert made.names == ("login1", "10.0.0.5", "::1")
     assert made == certificate.load(tmp_path)
@@ -24,14 +24,14 @@ def test_it_is_good_for_its_hosts_only(tmp_path: Path) -> None:
         made.check_covers("login2")
 
 
-def test_an_ended_one_is_refused(tmp_path: Path) -> None:
+def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     made = certificate.create(tmp_path, ["login1"])
     past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     with pytest.raises(InputError, match="ended on"):
         replace(made, until=past).check_covers("login1")
 
 
-def test_the_key_is_the_owners(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_key(tmp_path: Path) -> None:
     made = certificate.create(tmp_path, ["login1"])
     assert made.key.stat().st_mode & 0o777 == 0o600
     made.key.chmod(0o644)
@@ -39,7 +39,7 @@ def test_the_key_is_the_owners(tmp_path: Path) -> None:
         certificate.load(tmp_path)
 
 
-def test_what_is_missing_or_no_certificate(tmp_path: Path) -> None:
+def test_missing_and_invalid_certificates_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="There is no certificate"):
         certificate.load(tmp_path)
     made = certificate.create(tmp_path, ["login1"])

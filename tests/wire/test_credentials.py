@@ -19,7 +19,7 @@ def credentials(tmp_path: Path) -> Credentials:
     return Credentials.load(tmp_path / "agents.key", tmp_path / "agents")
 
 
-def test_what_was_issued_is_known_again_by_the_next_controller(tmp_path: Path, credentials: Credentials) -> None:
+def test_the_next_controller_accepts_issued_credentials(tmp_path: Path, credentials: Credentials) -> None:
     path = credentials.issue(ALICE.node, ALICE.pilot)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -39,7 +39,7 @@ def test_what_was_issued_is_known_again_by_the_next_controller(tmp_path: Path, c
         lambda token: token.replace("offcut1", "offcut2"),
     ],
 )
-def test_what_was_changed_is_refused(credentials: Credentials, forge) -> None:
+def test_a_changed_credential_is_refused(credentials: Credentials, forge) -> None:
     assert credentials.check(forge(credentials.of_identity(ALICE))) is None
 
 

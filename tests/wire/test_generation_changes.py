@@ -30,7 +30,7 @@ def over_the_wire(message: m.NewGeneration | m.GenerationChange) -> m.NewGenerat
     st.lists(st.sets(st.integers(1, 60), max_size=30), min_size=2, max_size=6),
     st.booleans(),
 )
-def test_a_reader_that_hears_changes_knows_what_was_meant(sets: list[set[int]], abort: bool) -> None:
+def test_changes_restore_the_whole_generation(sets: list[set[int]], abort: bool) -> None:
     reader = GenerationReader()
     base: m.NewGeneration | None = None
     order: list[int] = []
@@ -60,7 +60,7 @@ def test_one_of_a_thousand_that_leaves_is_told_in_a_few_bytes() -> None:
         generation(8, members(*range(9)), departing=members(77)),
     ],
 )
-def test_what_a_change_cannot_say_is_told_as_a_whole(new: m.NewGeneration) -> None:
+def test_generations_that_changes_cannot_express_are_sent_whole(new: m.NewGeneration) -> None:
     assert change_between(generation(7, members(*range(10))), new) is None
 
 

@@ -86,7 +86,7 @@ def test_a_job_file_of_mode_restart(place):
     assert (job.mode, job.restart_grace_s) == ("restart", 60.0)
 
 
-def test_what_is_left_out_is_as_the_job_says():
+def test_omitted_fields_have_the_defaults_of_the_job():
     """The file's defaults and the Job's are the same."""
     job = Job(id="x", name="a", command=("train.py",), sizes=Sizes.parse("1:8"))
     assert parse_job(LEAST, where="here").to_job("x") == job
@@ -181,14 +181,14 @@ def test_a_missing_key_is_named():
         ('name = "a"\ncommand = ["x"]\nworkdir = "job.toml"', "workdir: {place}/job.toml is not a directory."),
     ],
 )
-def test_what_the_file_points_to_must_be_there(place, text, sentence):
+def test_files_that_the_job_file_names_must_exist(place, text, sentence):
     path = write(place, text)
     with pytest.raises(InputError) as caught:
         read_job_file(path)
     assert caught.value.what == f"{path}: {sentence.format(place=place)}"
 
 
-def test_a_program_that_is_no_script_is_looked_for_later(place):
+def test_a_program_other_than_a_script_is_not_looked_for(place):
     """It may exist on the nodes alone."""
     assert read_job_file(write(place, 'name = "a"\ncommand = ["srun-me"]')).command == ["srun-me"]
 

@@ -63,7 +63,7 @@ def test_what_the_controller_says_is_what_an_agent_hears(message):
     assert m.to_agent(message.model_dump_json()) == message
 
 
-def test_a_loss_that_is_no_number_is_none_on_the_wire():
+def test_a_loss_that_is_not_a_number_is_sent_as_none():
     message = m.Progress(job="a", generation=1, step=1, samples=1, loss=math.nan)
     assert m.from_agent(message.model_dump_json()).loss is None
 
@@ -82,7 +82,7 @@ def test_a_loss_that_is_no_number_is_none_on_the_wire():
         ('{"kind": "exited", "job": "a", "incarnation": 1, "outcome": "?"}', "exited.outcome: Input should be 'left'"),
     ],
 )
-def test_what_does_not_belong_is_refused(text, sentence):
+def test_unknown_fields_are_refused(text, sentence):
     with pytest.raises(ProtocolError) as caught:
         m.from_agent(text)
     assert caught.value.what.startswith("A message from an agent cannot be read: ")
@@ -90,7 +90,7 @@ def test_what_does_not_belong_is_refused(text, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_the_sides_do_not_mix():
+def test_messages_of_one_side_are_refused_on_the_other():
     with pytest.raises(ProtocolError, match="A message from the controller cannot be read"):
         m.to_agent(FROM_AGENT[0].model_dump_json())
     with pytest.raises(ProtocolError, match="A message from an agent cannot be read"):

@@ -41,7 +41,7 @@ def test_a_new_state_directory_is_its_owners_alone(scratch: Path) -> None:
     StatePaths(scratch / "deep" / "state").prepare()
 
 
-def test_a_used_one_that_others_may_read_is_closed_to_them(scratch: Path) -> None:
+def test_a_used_state_directory_that_others_may_read_is_closed_to_them(scratch: Path) -> None:
     root = scratch / "state"
     for part in ("", "jobs", "cluster", "tls", "jobs/a-1"):
         (root / part).mkdir()
@@ -62,7 +62,7 @@ def test_a_directory_of_other_things_is_not_closed(scratch: Path) -> None:
 
 @pytest.mark.parametrize("bits", [0o770, 0o777, 0o702])
 @pytest.mark.parametrize("part", ["", "jobs", "cluster", "tls", "agents"])
-def test_one_that_others_may_write_is_refused(scratch: Path, part: str, bits: int) -> None:
+def test_a_state_directory_that_others_may_write_is_refused(scratch: Path, part: str, bits: int) -> None:
     place = scratch / "state" / part
     (scratch / "state").mkdir(mode=0o700)
     place.mkdir(exist_ok=True)
@@ -71,7 +71,7 @@ def test_one_that_others_may_write_is_refused(scratch: Path, part: str, bits: in
         StatePaths(scratch / "state").prepare()
 
 
-def test_one_that_others_could_put_another_in_place_of_is_refused(tmp_path: Path) -> None:
+def test_a_state_directory_that_others_could_replace_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(StoreError, match="every user can replace it"):
@@ -119,7 +119,7 @@ def test_a_squatted_directory_is_refused(scratch: Path, what: str) -> None:
 
 
 @as_root
-def test_what_another_user_left_in_it_is_named(scratch: Path) -> None:
+def test_files_of_another_user_in_it_are_named(scratch: Path) -> None:
     root = scratch / "state"
     root.mkdir(mode=0o700)
     (root / "agents.key").touch()

@@ -38,7 +38,7 @@ def test_the_window_before_a_reservation_is_the_pilots_limit(
 
 
 @pytest.mark.parametrize("reading", ["text", "json"])
-def test_backfill_makes_way_for_a_job_array_whatever_the_names_of_jobs(
+def test_backfill_leaves_nodes_for_a_job_array_with_any_names_of_jobs(
     private_slurm: Callable, state_dir: Path, reading: str
 ) -> None:
     slurm = private_slurm(nodes=2, preempt_mode="OFF")
@@ -59,7 +59,7 @@ def test_backfill_makes_way_for_a_job_array_whatever_the_names_of_jobs(
     run(scenario)
 
 
-def test_backfill_makes_way_without_anybody_preempting(private_slurm: Callable, state_dir: Path) -> None:
+def test_backfill_leaves_nodes_without_preemption(private_slurm: Callable, state_dir: Path) -> None:
     slurm = private_slurm(nodes=2, preempt_mode="OFF")
 
     async def scenario() -> None:
@@ -103,7 +103,7 @@ def test_a_drained_node_is_left_and_caps_are_kept(private_slurm: Callable, state
     run(scenario)
 
 
-def test_a_pilot_that_stays_pending_is_withdrawn_and_its_node_left_alone(
+def test_a_pilot_that_stays_pending_is_withdrawn_and_its_node_is_not_claimed(
     private_slurm: Callable, state_dir: Path
 ) -> None:
     slurm = private_slurm(nodes=1)
@@ -171,7 +171,7 @@ def test_slurmctld_may_be_away_for_a_while(private_slurm: Callable, state_dir: P
         ({"gres": "gpu:4"}, "Slurm refuses our pilots in 'idle'"),
     ],
 )
-def test_what_slurm_refuses_is_said_at_the_start(
+def test_refusals_of_slurm_are_reported_at_the_start(
     private_slurm: Callable, state_dir: Path, fields: dict[str, str], says: str
 ) -> None:
     options = "AllowAccounts=others" if "account" in fields else ""

@@ -69,7 +69,7 @@ def only(seen: View, given_site: SlurmSite) -> idle_nodes.Candidate:
     return candidate
 
 
-def test_a_node_that_nobody_is_known_to_want_has_no_known_end() -> None:
+def test_a_node_that_no_job_is_known_to_want_has_no_known_end() -> None:
     candidate = only(view(node("n1")), site())
     assert candidate.safe
     assert candidate.until_s is None
@@ -81,7 +81,7 @@ def test_a_node_that_nobody_is_known_to_want_has_no_known_end() -> None:
     "flag",
     ["DRAIN", "RESERVED", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN", "COMPLETING", "FAIL", "SOMETHING_NEW"],
 )
-def test_a_node_in_an_odd_state_is_left_alone(flag: str) -> None:
+def test_a_node_in_an_unusual_state_is_not_claimed(flag: str) -> None:
     candidate = only(view(node("n1", "idle", flag)), site())
     assert not candidate.safe
     assert flag in candidate.why
@@ -100,14 +100,14 @@ def test_the_window_before_a_planned_job_becomes_the_pilots_limit() -> None:
     assert "job 7" in candidate.why
 
 
-def test_too_short_a_window_is_left_alone() -> None:
+def test_a_node_with_too_short_a_window_is_not_claimed() -> None:
     soon = view(node("n1", "idle", "PLANNED"), jobs=(waiting("7", 4, on="n[1-4]", at_s=NOW_S + 150),))
     candidate = only(soon, site())
     assert not candidate.safe
     assert candidate.why == "job 7 wants it in 150 s"
 
 
-def test_planned_and_not_known_for_when_is_left_alone() -> None:
+def test_a_node_planned_for_an_unknown_time_is_not_claimed() -> None:
     assert not only(view(node("n1", "idle", "PLANNED")), site()).safe
 
 
@@ -158,7 +158,7 @@ def test_a_drained_node_and_a_preempted_pilot_are_left_in_every_mode() -> None:
         assert list(idle_nodes.wanted(view(node("n1", "allocated")), moved, site(mode=mode))) == ["n1"]
 
 
-def test_backfill_makes_way_for_whom_it_keeps_waiting() -> None:
+def test_backfill_leaves_nodes_for_jobs_that_would_wait_for_them() -> None:
     ours = held(pilot("n1"), pilot("n2"), pilot("n3"))
     busy = (node("n1", "allocated"), node("n2", "allocated"), node("n3", "allocated"), node("n4"))
     fits = view(*busy, jobs=(waiting("7", 3),))
@@ -172,7 +172,7 @@ def test_backfill_makes_way_for_whom_it_keeps_waiting() -> None:
     assert idle_nodes.wanted(not_for_nodes, ours, site(mode="backfill")) == {}
 
 
-def test_backfill_leaves_what_a_job_is_planned_on_when_we_are_what_it_waits_for() -> None:
+def test_backfill_leaves_nodes_on_which_a_job_is_planned_after_our_pilots() -> None:
     ours = held(pilot("n1", NOW_S + 1200))
     waits_for_us = view(node("n1", "allocated"), jobs=(waiting("7", 1, on="n1", at_s=NOW_S + 1200),))
     assert list(idle_nodes.wanted(waits_for_us, ours, site(mode="backfill"))) == ["n1"]
@@ -209,7 +209,7 @@ def test_quiet_hours_that_cannot_be_read(text: str) -> None:
         limits.QuietHours.parse(text)
 
 
-def test_the_pause_grows_until_a_pilot_does_well() -> None:
+def test_the_pause_grows_until_a_pilot_succeeds() -> None:
     pause = limits.Pause(after=2, first_s=60.0)
     assert not pause.failed(0.0, "a")
     assert pause.failed(1.0, "sbatch refuses")

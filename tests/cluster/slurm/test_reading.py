@@ -76,7 +76,7 @@ def test_jobs_of_squeue() -> None:
     assert (unknown.scheduled, unknown.start_s, unknown.end_s, unknown.nice) == ("", None, None, -10)
 
 
-def test_nothing_that_a_user_writes_freely_is_asked_of_squeue() -> None:
+def test_squeue_is_asked_for_no_text_that_users_write() -> None:
     assert {"%j", "%k", "%o", "%Z", "%w", "%f"}.isdisjoint(text.JOB_FORMAT.split("|"))
 
 
@@ -96,12 +96,12 @@ def test_tasks_of_an_array(shown: str, tasks: int) -> None:
 
 
 @pytest.mark.parametrize("broken", ["3|PENDING", "||||||||||||", "3|PENDING|main|four|||||||a|b|c"])
-def test_a_line_that_is_cut_off_is_no_look(broken: str) -> None:
+def test_a_truncated_line_is_refused(broken: str) -> None:
     with pytest.raises(ClusterError, match="cannot be read"):
         text.read_jobs(broken)
 
 
-def test_times_that_are_no_seconds_are_refused() -> None:
+def test_times_that_are_not_seconds_are_refused() -> None:
     with pytest.raises(ClusterError, match="SLURM_TIME_FORMAT"):
         text.read_jobs("4|PENDING|main|4|||(null)|2026-11-21T02:23:48|N/A|root|BeginTime|N/A|0\n")
 
@@ -180,7 +180,7 @@ def test_a_job_that_cannot_be_read_hides_no_other() -> None:
     assert (len(rows), unreadable) == (len(document["jobs"]) - 1, 1)
 
 
-def test_names_are_read_whatever_is_in_them() -> None:
+def test_names_with_any_characters_are_read() -> None:
     mark = "0123abcd"
     assert text.named_job_format(mark).startswith(f"{mark}|%i|")
     first = f"{mark}|4|PENDING|main|1|||(null)|N/A|N/A|ann|BeginTime|N/A|10000|physics|low|offcut-12ab34cd"

@@ -47,7 +47,7 @@ def test_no_slurm_on_the_machine(monkeypatch, capsys, tmp_path: Path) -> None:
         (["--partition", "idle", "--mode", "nice"], "'nice' is not one of"),
     ],
 )
-def test_options_that_cannot_be(monkeypatch, capsys, tmp_path: Path, options: list[str], says: str) -> None:
+def test_invalid_options(monkeypatch, capsys, tmp_path: Path, options: list[str], says: str) -> None:
     assert says in up(monkeypatch, capsys, *options, "--state", str(tmp_path))
 
 
@@ -65,7 +65,7 @@ def test_options_that_cannot_be(monkeypatch, capsys, tmp_path: Path, options: li
         ("[slurm\n", "is not TOML"),
     ],
 )
-def test_files_that_cannot_be(monkeypatch, capsys, tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_files(monkeypatch, capsys, tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "site.toml"
     file.write_text(text)
     said = up(monkeypatch, capsys, "--config", str(file), "--state", str(tmp_path / "s"))

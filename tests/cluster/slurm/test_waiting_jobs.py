@@ -94,7 +94,7 @@ def test_a_preemptible_pilot_leaves_for_jobs_that_cannot_preempt_it() -> None:
 
 
 @pytest.mark.parametrize("mode", ["preemptible", "backfill"])
-def test_pilots_of_another_controller_are_not_made_way_for(mode: str) -> None:
+def test_pilots_do_not_leave_for_pilots_of_another_controller(mode: str) -> None:
     assert leaves(view(job(partition="idle", nice=PILOT_NICE)), "n1", mode=mode) == []
     assert leaves(view(job(partition="idle", nice=PILOT_NICE - 1)), "n1", mode=mode) == ["n1"]
 

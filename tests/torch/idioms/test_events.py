@@ -12,7 +12,7 @@ from real_members import Cluster, alone, same, train, train_with_joiner
 pytestmark = pytest.mark.xdist_group("members")
 
 
-def test_who_joins_at_the_end_of_a_data_epoch_decides_by_the_same_loss() -> None:
+def test_a_joiner_at_the_end_of_a_data_epoch_decides_by_the_same_loss() -> None:
     with Cluster(scripts.plateau) as cluster:
         first = cluster.start()
         cluster.form(first)
@@ -63,13 +63,13 @@ def test_all_stop_where_only_one_member_has_the_step_that_decides() -> None:
     assert len(results) == 2
 
 
-def test_who_joins_when_the_others_have_left_both_loops_stops_too() -> None:
+def test_a_joiner_after_the_others_have_left_both_loops_stops_too() -> None:
     undisturbed = alone(scripts.stops_by_loss, below=1.75)
     results = train_with_joiner(scripts.stops_by_loss, "end", below=1.75)
     same(results, undisturbed)
 
 
-def test_what_a_joiner_does_before_its_first_batch_is_not_done_twice() -> None:
+def test_code_before_a_joiner_s_first_batch_takes_effect_once() -> None:
     results = train_with_joiner(scripts.schedule_per_epoch, "step", 7)
     same(results, alone(scripts.schedule_per_epoch))
 

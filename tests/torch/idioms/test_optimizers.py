@@ -17,20 +17,20 @@ def test_parameters_without_a_gradient_anywhere_are_left_alone() -> None:
     same(train(scripts.uses_branches, 2), plain)
 
 
-def test_joiners_and_broken_steps_leave_alone_what_has_no_gradient() -> None:
+def test_joiners_and_broken_steps_do_not_change_parameters_without_a_gradient() -> None:
     plain = alone(scripts.uses_branches_in_plain_torch)
     same(train_with_joiner(scripts.uses_branches, "step", 3), plain)
     fault = {"point": "after-reduce", "how": "break", "rank": 1, "step": 4}
     same(train(scripts.uses_branches, 2, fault), plain)
 
 
-def test_what_an_optimizer_keeps_in_another_type_arrives_in_it() -> None:
+def test_optimizer_state_of_another_type_arrives_in_its_type() -> None:
     results = train_with_joiner(scripts.keeps_more_precise_numbers, "step", 7)
     assert results[0] == results[1]
     assert set(results[0]["types"]) == {"torch.float32"}
 
 
-def test_what_an_optimizer_keeps_in_another_type_is_read_from_a_checkpoint_to_the_bit() -> None:
+def test_optimizer_state_of_another_type_is_read_from_a_checkpoint_to_the_bit() -> None:
     with Cluster(scripts.keeps_more_precise_numbers) as cluster:
         first = cluster.start()
         cluster.form(first)

@@ -13,7 +13,7 @@ HOWS = ["requires_grad", "add_param_group"]
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_who_is_unfrozen_on_the_way_trains_as_in_plain_torch(how: str) -> None:
+def test_a_parameter_that_is_unfrozen_later_trains_as_in_plain_torch(how: str) -> None:
     plain = alone(scripts.unfreezes_in_plain_torch, how=how)
     same([alone(scripts.unfreezes, how=how)], plain)
     same(train(scripts.unfreezes, 2, how=how), plain)
@@ -49,7 +49,7 @@ def test_a_start_from_a_checkpoint_trains_what_was_trained(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_members_that_do_not_agree_on_what_is_trained_are_told(how: str) -> None:
+def test_members_that_train_different_parameters_are_told(how: str) -> None:
     with Cluster(scripts.unfreezes, how=how, unsure=True) as cluster:
         cluster.form(cluster.start(2))
         outcomes = cluster.outcomes().values()

@@ -31,7 +31,7 @@ def join(agent: str) -> None:
             raise AssertionError("nobody else was there to train with")
 
 
-def test_who_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> None:
+def test_a_member_is_told_to_leave_while_it_waits_for_the_others(tmp_path: Path) -> None:
     """They may have come to the end of the training, say, when the generation that it was to join in was set."""
     path = tmp_path / "agent"
     listener = unix_socket.listen(path)

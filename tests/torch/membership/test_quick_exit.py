@@ -21,7 +21,7 @@ assert not any(f.atexit for f in of_torch)
 """
 
 
-def test_what_is_left_out_at_exit() -> None:
+def test_skipped_clean_up_at_exit() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "the script's own finalizer ran" in done.stdout

@@ -62,7 +62,7 @@ class Branches(nn.Module):
         return x if x.sum() > 0 else -x
 
 
-def test_what_cannot_be_traced_is_told() -> None:
+def test_a_model_that_cannot_be_traced_is_refused() -> None:
     with pytest.raises(InputError, match="tracing it failed"):
         layer_chain(Branches())
     with pytest.raises(InputError, match="no layers"):

@@ -78,7 +78,7 @@ def test_alone_it_is_a_plain_training_loop_with_short_last_batches():
 
 
 @pytest.mark.parametrize("make", [lambda p: torch.optim.AdamW(p, lr=0.1), lambda p: torch.optim.SGD(p, 0.1, 0.9)])
-def test_a_layer_that_went_and_came_back_trains_on_as_if_nothing_had_been(make):
+def test_a_layer_that_moved_away_and_back_trains_on_unchanged(make):
     first, second = (LayerState(network, [make(network.parameters())]) for network in (model(), model()))
     train(first, 3)
     train(second, 5)
@@ -168,7 +168,7 @@ def test_a_state_with_other_registered_objects_is_refused_before_anything_has_ch
     assert mine.step == 0
 
 
-def test_what_is_not_stable_is_not_published(tmp_path: Path):
+def test_a_checkpoint_of_an_unstable_step_is_not_published(tmp_path: Path):
     state = LayerState(model(), [])
     parts = LayerCheckpoints(tmp_path, LAYERS, 30.0, lambda text: None)
     parts.write(5, state.common(), {i: state.layer(i) for i in range(LAYERS)})
@@ -176,7 +176,7 @@ def test_what_is_not_stable_is_not_published(tmp_path: Path):
     assert parts.publish(5)
 
 
-def test_what_cannot_be_a_pipeline_job_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_an_invalid_pipeline_job_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv("OFFCUT_PLANS", raising=False)
     network = model()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)

@@ -73,6 +73,6 @@ def test_a_batch_of_another_size_is_refused_on_every_rank() -> None:
     assert all("the batch has 15 samples" in words for words in said)
 
 
-def test_a_wrong_group_size_is_told() -> None:
+def test_a_wrong_group_size_is_refused() -> None:
     results = outcomes(f"{WORKERS}:wrong_batch", 2, make_plan("1f1b", (0, 1, 4, 8), (1, 1, 1)), timeout_s=40)
     assert all(not ok and "the plan is for 3 devices, the process group has 2 ranks" in why for ok, why in results)

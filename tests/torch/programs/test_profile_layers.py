@@ -77,7 +77,7 @@ def test_bad_input_is_one_sentence(
     assert not said.out
 
 
-def test_the_command_hands_on_what_was_wrong(tmp_path: Path) -> None:
+def test_the_command_reports_the_error(tmp_path: Path) -> None:
     done = offcut("profile", f"{tmp_path}/none.py:build")
     assert done.returncode == 2
     assert "no such file" in done.stderr

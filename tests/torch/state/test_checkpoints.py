@@ -107,7 +107,7 @@ def test_each_member_writes_its_share_and_others_read_the_whole(members: list[Ch
     assert_same(Checkpoints(members[0]._directory, 0.0, print).read_newest(), tree(7))
 
 
-def test_torch_reads_it_without_us(members: list[Checkpoints]) -> None:
+def test_torch_reads_a_checkpoint_without_offcut(members: list[Checkpoints]) -> None:
     begin(members, 3)
     wait_for_writers(*members)
     members[0].publish(3)
@@ -120,7 +120,7 @@ def test_torch_reads_it_without_us(members: list[Checkpoints]) -> None:
     assert torch.equal(wanted[name], torch.full((LARGE,), 3.0))
 
 
-def test_it_is_a_copy_and_published_only_once_its_step_is_stable(members: list[Checkpoints]) -> None:
+def test_a_checkpoint_is_a_copy_and_published_only_once_its_step_is_stable(members: list[Checkpoints]) -> None:
     living = begin(members, 7)
     map_tensors(living, lambda tensor: tensor.zero_())
     wait_for_writers(*members)
@@ -205,7 +205,9 @@ def test_a_checkpoint_that_a_member_may_not_have_begun_is_given_up_with_its_gene
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "gone"])
-def test_a_damaged_newest_falls_back_to_the_one_before(checkpoints: Checkpoints, notes: list[str], damage: str) -> None:
+def test_a_damaged_newest_checkpoint_falls_back_to_the_previous_one(
+    checkpoints: Checkpoints, notes: list[str], damage: str
+) -> None:
     for step in (1, 2):
         checkpoints.save_now(step, tree(step))
     path = checkpoints._directory / "step-0000000002" / "__0_0.distcp"
@@ -224,7 +226,7 @@ def read_only_place(checkpoints: Checkpoints) -> None:
     checkpoints._directory.write_text("")
 
 
-def test_a_place_that_cannot_be_written_is_told_once_and_so_is_its_healing(
+def test_an_unwritable_directory_is_reported_once_and_so_is_its_recovery(
     checkpoints: Checkpoints, notes: list[str]
 ) -> None:
     read_only_place(checkpoints)
@@ -259,7 +261,7 @@ def with_limit(action: Callable[[], object], limit_bytes: int) -> None:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_what_a_killed_writer_left_is_cleared_away(checkpoints: Checkpoints) -> None:
+def test_files_of_a_killed_writer_are_removed(checkpoints: Checkpoints) -> None:
     for step in (3, 12):
         (checkpoints._directory / f".step-{step:010d}.1").mkdir(parents=True)
     checkpoints.save_now(9, tree(9))
@@ -274,9 +276,7 @@ def test_the_same_step_twice_is_published_once(checkpoints: Checkpoints, notes: 
     shutil.rmtree(checkpoints._directory)
 
 
-def test_what_cannot_be_read_is_put_aside_and_what_comes_after_stays(
-    checkpoints: Checkpoints, notes: list[str]
-) -> None:
+def test_unreadable_checkpoints_are_set_aside_and_later_ones_stay(checkpoints: Checkpoints, notes: list[str]) -> None:
     for step in (50, 100, 200):
         checkpoints.save_now(step, tree(step))
     for step in (100, 200):

@@ -74,7 +74,7 @@ def test_a_batch_per_rank_grows_with_the_size() -> None:
         ({"global_batch": 2.5}, "whole number"),
     ],
 )
-def test_a_policy_that_cannot_be_says_why(fields: dict, word: str) -> None:
+def test_an_invalid_policy_is_refused_with_the_reason(fields: dict, word: str) -> None:
     with pytest.raises(InputError, match=word):
         BatchPolicy(**fields)
 

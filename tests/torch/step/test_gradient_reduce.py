@@ -75,9 +75,7 @@ def messages_and_outcome(group: Any, kind: torch.dtype, losses: list[float]) -> 
 @pytest.mark.parametrize(
     ("kind", "messages"), [(torch.float32, 1), (torch.float64, 1), (torch.bfloat16, 2)], ids=["f32", "f64", "bf16"]
 )
-def test_what_rides_along_is_exact_whatever_the_gradients_are(
-    members: Callable, kind: torch.dtype, messages: int
-) -> None:
+def test_the_signals_are_exact_with_any_gradients(members: Callable, kind: torch.dtype, messages: int) -> None:
     losses = [1 / 3, 1e-9 / 7, 12345678.9]
 
     def task(group: Any, _: Any) -> tuple[Any, ...]:
@@ -89,12 +87,12 @@ def test_what_rides_along_is_exact_whatever_the_gradients_are(
 
 
 @pytest.mark.parametrize("loss", [math.inf, -math.inf, math.nan])
-def test_a_loss_that_is_not_finite_is_told(members: Callable, loss: float) -> None:
+def test_a_loss_that_is_not_finite_is_reported(members: Callable, loss: float) -> None:
     for told in members(2, lambda group, _: messages_and_outcome(group, torch.float32, [1.0, loss])[1].loss):
         assert told == pytest.approx(loss, nan_ok=True)
 
 
-def test_who_finds_no_room_goes_alone(members: Callable) -> None:
+def test_signals_without_room_in_a_buffer_are_sent_alone(members: Callable) -> None:
     def task(group: Any, _: Any) -> tuple[int, bool]:
         signals = StepSignals(group, loss=1.0, switch=False, save=False, leaving=False, changes=NO_CHANGES)
         return signals.write_into(torch.zeros(2 + 4 * group.world - 1)), signals.sent
