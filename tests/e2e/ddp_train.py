@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int)
 parser.add_argument("--pace", type=float, default=0.0)
+parser.add_argument("--pace-file", type=Path, help="how long a step waits, seconds; may change")
 parser.add_argument("--every", type=int, default=10, help="steps from checkpoint to checkpoint")
 arguments = parser.parse_args()
 
@@ -44,7 +45,7 @@ if checkpoint.exists():
     step = saved["step"]
 trail.write(json.dumps({"launched_at": step, "world": world, "time_s": time.time(), "pid": os.getpid()}) + "\n")
 while step < arguments.steps:
-    time.sleep(arguments.pace)
+    time.sleep(float(arguments.pace_file.read_text()) if arguments.pace_file else arguments.pace)
     batch = torch.arange(step * 48, (step + 1) * 48)[rank::world] % len(x)
     loss = (parallel(x[batch]) - y[batch]).square().mean()
     optimizer.zero_grad()

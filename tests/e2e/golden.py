@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,40 @@ from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 SCRIPT = Path(__file__).with_name("train.py")
 SAMPLES = 500
 STEPS_PER_EPOCH = 11
+
+
+class Pace:
+    """How long a turn of the training loop takes: on a busy machine the training must not end before what is awaited.
+
+    `steps` are those of the whole training. `options` are the script's.
+    """
+
+    TURN_S, SLOW_TURN_S = 0.01, 0.5
+
+    def __init__(self, directory: Path, steps: int) -> None:
+        self._file = directory / "pace"
+        self._slow_from = 0.6 * steps
+        self.options = ("--pace-file", str(self._file))
+        self.set(self.TURN_S)
+
+    def set(self, turn_s: float) -> None:
+        new = self._file.with_suffix(".new")
+        new.write_text(str(turn_s))
+        new.replace(self._file)
+
+    def awaiting(self, holds: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+        """For `Running.until`: `holds`; most of the training being over, the rest is slow."""
+
+        def look(shown: dict[str, Any]) -> Any:
+            if shown["steps"] > self._slow_from:
+                self.set(self.SLOW_TURN_S)
+            return holds(shown)
+
+        return look
+
+    def to_the_end(self) -> None:
+        """Nothing but the end is awaited from now on."""
+        self.set(0.0)
 
 
 def undisturbed(directory: Path, epochs: int) -> dict[int, StepHistory]:

@@ -75,7 +75,7 @@ def test_dies_at_forty_journal_writes(up: Callable, tmp_path: Path) -> None:
 
 def test_workers_train_on_while_there_is_no_controller(up: Callable) -> None:
     running = up(2)
-    job = running.submit(SCRIPT, "--epochs", "200", "--pace", "0.005", sizes="2")
+    job = running.submit(SCRIPT, "--epochs", "5000", "--pace", "0.005", sizes="2")
     before = running.until(job, "training", lambda shown: shown["steps"] > 20)
     records = running.paths.job(job) / "records"
     running.process.kill()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from golden import SCRIPT, assert_same_training, undisturbed
+from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
 from live import wait_for
 from offcut.wire.step_records import history
@@ -40,47 +40,49 @@ def template(running, name: str) -> psutil.Process:
     return next(process for process in servers if process.ppid() not in pids)
 
 
-def start_training(up: Callable, nodes: int, *options: str):
-    running = up(nodes, *options)
-    job = running.submit(SCRIPT, "--epochs", str(EPOCHS), "--pace", "0.01", sizes=f"1:{nodes}", checkpoint_age_s=1.0)
-    running.until(job, "training", lambda shown: shown["size"] == nodes and shown["steps"] > 60)
-    return running, job
+def start_training(up: Callable, nodes: int, directory: Path):
+    running = up(nodes)
+    pace = Pace(directory, EPOCHS * STEPS_PER_EPOCH)
+    job = running.submit(SCRIPT, "--epochs", str(EPOCHS), *pace.options, sizes=f"1:{nodes}", checkpoint_age_s=1.0)
+    running.until(job, "training", pace.awaiting(lambda shown: shown["size"] == nodes and shown["steps"] > 60))
+    return running, job, pace
 
 
-def assert_ends_as_undisturbed(running, job: str, tmp_path: Path) -> None:
+def assert_ends_as_undisturbed(running, job: str, pace: Pace, tmp_path: Path) -> None:
+    pace.to_the_end()
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", EPOCHS))
 
 
 def test_template_dies_and_all_workers_with_it(up: Callable, tmp_path: Path) -> None:
-    running, job = start_training(up, 2)
+    running, job, pace = start_training(up, 2, tmp_path)
     template(running, "offcut.torch.programs.worker_template").kill()
-    assert_ends_as_undisturbed(running, job, tmp_path)
+    assert_ends_as_undisturbed(running, job, pace, tmp_path)
 
 
 def test_rendezvous_store_dies_and_is_replaced(up: Callable, tmp_path: Path) -> None:
-    running, job = start_training(up, 2)
+    running, job, pace = start_training(up, 2, tmp_path)
     psutil.Process(json.loads(running.paths.rendezvous.read_text())["pid"]).kill()
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
-    running.until(job, "one node", lambda shown: shown["size"] == 1)
+    running.until(job, "one node", pace.awaiting(lambda shown: shown["size"] == 1))
     running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
-    running.until(job, "two nodes again", lambda shown: shown["size"] == 2)
-    assert_ends_as_undisturbed(running, job, tmp_path)
+    running.until(job, "two nodes again", pace.awaiting(lambda shown: shown["size"] == 2))
+    assert_ends_as_undisturbed(running, job, pace, tmp_path)
 
 
 @pytest.mark.ci
 def test_all_nodes_die_at_once(up: Callable, tmp_path: Path) -> None:
-    running, job = start_training(up, 2)
+    running, job, pace = start_training(up, 2, tmp_path)
     for agent in running.agents():
         agent.kill()
-    assert_ends_as_undisturbed(running, job, tmp_path)
+    assert_ends_as_undisturbed(running, job, pace, tmp_path)
 
 
 def test_a_frozen_worker_is_killed_and_the_others_go_on(up: Callable, tmp_path: Path) -> None:
-    running, job = start_training(up, 2)
+    running, job, pace = start_training(up, 2, tmp_path)
     running.workers()[0].send_signal(signal.SIGSTOP)
     running.until(job, "going on without it", lambda _: any("froze" in text for text in running.story(job)))
-    assert_ends_as_undisturbed(running, job, tmp_path)
+    assert_ends_as_undisturbed(running, job, pace, tmp_path)
 
 
 def test_a_script_that_hangs_in_the_middle_fails_with_the_reason(up: Callable) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
 from offcut.wire.step_records import history
 
@@ -28,41 +28,44 @@ def members_by_generation(running, job: str) -> dict[int, dict[str, int]]:
     return found
 
 
-def until_trained_at(running, job: str, size: int) -> dict[str, Any]:
+def until_trained_at(running, job: str, pace: Pace, size: int) -> dict[str, Any]:
     """Wait until all ranks have done some steps at this size: one is shown before its members have formed."""
 
     def begun(shown: dict[str, Any]) -> bool:
         return shown["size"] == size == len(members_by_generation(running, job).get(shown["generation"], {}))
 
-    shown = running.until(job, f"a step at {size}", begun)
-    return running.until(job, f"steps at {size}", lambda later: later["steps"] > shown["steps"] + 10)
+    shown = running.until(job, f"a step at {size}", pace.awaiting(begun))
+    done = pace.awaiting(lambda later: later["steps"] > shown["steps"] + 10)
+    return running.until(job, f"steps at {size}", done)
 
 
 @pytest.mark.timeout(300)
 def test_two_ranks_on_each_node_grow_shrink_and_lose_one(up: Callable, tmp_path: Path) -> None:
     """A node is a member with all its ranks or not at all."""
     epochs = 70
+    pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     running = up(2)
     running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
     job = running.submit(
-        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:2", ranks_per_node=2, checkpoint_age_s=1.0
+        SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:2", ranks_per_node=2, checkpoint_age_s=1.0
     )
-    until_trained_at(running, job, 1)
+    until_trained_at(running, job, pace, 1)
     assert len(running.workers()) == 2
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
-    grown = until_trained_at(running, job, 2)
+    grown = until_trained_at(running, job, pace, 2)
 
     before = running.workers()
     assert len(before) == 4
     before[-1].kill()
-    running.until(job, "both ranks of one node to go", lambda _: sum(rank.is_running() for rank in before) == 2)
-    running.until(
-        job, "a new pair", lambda shown: shown["size"] == 2 and shown["generation"] >= grown["generation"] + 2
-    )
-    until_trained_at(running, job, 2)
+    gone = pace.awaiting(lambda _: sum(rank.is_running() for rank in before) == 2)
+    running.until(job, "both ranks of one node to go", gone)
+    new = pace.awaiting(lambda shown: shown["size"] == 2 and shown["generation"] >= grown["generation"] + 2)
+    running.until(job, "a new pair", new)
+    until_trained_at(running, job, pace, 2)
 
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
-    assert until_trained_at(running, job, 1)["nodes"] == ["n02"]
+    assert until_trained_at(running, job, pace, 1)["nodes"] == ["n02"]
+    pace.to_the_end()
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
     assert shown["steps"] == epochs * STEPS_PER_EPOCH
     members = members_by_generation(running, job)
@@ -75,17 +78,19 @@ def test_two_ranks_on_each_node_grow_shrink_and_lose_one(up: Callable, tmp_path:
 @pytest.mark.ci
 def test_only_sizes_of_the_list_are_trained_at_and_then_only_multiples(up: Callable, tmp_path: Path) -> None:
     epochs = 60
+    pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     running = up(3)
     running.client.post("/v1/nodes/want", {"nodes": ["n03"]})
-    job = running.submit(SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1,3")
-    until_trained_at(running, job, 1)
+    job = running.submit(SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1,3")
+    until_trained_at(running, job, pace, 1)
     running.client.post("/v1/nodes/offer", {"nodes": ["n03"]})
-    until_trained_at(running, job, 3)
+    until_trained_at(running, job, pace, 3)
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
-    listed = until_trained_at(running, job, 1)["generation"]
+    listed = until_trained_at(running, job, pace, 1)["generation"]
     running.client.patch(f"/v1/jobs/{job}", {"sizes": "2:8:2"})
-    until_trained_at(running, job, 2)
+    until_trained_at(running, job, pace, 2)
     running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
+    pace.to_the_end()
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     sizes = {generation: len(nodes) for generation, nodes in members_by_generation(running, job).items()}
     assert {size for generation, size in sizes.items() if generation <= listed} == {1, 3}

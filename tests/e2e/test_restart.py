@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from golden import Pace
 
 from live import wait_for
 
@@ -62,15 +63,18 @@ def until_steps_at(running, job: str, world: int) -> int:
 def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(up: Callable, tmp_path: Path) -> None:
     steps = 400
     running = up(2)
+    pace = Pace(tmp_path, steps)
     running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
-    job = submit(running, DDP, "--steps", str(steps), "--pace", "0.01", sizes="1:2", ranks_per_node=2)
+    job = submit(running, DDP, "--steps", str(steps), *pace.options, sizes="1:2", ranks_per_node=2)
     directory = running.paths.job(job)
     assert until_steps_at(running, job, 2) == 0
+    pace.set(0.1)
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
     assert until_steps_at(running, job, 4) > 0, "it resumed from its own checkpoint"
     generation = running.job(job)["generation"]
     running.agents()[0].kill()
     running.until(job, "another launch", lambda shown: shown["generation"] >= generation + 2 and shown["size"])
+    pace.to_the_end()
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
     assert shown["failures"] == 0, "ranks that fail because a node died do not make a failure of the job"
 
@@ -91,7 +95,7 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
     assert any("launches its script again" in line and "0 s of progress" in line for line in words), words
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
     running.until(job, "a launch on the other", lambda _: launches(directory)[-1] == "0/1")
-    backs = running.client.get("/v1/statistics")["cluster"]["hand_backs"]
+    backs = wait_for("the release", lambda: running.client.get("/v1/statistics")["cluster"]["hand_backs"])
     assert [back["node"] for back in backs] == ["n01"]
     assert not backs[0]["killed"], "the agent was done before the queue lost its patience"
     wait_for("the children of two launches to be gone", lambda: len(children(directory)) == 2)
@@ -136,7 +140,7 @@ def test_a_controller_that_dies_finds_the_launch_as_it_left_it(up: Callable) -> 
     running = up(2)
     job = submit(running, AWKWARD, "serve", sizes="1:2", ranks_per_node=2)
     directory = running.paths.job(job)
-    running.until(job, "two nodes", lambda _: len(launches(directory)) >= 4 and launches(directory)[-1][-1] == "4")
+    running.until(job, "two nodes", lambda _: [rank[-1] for rank in launches(directory)[-4:]] == ["4"] * 4)
     before = launches(directory)
     running.process.kill()
     running.process.wait()

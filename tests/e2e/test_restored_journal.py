@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
 from live import Running, wait_for
 from offcut.wire.step_records import history
@@ -41,20 +41,24 @@ def restore(running: Running) -> None:
 def test_the_job_goes_on_and_loses_nothing(up: Callable[..., Running], tmp_path: Path, all_of_it: bool) -> None:
     running = up(3)
     running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})
-    job = running.submit(SCRIPT, "--epochs", str(EPOCHS), "--pace", "0.01", sizes="1:3")
+    pace = Pace(tmp_path, EPOCHS * STEPS_PER_EPOCH)
+    job = running.submit(SCRIPT, "--epochs", str(EPOCHS), *pace.options, sizes="1:3")
     running.until(job, "one node", lambda shown: shown["size"] == 1 and shown["steps"] > 5)
     backup(running)
     for node, size in (("n02", 2), ("n03", 3)):
         running.client.post("/v1/nodes/offer", {"nodes": [node]})
-        newest = running.until(job, f"{size} nodes", lambda shown, size=size: shown["size"] == size)
+        grown = pace.awaiting(lambda shown, size=size: shown["size"] == size)
+        newest = running.until(job, f"{size} nodes", grown)
     running.until(job, "steps under it", lambda shown: shown["steps"] > newest["steps"] + 20)
     restore(running)
     if all_of_it:
         running.paths.numbers.unlink()
     running.start()
-    after = running.until(job, "a new generation", lambda shown: shown["generation"] > newest["generation"])
+    newer = pace.awaiting(lambda shown: shown["generation"] > newest["generation"])
+    after = running.until(job, "a new generation", newer)
     assert any("the journal is older than what has run since" in text for text in running.story(job))
     running.until(job, "progress", lambda shown: shown["steps"] > after["steps"] + 50)
+    pace.to_the_end()
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", patience_s=300.0)
     assert shown["steps"] == EPOCHS * STEPS_PER_EPOCH
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", EPOCHS))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
 from offcut.wire.step_records import history
 
@@ -19,12 +19,14 @@ def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:
     running = up(3)
     running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})
     epochs = 80
-    job = running.submit(SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:3")
+    pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
+    job = running.submit(SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:3")
     running.until(job, "one node", lambda shown: shown["size"] == 1 and shown["steps"] > 5)
     running.client.post("/v1/nodes/offer", {"nodes": ["n02", "n03"]})
-    running.until(job, "three nodes", lambda shown: shown["size"] == 3)
+    running.until(job, "three nodes", pace.awaiting(lambda shown: shown["size"] == 3))
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
-    running.until(job, "two nodes, without the first", lambda shown: shown["nodes"] == ["n02", "n03"])
+    running.until(job, "two nodes, without the first", pace.awaiting(lambda shown: shown["nodes"] == ["n02", "n03"]))
+    pace.to_the_end()
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     steps = history(running.paths.job(job) / "records")
     assert len(steps) == epochs * STEPS_PER_EPOCH
@@ -49,15 +51,18 @@ def test_last_node_goes_and_training_continues_where_it_was(up: Callable, tmp_pa
 def test_every_worker_killed_resumes_from_a_checkpoint_at_another_size(up: Callable, tmp_path: Path) -> None:
     running = up(2)
     epochs = 60
+    pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(
-        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:2", checkpoint_age_s=0.5, max_failures=3
+        SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:2", checkpoint_age_s=0.5, max_failures=3
     )
     checkpoints = running.paths.job(job) / "checkpoints"
     # Each member has written its share.
-    running.until(job, "a checkpoint by two", lambda _: list(checkpoints.glob("step-*/__1_0.distcp")))
+    by_two = pace.awaiting(lambda _: list(checkpoints.glob("step-*/__1_0.distcp")))
+    running.until(job, "a checkpoint by two", by_two)
     for worker in running.workers():
         worker.kill()
     running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
+    pace.to_the_end()
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     steps = history(running.paths.job(job) / "records")
     redone = sum(len(record.applied_in) - 1 for record in steps.values())
@@ -70,17 +75,22 @@ def test_kills_of_workers_and_nodes_lose_nothing(up: Callable, tmp_path: Path) -
     choose = random.Random(20210210)
     running = up(3)
     epochs = 120
+    pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(
-        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:3", checkpoint_age_s=1.0, max_failures=3
+        SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:3", checkpoint_age_s=1.0, max_failures=3
     )
     kills = 0
     while kills < 12:
+        pace.set(0.5)
+        running.until(job, "two nodes", lambda shown: shown["size"] >= 2)
+        pace.set(0.01)
         steps = running.job(job)["steps"] + choose.randint(5, 30)
         running.until(job, f"step {steps}", lambda shown, steps=steps: shown["size"] >= 2 and shown["steps"] >= steps)
         victims = running.workers() if choose.random() < 0.6 else running.agents()
         if victims:
             choose.choice(victims).kill()
             kills += 1
+    pace.to_the_end()
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
     assert shown["steps"] == epochs * STEPS_PER_EPOCH
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
