@@ -1,4 +1,4 @@
-"""What another user of the machine can try against a controller's port; each for `strangers.stranger`.
+"""Attacks of another user of the machine against a controller's port, for `strangers.stranger`.
 
 They answer by `answer`, and use nothing that is not imported here: as another user they may not be able to read it.
 """
@@ -20,13 +20,13 @@ from strangers import stranger
 
 
 def outcome(attack: Any, *given: Any) -> Any:
-    """What the attack says in the end."""
+    """Return the result of the attack."""
     with stranger(attack, *given) as connection:
         return connection.recv()
 
 
 def submission(marker: Path) -> bytes:
-    """A request that runs a command as the user who carries it out."""
+    """Return a request that runs a command as the user who carries it out."""
     job = {"name": "evil", "command": ["/bin/sh", "-c", f"id > {marker}"], "mode": "restart", "sizes": "1"}
     body = json.dumps(job).encode()
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -34,7 +34,7 @@ def submission(marker: Path) -> bytes:
 
 
 def _about_to_reset(port: int) -> socket.socket:
-    """A connection whose end is a reset, so that its sender's address cannot be asked for any more."""
+    """Return a connection that ends with a reset, so that its sender's address cannot be looked up afterwards."""
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -49,7 +49,7 @@ def submit_and_reset(answer: Connection, port: int, request: bytes, times: int) 
 
 
 def submit_and_reset_in_the_handshake(answer: Connection, port: int, request: bytes, times: int) -> None:
-    """The same through TLS: the end of the handshake and the request in one flight, and the reset behind them."""
+    """Do the same through TLS: send the end of the handshake and the request in one flight, then reset."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -71,7 +71,7 @@ def submit_and_reset_in_the_handshake(answer: Connection, port: int, request: by
 
 
 def hold_idle(answer: Connection, port: int, count: int) -> None:
-    """Open connections with half a request each, say how many, and leave them so; when told, say how many are left."""
+    """Open connections with half a request each and report how many; when told, report how many are left."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     held = []
@@ -96,7 +96,7 @@ def _is_open(connection: socket.socket) -> bool:
 
 
 def send_large(answer: Connection, port: int, mebibytes: int) -> None:
-    """A request without end; how much of it was taken."""
+    """Send a request without end. Report how much of it was accepted."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (mebibytes << 20))
         sent = 0
@@ -108,7 +108,7 @@ def send_large(answer: Connection, port: int, mebibytes: int) -> None:
 
 
 def look_at(answer: Connection, paths: list[str]) -> None:
-    """Which of these files and sockets can be opened."""
+    """Return which of these files and sockets can be opened."""
     opened = []
     for path in paths:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What every test may ask for, and what is true of every test process: nothing that it starts outlives it."""
+"""Fixtures for every test. No process that a test starts outlives the tests."""
 
 from __future__ import annotations
 

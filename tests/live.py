@@ -25,7 +25,7 @@ PATIENCE_S = 180.0
 
 
 def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Poll until `found()` is true; its value."""
+    """Poll until `found()` is true. Return its value."""
     give_up_s = time.monotonic() + patience_s
     while not (value := found()):
         assert time.monotonic() < give_up_s, f"waited {patience_s:g} s in vain for: {what}"
@@ -104,7 +104,7 @@ class Running:
         return found
 
     def until_ended(self, job: str) -> dict[str, Any]:
-        """Wait until the job is over and its workers are gone; how it is shown then."""
+        """Wait until the job is over and its workers have ended. Return how it is shown then."""
         wait_for("its end", lambda: self.job(job)["state"] in ("failed", "cancelled", "finished"))
         wait_for("its workers' end", lambda: not self.workers())
         return self.job(job)
@@ -113,7 +113,7 @@ class Running:
         return [entry["text"] for entry in self.client.get(f"/v1/story/{subject}")]
 
     def stories(self, job: str) -> dict[str, list[str]]:
-        """What the job went through and, lately, each node: for a failure that its story alone does not explain."""
+        """Return the logs of the job and of each node, for a failure that the job's log alone does not explain."""
         nodes = [str(node["name"]) for node in self.client.get("/v1/status")["nodes"]]
         return {job: self.story(job), **{name: self.story(name)[-12:] for name in nodes}}
 
@@ -124,18 +124,18 @@ class Running:
         return self._forked_from("offcut.agent.template")
 
     def _forked_from(self, template: str) -> list[psutil.Process]:
-        """Children of the fork server, oldest first; they carry its command line."""
+        """Return the children of the fork server, oldest first; they have its command line."""
         ours = [process for process in self.processes() if template in command_of(process)]
         pids = {process.pid for process in ours}
         return sorted((p for p in ours if p.ppid() in pids), key=lambda process: process.create_time())
 
     def processes(self) -> list[psutil.Process]:
-        """Every process that names the state directory."""
+        """Return every process that names the state directory."""
         mark = str(self.paths.root)
         return [p for p in psutil.process_iter() if p.pid != os.getpid() and mark in command_of(p)]
 
     def stop(self) -> None:
-        """End it in good order; nothing may be left."""
+        """End the controller in good order, and check that nothing is left."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(PATIENCE_S)

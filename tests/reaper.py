@@ -1,4 +1,4 @@
-"""Ends all that a test process has started once it is gone, however it ended: `python -IS reaper.py PID MARK`.
+"""Ends all processes that a test process has started once that has ended: `python -IS reaper.py PID MARK`.
 
 Every pytest process (the main one, and each of xdist's workers) has a mark in its environment that begins with the mark
 of the process that started it: `MAIN/WORKER`. Whatever tests start inherits it, also what makes itself a daemon. Beside
@@ -20,7 +20,7 @@ _LOOKS, _LOOK_S = 500, 0.02
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that were started, directly or not, by the one that gave itself this mark."""
+    """Return the processes that were started, directly or not, by the process with this mark."""
     begins = f"{ENV_MARK}={mark}/".encode()
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _has(int(entry), begins)]
 
@@ -34,7 +34,7 @@ def _has(pid: int, begins: bytes) -> bool:
 
 
 def kill_marked(mark: str) -> None:
-    """End them all, stopped ones too, and what they start meanwhile."""
+    """Kill all of them, stopped ones too, and those that they start meanwhile."""
     begins = f"{ENV_MARK}={mark}/".encode()
     for _ in range(_LOOKS):
         found = marked(mark)

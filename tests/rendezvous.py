@@ -1,4 +1,4 @@
-"""A rendezvous store for tests of members, in a process of its own: what forks members must not have threads.
+"""A rendezvous store for tests of members, in a process of its own, because a process that forks must not have threads.
 
 It is forked from a server that has torch imported and no threads either, and ends with it; the server ends with the
 test process, however that ends.
@@ -30,7 +30,7 @@ LIMIT_S = 180.0
 
 
 def fork_server() -> Any:
-    """The context of processes that have torch imported and no threads."""
+    """Return the context of processes that have torch imported and no threads."""
     context = multiprocessing.get_context("forkserver")
     # What every training needs in the end: the import of torch._dynamo alone takes half a second of each worker.
     everything = "pytest numpy.random torch._dynamo torch.distributed.checkpoint offcut.torch"
@@ -45,17 +45,17 @@ class Store:
     pid: int
 
     def secret(self, job: str, generation: int) -> str:
-        """What the members of that generation show."""
+        """Return what the members of that generation show."""
         return rendezvous.generation_secret(self.master, job, generation)
 
     def meeting_point(self, job: str, generation: int) -> dict[str, str]:
-        """The fields of a generation's message that say where its members meet, and as whom."""
+        """Return the fields of a generation's message that say where its members meet, and as whom."""
         return {"store": self.address, "secret": self.secret(job, generation)}
 
 
 @cache
 def shared_store() -> Store:
-    """A store that lives as long as this process; jobs share it under names of their own."""
+    """Return a store that lives as long as this process; jobs share it under names of their own."""
     ends = ExitStack()
     atexit.register(ends.close)
     return ends.enter_context(running_store())
@@ -63,7 +63,7 @@ def shared_store() -> Store:
 
 @contextmanager
 def running_store() -> Iterator[Store]:
-    """A store that is gone after the block."""
+    """Yield a store that ends after the block."""
     place = Path(tempfile.mkdtemp(prefix="offcut-store-"))
     told, secret = place / "address", place / "secret"
     master = tokens.create(secret)

@@ -89,12 +89,12 @@ class Harvesting(Running):
         self._connect()
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`offcut …` against this controller."""
+        """Run `offcut …` against this controller."""
         command = [sys.executable, "-m", "offcut", *arguments, "--state", str(self.paths.root)]
         return subprocess.run(command, env=self.slurm.env, capture_output=True, text=True, check=False)
 
     def pilots(self) -> dict[str, str]:
-        """Our pilots that Slurm has not ended: job id to state and node."""
+        """Return our pilots that Slurm has not ended: job id to state and node."""
         shown = self.slurm.run("squeue", "--noheader", "--partition=idle", "--format=%i %T:%N")
         return dict(line.split(" ", 1) for line in shown.splitlines())
 
@@ -107,7 +107,7 @@ class Harvesting(Running):
         return [process for process, command in commands if "-m offcut.agent " in command and mark in command]
 
     def nothing_left(self) -> None:
-        """No pilot, and no process of a job."""
+        """Return whether no pilot and no process of a job is left."""
         wait_for("no pilot left", lambda: not self.pilots())
         wait_for("no stray process", lambda: not self.slurm.strays() and not self._workers_of_template())
 

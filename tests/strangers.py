@@ -1,4 +1,4 @@
-"""Another user of the machine: real ones, for what they may do is the kernel's to say."""
+"""Another user of the machine: a real one, because the kernel decides what that user may do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Slurm adapter on a private Slurm, without a controller: what it tells is noted, and tests claim by hand."""
+"""The Slurm adapter on a private Slurm, without a controller: its events are recorded, and tests claim by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families, surprises, changes, costs; and which size is tried next."""
+"""Job histories: families, jobs that leave them, changes, costs; and which size is tried next."""
 
 from __future__ import annotations
 

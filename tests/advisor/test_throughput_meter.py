@@ -1,4 +1,4 @@
-"""From reports to throughput: warm-up, spread, change, and reports that are of no use."""
+"""The throughput meter: warm-up, spread, changes, and unusable reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH = 32
 
 
 def feed(meter: ThroughputMeter, paces: list[float], *, start: tuple[float, int, int] = (100.0, 0, 0)) -> list[Segment]:
-    """One report after each step; the segments that come of it."""
+    """Add one report after each step. Return the segments."""
     clock_s, step, samples = start
     found = [meter.add_report(clock_s, step, samples)]
     for pace in paces:

@@ -1,4 +1,4 @@
-"""An agent obeys the queue whatever hangs, and ends by itself where nobody needs it."""
+"""An agent obeys the queue even if file systems or programs hang, and ends by itself when no controller needs it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def agent(place: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def obeys(process: subprocess.Popen[bytes]) -> None:
-    """It is gone soon after SIGTERM."""
+    """Return whether the agent has ended soon after SIGTERM."""
     before_s = time.monotonic()
     process.send_signal(signal.SIGTERM)
     process.wait(60)
@@ -82,7 +82,7 @@ def test_without_a_controller_an_empty_agent_ends_by_itself(place: Path, agent: 
 
 
 class Controller:
-    """Stands in for one: `take` gets what agents say."""
+    """A stand-in for the controller: `take` returns what agents send."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""What waits for a controller that is away is bounded, and the ends of workers are kept."""
+"""Reports that wait for an absent controller are bounded, and the ends of workers are never dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rank sees its own accelerators: what is said to it, for no test machine has several."""
+"""Each rank sees its own accelerators. Only the environment is checked, because no test machine has several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every process that carries the mark of a job's workers is ended, whatever its session is, and no other."""
+"""Every process with the mark of a job's workers is ended, in any session, and no other process."""
 
 from __future__ import annotations
 

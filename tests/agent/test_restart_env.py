@@ -1,4 +1,4 @@
-"""What a script of mode `restart` finds in its environment: what torchrun gives it."""
+"""A script of mode `restart` gets the environment that torchrun would give it."""
 
 from __future__ import annotations
 

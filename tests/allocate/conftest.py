@@ -13,7 +13,7 @@ from offcut.testing.policy import random_problem as draw_problem
 
 
 def _everything(problem: AllocationProblem) -> list[tuple[float, tuple[int, ...]]]:
-    """The value and the sizes of every allocation that fits."""
+    """Return the value and the sizes of every allocation that fits."""
     options = [list(allowed_sizes(job, problem.nodes)) for job in problem.jobs]
     worth = [{n: job_value(problem, job, n) for n in sizes} for job, sizes in zip(problem.jobs, options, strict=True)]
     return [
@@ -24,7 +24,7 @@ def _everything(problem: AllocationProblem) -> list[tuple[float, tuple[int, ...]
 
 
 def _first_tie(problem: AllocationProblem, every: list[tuple[float, tuple[int, ...]]]) -> tuple[float, tuple[int, ...]]:
-    """The optimum by the rule for ties: fewest resizes, then earlier jobs keep more."""
+    """Return the optimum by the rule for ties: fewest resizes, then earlier jobs have more."""
     top = max(v for v, _ in every)
     ties = [sizes for v, sizes in every if v >= top - 1e-11 * max(1.0, abs(top))]
 

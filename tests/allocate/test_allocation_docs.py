@@ -1,4 +1,4 @@
-"""What the pages on allocation and policies show does what they say."""
+"""The examples on the pages about allocation and policies have the results that the pages show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact solver comes to an end on whatever it is given, and says so where values overflow."""
+"""The exact solver ends on any input, and reports values that overflow."""
 
 from __future__ import annotations
 

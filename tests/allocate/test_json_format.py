@@ -1,4 +1,4 @@
-"""The JSON boundary: what is read, and the sentence for everything that cannot be."""
+"""The JSON format: what is read, and the sentence for everything that cannot be read."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_general_form_is_read() -> None:
 
 
 def change(path: str, value: Any) -> dict[str, Any]:
-    """GOOD with one thing changed; `path` is dotted, numbers index lists."""
+    """Return GOOD with one thing changed; `path` is dotted, numbers index lists."""
     data: Any = deepcopy(GOOD)
     at = data
     *way, last = path.split(".")

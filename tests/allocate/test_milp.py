@@ -14,7 +14,7 @@ from offcut.model import Allocation, AllocationProblem, JobRequest, NodeClass, Q
 
 
 def line(per_node: float, top: int) -> ScalingCurve:
-    """A curve that scales perfectly."""
+    """Return a curve that scales perfectly."""
     return ScalingCurve((top,), (per_node * top,))
 
 

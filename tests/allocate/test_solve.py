@@ -1,4 +1,4 @@
-"""Which solver answers a problem."""
+"""The choice of the solver that answers a problem."""
 
 from __future__ import annotations
 

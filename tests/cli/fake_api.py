@@ -1,4 +1,4 @@
-"""A controller's answers with one string in every place that a job, a node, a file or the queue can fill."""
+"""A controller's answers, with one string everywhere that a job, a node, a file or the queue can fill."""
 
 from __future__ import annotations
 

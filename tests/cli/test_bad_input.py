@@ -33,7 +33,7 @@ def short() -> Iterator[Path]:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    """Exit code and standard error of `offcut ARGUMENTS`."""
+    """Return exit code and standard error of `offcut ARGUMENTS`."""
     monkeypatch.setattr("sys.argv", ["offcut", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()

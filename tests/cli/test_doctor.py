@@ -1,4 +1,4 @@
-"""What doctor finds, and that it says so with its exit code."""
+"""`offcut doctor`: what it finds, and its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings that jobs, nodes, files and the queue choose are shown as they are; a terminal obeys nothing in them."""
+"""Strings from jobs, nodes, files and the queue are shown literally; they cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_windows_and_jobs_of_a_replay(offcut, tmp_path: Path) -> None:
 
 
 def test_names_of_files_with_formulas_in_them(offcut, tmp_path: Path) -> None:
-    """matplotlib would set what stands between dollars as a formula, and fail."""
+    """Without escaping, matplotlib would set text between dollars as a formula, and fail."""
     windows = tmp_path / r"a$\frac$b.csv"
     windows.write_text("node,start_s,end_s\nn1,0,1000\n")
     assert offcut("windows", windows, "--figure", tmp_path / "w.png")[0] == 0

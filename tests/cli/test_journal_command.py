@@ -25,7 +25,7 @@ EVENTS: list[ev.Event] = [
 
 
 def written(root: Path, *, snapshot_at: int = 0) -> list[State]:
-    """A journal of 20 events; the state after each number of them."""
+    """Write a journal of 20 events. Return the state after each number of them."""
     paths = StatePaths(root)
     paths.prepare()
     book = Journal(paths.journal)
@@ -128,7 +128,7 @@ def test_a_damaged_snapshot_is_dropped(tmp_path):
 
 @pytest.mark.parametrize("size", [0.4, 0.7])
 def test_a_truncated_journal_is_repaired_or_refused(tmp_path, size):
-    """What can be read of it depends on where it was cut: something that was there once, or a sentence."""
+    """Depending on where it was cut, a state that was there once is read, or a sentence says that none can be."""
     states = written(tmp_path)
     file = tmp_path / "journal.sqlite"
     with file.open("r+b") as opened:
@@ -165,7 +165,7 @@ def test_bad_usage(tmp_path):
 
 
 def test_a_controller_runs(tmp_path):
-    """It can be looked at, and is not repaired."""
+    """While a controller runs, the journal can be checked but not repaired."""
     written(tmp_path)
     with StatePaths(tmp_path).take_lock():
         assert as_json("check", tmp_path, 0)["whole"]

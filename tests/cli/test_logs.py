@@ -1,4 +1,4 @@
-"""`offcut logs`: the very bytes that workers wrote, from the end of files that may be large."""
+"""`offcut logs`: the exact bytes that workers wrote, from the end of files that may be large."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RAW = b"\x1b[31m[bold]loss[/] :smile:\x1b[0m \xff\xfe 10%\r20%\r30%\n"
 
 @pytest.fixture
 def worker_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the worker n01#1:0 of the job prints."""
+    """The log of the worker n01#1:0 of the job."""
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(FakeClient, "directory", tmp_path)
     monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
@@ -25,7 +25,7 @@ def worker_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def raw(monkeypatch, capfdbinary):
-    """Standard output of `offcut logs a ...` in bytes."""
+    """Return the standard output of `offcut logs a ...` in bytes."""
 
     def run(*words: str) -> bytes:
         from offcut.cli import main

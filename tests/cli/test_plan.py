@@ -50,7 +50,7 @@ def test_json_plan_file_and_figure(place: Path) -> None:
 
 
 def test_json_has_no_infinity_where_there_is_no_certificate(place: Path) -> None:
-    """Only a schedule outside the bound's class was tried: nothing to say of the gap, and still one valid document."""
+    """Only a schedule outside the bound's class is tried: the gap is unknown, and the document is still valid."""
     done = offcut(
         "plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4", "--devices", "2",
         "--schedule", "zb-h1", "--stages", "2", "--json",

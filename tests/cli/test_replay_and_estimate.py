@@ -38,7 +38,7 @@ def run(*arguments: object):
 
 
 def fails(monkeypatch, capsys, *arguments: object) -> str:
-    """The one sentence that the command line ends with, exit code 2."""
+    """Return the one sentence of a command that ends with exit code 2."""
     monkeypatch.setattr("sys.argv", ["offcut", *map(str, arguments)])
     with pytest.raises(SystemExit) as exit_:
         main()

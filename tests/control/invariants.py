@@ -1,4 +1,4 @@
-"""What holds after every event, whatever it was."""
+"""Checks that must hold after every event."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class Watch:
         self._incarnations: set[int] = set()
 
     def forget(self) -> None:
-        """The controller has an older journal; numbers of generations and incarnations are not given again for that."""
+        """Forget numbers, because the controller has an older journal.
+
+        Generations and incarnations still may not repeat.
+        """
         self._keys.clear()
         self._versions = 0
 

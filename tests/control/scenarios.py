@@ -1,4 +1,4 @@
-"""How the scenarios of the controller begin."""
+"""Beginnings that the scenarios of the controller share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from world import World
 
 
 def running(world: World, *nodes: str, sizes: str = "1:8", **fields: Any) -> World:
-    """Job `a` trains on these nodes, in this order of ranks."""
+    """Let job `a` train on these nodes, in this order of ranks."""
     world.submit("a", sizes, **fields)
     world.offer(*nodes)
     world.until_members("a", list(nodes))

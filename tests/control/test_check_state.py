@@ -1,4 +1,4 @@
-"""What is wrong with a state is found, and said in a sentence."""
+"""`check_state` finds each fault of a state, and describes it in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose scaling nobody knows: what is measured, which sizes are tried, what happens when nodes go meanwhile."""
+"""Jobs with unknown scaling: what is measured, which sizes are tried, what happens when nodes leave meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plateau(n: int) -> float:
 
 
 def measure(world: World, job: str, rate: float | None = None, **fields) -> list[str]:
-    """The job is measured at the size that it has now; what the user is told."""
+    """Report a measurement of the job at its present size. Return what the user is told."""
     item = world.state.jobs[job]
     told = len(world.story(job))
     world.send(
@@ -49,7 +49,7 @@ def started(settings: Settings | None = None, *nodes: str, **fields) -> World:
 
 
 def learn_whole(world: World, job: str) -> list[int]:
-    """Measure the job until it settles; the sizes that it had."""
+    """Measure the job until it settles. Return the sizes that it had."""
     sizes = []
     for _ in range(8):
         sizes.append(world.state.jobs[job].size)
@@ -162,7 +162,7 @@ def test_at_most_two_jobs_try_at_once():
 
 
 def test_a_probe_counts_only_nodes_that_the_problem_has():
-    """What a finishing job still holds is nobody else's yet."""
+    """Nodes that a finishing job still holds cannot be given to another job."""
     world = World(Settings(hold_s=1000.0))
     world.submit("done", "4", weight=100.0)
     world.offer(*NODES[:4])

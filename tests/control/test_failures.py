@@ -42,7 +42,7 @@ def test_all_ranks_failing_at_one_step_are_one_failure(world):
 
 
 def test_all_ranks_failing_before_their_first_report_are_one_failure(world):
-    """At the first step nobody has told its generation yet."""
+    """At the first step no member has reported its generation yet."""
     world.never_forms.add("a")
     world.submit("a", max_failures=1)
     world.offer("n1", "n2", "n3")

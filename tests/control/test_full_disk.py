@@ -16,7 +16,7 @@ def world() -> World:
 
 
 def fail(world: World, node: str, detail: str = "no output") -> float:
-    """A worker of job `a` fails; how long until it is started again."""
+    """Let a worker of job `a` fail. Return the seconds until it is started again."""
     world.exit(world.member("a", node), "failed", detail, disk=FULL)
     return world.state.jobs["a"].disk.again_s - world.now_s
 

@@ -1,4 +1,4 @@
-"""Whose fault a failed start is; bad nodes are set aside; a generation that never forms is not renewed for ever."""
+"""Failed starts: bad nodes are set aside, bad jobs fail, and a generation that never forms is not renewed for ever."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def world() -> World:
 
 
 def fail_starts(world: World, *nodes: str, times: int = 1) -> None:
-    """Workers that are starting on these nodes raise, as often as this."""
+    """Let workers that are starting on these nodes raise, this many times."""
     for _ in range(times):
         for node in nodes:
             while True:
@@ -28,7 +28,7 @@ def fail_starts(world: World, *nodes: str, times: int = 1) -> None:
 
 
 def joining(world: World, *joiners: str, **fields) -> World:
-    """Job `a` trains on n1 and n2, and has been given the joiners, where nothing is ready yet."""
+    """Let job `a` train on n1 and n2, and give it the joiners, on which no worker becomes ready."""
     world.submit("a", **fields)
     world.offer("n1", "n2")
     world.until_members("a", ["n1", "n2"])

@@ -1,4 +1,4 @@
-"""The tables of phases say what really happens, and the page about the architecture shows them."""
+"""The tables of phases agree with what happens, and the page about the architecture shows them."""
 
 from __future__ import annotations
 

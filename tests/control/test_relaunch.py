@@ -1,4 +1,4 @@
-"""Jobs of mode `restart`: one launch after the other, never two at once, and whose fault it is when one ends.
+"""Jobs of mode `restart`: one launch after the other, never two at once, and which failures count.
 
 `World` needs 1 s to boot a node, 2 s to have a worker ready, 0.1 s to end one that was told to go."""
 
@@ -21,7 +21,7 @@ def world() -> World:
 
 
 def launched(world: World, *nodes: str, sizes: str = "1:8", **fields) -> World:
-    """Job `a` runs on these nodes."""
+    """Let job `a` run on these nodes."""
     world.submit("a", sizes, mode="restart", **{**FREE, **fields})
     world.offer(*nodes)
     world.until_members("a", list(nodes))
@@ -29,7 +29,7 @@ def launched(world: World, *nodes: str, sizes: str = "1:8", **fields) -> World:
 
 
 def launches(world: World) -> list[list[str]]:
-    """The nodes of every launch, sorted."""
+    """Return the nodes of every launch, sorted."""
     return [sorted(m.node for m in generation.members) for generation in world.generations("a") if generation.members]
 
 

@@ -17,7 +17,7 @@ from offcut.model.events import Member, Timer
 
 
 def assert_older_is_abandoned(effects):
-    """The newest generation stands; nobody waits for what is in flight under the one before."""
+    """Check that the newest generation stands, and that reduces under older ones are abandoned."""
     assert not only(effects, ef.SetGeneration)
     (older,) = only(effects, ef.AbandonOlderGenerations)
     assert {member.node for member in older.members} >= {"n1", "n3"}
@@ -205,7 +205,7 @@ def test_a_lost_holder_of_the_state_is_not_waited_for(world):
 
 
 def test_an_old_departure_does_not_disturb_a_job_that_trains_again(world):
-    """Its last holder left while the job was paused: the timer that was set before means nothing any more."""
+    """Its last holder left while the job was paused: the timer that was set before has no effect any more."""
     running(world, "n1", sizes="1:2")
     world.offer("n2")
     world.never_ready.add("n2")

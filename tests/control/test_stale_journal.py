@@ -1,4 +1,4 @@
-"""Numbers of generations and incarnations are never given twice, whatever became of the journal."""
+"""Numbers of generations and incarnations are never given twice, whatever happened to the journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def world() -> World:
 
 
 def rolled_back(world: World, *nodes: str) -> World:
-    """More happens, and the controller starts with a journal that knows nothing of it; the world is as it is."""
+    """Let more happen, then start a controller whose journal has none of it; the world stays as it is."""
     before = copy.deepcopy(world.state)
     world.offer(*nodes)
     world.run(10)
@@ -33,7 +33,7 @@ def rolled_back(world: World, *nodes: str) -> World:
 
 
 def report(world: World, node: str, *, generation: int | None = None, ready: bool = True) -> list[ef.Effect]:
-    """The node's agent dials in and says what it really runs."""
+    """Let the node's agent connect and report what it runs."""
     workers = tuple(
         ev.RunningWorker(
             process.job, process.member.incarnation, ready, process.generation if generation is None else generation

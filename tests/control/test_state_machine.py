@@ -126,7 +126,7 @@ moments = st.sampled_from([0, 0, 1, 2, 4, 12, 40])
 
 
 def then_time_passes(**strategies: st.SearchStrategy) -> Callable:
-    """A rule after which the world goes on for some moments."""
+    """Make a rule after which some things that are due happen."""
 
     def decorate(function: Callable) -> Callable:
         @rule(after=moments, **strategies)
@@ -142,7 +142,7 @@ def then_time_passes(**strategies: st.SearchStrategy) -> Callable:
 
 
 class Cluster(RuleBasedStateMachine):
-    """`World` checks the invariants after every event; here is what goes on around the controller."""
+    """What happens around the controller; `World` checks the invariants after every event."""
 
     @initialize(
         sane=st.booleans(),
@@ -152,7 +152,7 @@ class Cluster(RuleBasedStateMachine):
         mode=modes,
     )
     def begin(self, sane: bool, solver_waits: bool, hold_s: float, sizes: str, mode: JobMode) -> None:
-        """Two jobs train."""
+        """Let two jobs train."""
         self.world = World(Settings(hold_s=hold_s, boot_limit_s=3.0, ready_limit_s=4.0, recent_jobs=1))
         self.world.offer(*NODES[:6])
         self.world.submit("a", "1:8", finish_limit_s=20.0)
@@ -177,7 +177,7 @@ class Cluster(RuleBasedStateMachine):
 
     @then_time_passes(name=st.sampled_from(NODES), how=st.sampled_from(["refused", "never_boots", "never_ready"]))
     def spoil(self, name: str, how: str) -> None:
-        """Or mend what was spoilt."""
+        """Let a node misbehave, or end that."""
         getattr(self.world, how).symmetric_difference_update({name})
 
     # -- users ------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Cluster(RuleBasedStateMachine):
     def submit(
         self, job_id: str, sizes: str, priority: int, max_failures: int, curve: ScalingCurve | None, mode: JobMode
     ) -> None:
-        """A job that has ended has a successor."""
+        """Submit a job, or a successor of one that has ended."""
         jobs = self.world.state.jobs
         while job_id in self.world.history or (job_id in jobs and jobs[job_id].phase in ENDED):
             job_id += "+"
@@ -202,7 +202,7 @@ class Cluster(RuleBasedStateMachine):
         )
 
     def known(self, data: st.DataObject, *phases: str) -> str:
-        """A job, if possible one in these phases."""
+        """Return a job, if possible one in these phases."""
         jobs = self.world.state.jobs
         return data.draw(st.sampled_from([j for j in jobs if jobs[j].phase in phases] or list(jobs)))
 
@@ -269,7 +269,7 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: self.world.pilots)
     @then_time_passes(data=st.data(), forgetful=st.booleans())
     def reconnect(self, data: st.DataObject, forgetful: bool) -> None:
-        """An agent's line was cut; perhaps its worker was lost meanwhile without a word."""
+        """Let an agent reconnect after its connection was cut; perhaps its worker died meanwhile unreported."""
         world = self.world
         node = data.draw(st.sampled_from(sorted(world.pilots)))
         mine = [process for process in world.processes.values() if process.member.node == node]
@@ -283,7 +283,7 @@ class Cluster(RuleBasedStateMachine):
 
     @then_time_passes()
     def restart_controller(self) -> None:
-        """The controller ends and another goes on with its journal."""
+        """End the controller and start another with its journal."""
         self.world.restart()
 
     # -- the solver, the clock, and nonsense ------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: self.world.questions)
     @then_time_passes(data=st.data(), how=st.sampled_from(["answers", "answers", "fails", "makes things up"]))
     def solver(self, data: st.DataObject, how: str) -> None:
-        """The newest problem is answered, or an old one, or one again."""
+        """Answer the newest problem, or an old one, or one again."""
         world = self.world
         question = data.draw(st.sampled_from(world.questions[-2:]))
         if how == "answers":
@@ -320,7 +320,7 @@ class Cluster(RuleBasedStateMachine):
 
 
 def check_rest(world: World) -> None:
-    """Nothing is stuck: left alone, every job trains on all nodes that it has, or has none."""
+    """Check that nothing is stuck: left alone, every job trains on all nodes that it has, or has none."""
     for spoilt in (world.refused, world.never_boots, world.never_ready):
         spoilt.clear()
     world.solver_waits = False
@@ -345,7 +345,7 @@ def check_rest(world: World) -> None:
 
 
 def check_fold(world: World) -> None:
-    """What the journal tells is what the controller knew: from the start, and from a snapshot in the middle."""
+    """Check that the journal leads to the controller's state: from the start, and from a snapshot in the middle."""
     events = [event for event, _ in world.log if not isinstance(event, ev.JobProgressed)]
     with tempfile.TemporaryDirectory() as place:
         whole, halved = Journal(Path(place) / "whole"), Journal(Path(place) / "halved")

@@ -42,7 +42,7 @@ _record(JobState)
 
 @contextmanager
 def recorded(state: State) -> Iterator[None]:
-    """Record what happens within."""
+    """Record the changes within the block."""
     before = dict(state.nodes)
     _answering.append(state)
     try:

@@ -1,4 +1,4 @@
-"""A world for the controller: no threads, no processes, a clock of its own; equal calls give equal stories.
+"""A world for the controller: no threads, no processes, a clock of its own; equal calls have equal results.
 
 It carries the effects out as the live system would: claimed nodes boot, workers become ready, generations form, workers
 that were told to leave exit, timers fire, problems are solved. What it is told (`never_boots`, `offer`, `want`, `kill`)
@@ -35,7 +35,7 @@ def job(job_id: str, sizes: str = "1:8", **fields: Any) -> Job:
 
 @dataclass
 class Process:
-    """A job's workers on one node, as they really are."""
+    """A job's workers on one node, as they are in the world."""
 
     job: str
     member: Member
@@ -48,7 +48,7 @@ class Process:
 
 @dataclass
 class Training:
-    """What a job's members have done."""
+    """The progress of a job's members."""
 
     generation: int = 0
     members: tuple[Member, ...] = ()
@@ -96,7 +96,7 @@ class World:
     # -- the controller ---------------------------------------------------------------------------------------------
 
     def send(self, event: ev.Event) -> list[ef.Effect]:
-        """The controller answers the event, and the world carries its effects out."""
+        """Let the controller answer the event, and carry its effects out."""
         before = self._watch.before(self.state)
         with recorded(self.state):
             effects = step(self.state, event)
@@ -107,7 +107,7 @@ class World:
         return effects
 
     def forget(self, state: State) -> None:
-        """The controller is another, and its journal ends with `state`; the world is as it is."""
+        """Replace the controller by one whose journal ends with `state`; the world stays as it is."""
         self.state = state
         self._watch.forget()
 
@@ -147,7 +147,7 @@ class World:
                 self._in(effect.at_s - self.now_s, lambda: self._fire(effect))
 
     def answer(self, question: ef.Solve) -> list[ef.Effect]:
-        """The solver answers; perhaps too late."""
+        """Let the solver answer, perhaps too late."""
         event: ev.Event
         try:
             allocation = solve(question.problem)
@@ -172,13 +172,13 @@ class World:
         return self.send(ev.NodesChanged(time_s=self.now_s, offered=offered))
 
     def want(self, *nodes: str) -> list[ef.Effect]:
-        """The queue wants nodes: their agents learn it from the queue, whatever the controller does."""
+        """Let the queue want nodes. Their agents learn it from the queue, whatever the controller does."""
         self.idle.difference_update(nodes)
         self._release_nodes(nodes)
         return self.send(ev.NodesChanged(time_s=self.now_s, wanted=nodes))
 
     def lose(self, *nodes: str) -> list[ef.Effect]:
-        """Nodes vanish with everything that runs on them."""
+        """Let nodes vanish with everything that runs on them."""
         self.idle.difference_update(nodes)
         for node in nodes:
             self.pilots.pop(node, None)
@@ -209,7 +209,7 @@ class World:
         return [process for process in self.processes.values() if process.member.node == node]
 
     def restart(self) -> list[ef.Effect]:
-        """The controller starts again with its journal and is told which nodes are held; then what is idle is offered.
+        """Start the controller again with its journal, tell it which nodes are held, then offer the idle ones.
 
         Return the effects of its comparison with the nodes that are held.
         """
@@ -254,19 +254,19 @@ class World:
         self.trainings[job_id].step += steps
 
     def trained(self, job_id: str) -> list[ef.Effect]:
-        """The first member has passed the last step."""
+        """Report that the first member has passed the last step."""
         first = self.trainings[job_id].members[0]
         return self.send(ev.JobTrained(time_s=self.now_s, job=job_id, generation=self.processes[first].generation))
 
     def leave(self, member: Member, after_s: float | None = None) -> None:
-        """The worker has been told to go."""
+        """Tell the worker to leave."""
         process = self.processes.get(member)
         if process and not process.leaving:
             process.leaving = True
             self._in(self.leave_s if after_s is None else after_s, lambda: self.exit(member, "left"))
 
     def exit(self, member: Member, outcome: ev.Outcome, detail: str = "", disk: str = "") -> list[ef.Effect]:
-        """The worker is gone, and its agent says so."""
+        """End the worker, and let its agent report it."""
         process = self.processes.pop(member, None)
         if process is None:
             return []
@@ -361,7 +361,7 @@ class World:
         return [effect for effect in self.effects(ef.SetGeneration) if effect.job == job_id]
 
     def members(self, job_id: str) -> list[str]:
-        """The nodes of the job's generation, by rank."""
+        """Return the nodes of the job's generation, by rank."""
         return [member.node for member in self.state.jobs[job_id].members]
 
     def member(self, job_id: str, node: str) -> Member:

@@ -1,4 +1,4 @@
-"""A plain script for torchrun, which knows nothing of offcut: `ddp_train.py --steps N --pace S`.
+"""A plain script for torchrun, which does not use offcut: `ddp_train.py --steps N --pace S`.
 
 Every rank writes what it did to `$OFFCUT_JOB_DIR/trail`; the checkpoint lies beside it.
 """

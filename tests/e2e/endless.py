@@ -18,7 +18,7 @@ from slurmed import private_slurm  # noqa: F401
 
 
 def _ready(name: str, *pids: int) -> None:
-    """Say who has started what, and stay."""
+    """Report who has started what, and wait for ever."""
     mark = os.environ[ENV_MARK]
     found = {"pid": os.getpid(), "mark": mark, "started": sorted({*pids, *marked(mark)})}
     new = Path(os.environ["OFFCUT_TEST_READY"], f"{name}.new")

@@ -1,4 +1,4 @@
-"""The training that the live tests run, and what it has to come to whatever happens to it."""
+"""The training that the live tests run, and the result that it must have in any case."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Pace:
 
 
 def undisturbed(directory: Path, epochs: int) -> dict[int, StepHistory]:
-    """The same script, run by plain Python, with nothing to slow it down."""
+    """Run the same script by plain Python, at full speed. Return its result."""
     directory.mkdir()
     environment = {**os.environ, ENV_JOB_DIR: str(directory), ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), "--epochs", str(epochs)]

@@ -1,4 +1,4 @@
-"""The pipeline job that the live tests run, its plans, and what it has to come to whatever happens to it."""
+"""The pipeline job that the live tests run, its plans, and the result that it must have in any case."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def plan(name: str) -> Plan:
 
 
 def write_plans(directory: Path, *names: str) -> str:
-    """The path of a file with those plans."""
+    """Write those plans. Return the path of the file."""
     path = directory / f"plans-{'_'.join(names)}.json"
     path.write_text(json.dumps(PlanSet(tuple(plan(name) for name in names)).to_json()))
     return str(path)
 
 
 def undisturbed(directory: Path, epochs: int) -> dict[int, StepHistory]:
-    """The same script, run by plain Python on one device, with nothing to slow it down."""
+    """Run the same script by plain Python on one device, at full speed. Return its result."""
     directory.mkdir()
     plans = write_plans(directory, "1")
     environment = {**os.environ, ENV_JOB_DIR: str(directory), ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}

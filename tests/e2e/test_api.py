@@ -1,4 +1,4 @@
-"""The way in: tokens, versions, and the commands about live jobs and nodes."""
+"""Access to the API: tokens, versions, and the commands about live jobs and nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 
 def offcut(running, *arguments: str) -> Any:
-    """What a command prints as JSON."""
+    """Return what a command prints as JSON."""
     done = subprocess.run(
         [sys.executable, "-m", "offcut", *arguments, "--json", "--state", str(running.paths.root)],
         capture_output=True,

@@ -24,7 +24,7 @@ GRACE_S = 30.0
 
 
 def provoke(running, choose: random.Random) -> None:
-    """Have something happen that the controller must answer."""
+    """Cause an event that the controller must answer."""
     names = [f"n0{i}" for i in (1, 2, 3)]
     verb = choose.choice(("want", "offer", "offer"))
     with suppress(OffcutError):  # it has just died, or is not up yet: that is what this is about

@@ -23,7 +23,7 @@ POLICIES = Path(__file__).resolve().parents[1] / "service" / "policies_that_hang
 
 
 def said(running: Running) -> list[str]:
-    """What it told the user, without its log."""
+    """Return what it told the user, without its log."""
     lines = (running.paths.root / "controller.log").read_text().splitlines()
     return [line for line in lines if line.startswith("offcut: ")]
 
@@ -126,7 +126,7 @@ def test_up_detached_returns_when_it_is_ready_and_ends_by_a_signal(state_dir: Pa
 
 
 def test_its_terminal_is_closed(state_dir: Path) -> None:
-    """What it says finds nobody then: it ends as it was asked to."""
+    """Its output cannot be written then: it ends as it was asked to."""
     terminal, its_end = os.openpty()
     controller = subprocess.Popen(
         [sys.executable, "-m", "offcut", "up", "--nodes", "1", "--state", str(state_dir)],

@@ -1,4 +1,4 @@
-"""A disk that is really full: it is named, and survived, and nobody is held to be at fault."""
+"""A disk that is really full: it is named, and survived, and no job or node is held at fault."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def small_disk() -> Iterator[Callable[[Path, int], Path]]:
 
 
 def fill(directory: Path) -> Path:
-    """A file that takes all the room there is."""
+    """Write a file that takes all the room that is left."""
     filler = directory / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):

@@ -1,4 +1,4 @@
-"""Real jobs of unknown scaling: measured, tried at other sizes, remembered by their like, and after a crash."""
+"""Real jobs of unknown scaling: measured, tried at other sizes, remembered for their family and over a crash."""
 
 from __future__ import annotations
 

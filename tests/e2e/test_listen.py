@@ -1,4 +1,4 @@
-"""Agents that come over TLS: a whole training, and what is turned away."""
+"""Agents that connect over TLS: a whole training, and which connections are refused."""
 
 from __future__ import annotations
 

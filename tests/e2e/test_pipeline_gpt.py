@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def alone(directory: Path, samples: int) -> dict[int, StepHistory]:
-    """The same script by plain Python, the whole model in one process, for as many samples."""
+    """Run the same script by plain Python, the whole model in one process, for the same number of samples."""
     directory.mkdir()
     environment = {
         **os.environ, ENV_JOB_DIR: str(directory), ENV_RECORDS: "1", ENV_GOAL: str(samples),

@@ -168,7 +168,7 @@ def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Call
 
 @pytest.mark.ci
 def test_all_nodes_go_with_warning_and_nothing_is_done_again(up: Callable, tmp_path: Path) -> None:
-    """The size afterwards is another: a checkpoint is of layers, not of members."""
+    """The size afterwards differs: a checkpoint has layers, not members."""
     epochs = 30
     running, job = start(up, tmp_path, 3, ("2", "3"), epochs=epochs, checkpoint_age_s=1000.0)
     running.until(job, "three nodes", lambda shown: shown["size"] == 3 and shown["steps"] > 60)

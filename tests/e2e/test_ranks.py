@@ -1,4 +1,4 @@
-"""Several ranks on each node, and sizes that are not every count: the same training whatever the membership."""
+"""Several ranks on each node, and sizes from a list: the training is the same at any size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
 
 def members_by_generation(running, job: str) -> dict[int, dict[str, int]]:
-    """How many ranks of each node contributed to steps under each generation."""
+    """Return how many ranks of each node contributed to steps under each generation."""
     found: dict[int, dict[str, int]] = {}
     for path in (running.paths.job(job) / "records").glob("*.jsonl"):
         node = path.stem.partition("#")[0]

@@ -1,4 +1,4 @@
-"""Scripts that know nothing of offcut: ended and launched again at every resize, and nothing of them left behind."""
+"""Scripts that do not use offcut: ended and launched again at every resize, and no process of them left behind."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ AWKWARD = HERE / "awkward_restart.py"
 
 
 def submit(running, script: Path, *arguments: str, **fields: Any) -> str:
-    """A job of mode `restart` for which a relaunch counts for nothing, so that it takes every node it can have."""
+    """Submit a job of mode `restart` for which a relaunch costs nothing, so that it takes every node it can have."""
     fields = {"mode": "restart", "step_records": False, "grow_cost_s": 0.0, "shrink_cost_s": 0.0, **fields}
     return running.submit(script, *arguments, **fields)
 
 
 def trail(directory: Path) -> list[dict[str, Any]]:
-    """What every rank of every launch wrote down."""
+    """Return what every rank of every launch recorded."""
     lines = [line for path in directory.glob("trail/*.jsonl") for line in path.read_text().splitlines()]
     return [json.loads(line) for line in lines if line.endswith("}")]
 
@@ -45,7 +45,7 @@ def losses(directory: Path) -> dict[int, float]:
 
 
 def until_steps_at(running, job: str, world: int) -> int:
-    """Wait until a launch with so many ranks has done some steps; where it began."""
+    """Wait until a launch with this many ranks has done some steps. Return its first step."""
     directory = running.paths.job(job)
 
     def begun() -> int | None:

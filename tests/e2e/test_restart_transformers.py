@@ -22,7 +22,7 @@ def losses(out: Path) -> list[float]:
 
 
 def saved(out: Path) -> int:
-    """The newest whole checkpoint's step."""
+    """Return the step of the newest whole checkpoint."""
     return max((int(path.parent.name[11:]) for path in out.glob("checkpoint-*/trainer_state.json")), default=0)
 
 

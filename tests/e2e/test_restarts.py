@@ -1,4 +1,4 @@
-"""What holds over restarts and clocks that are set: timers, a release of all nodes, steps and steps done again."""
+"""What holds over restarts and changed clocks: timers, a release of all nodes, steps and steps done again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def steps_of(running: Running, job: str) -> int:
 def test_a_clock_that_is_set_back_by_an_hour(
     up: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that fails waits half a second, then one: not until the clock is again where it was."""
+    """A job that fails waits half a second, then one: not until the clock has its old time again."""
     clock, script = tmp_path / "clock", tmp_path / "fails.py"
     clock.write_text("3600")
     script.write_text("import sys\n\nsys.exit(1)\n")

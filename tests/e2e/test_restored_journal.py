@@ -1,4 +1,4 @@
-"""The journal comes back as it was a while ago, under a training that went on: the job goes on, and is told why."""
+"""The journal is replaced by an older copy under a training that went on: the job continues, and is told why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def backup(running: Running) -> None:
 
 
 def restore(running: Running) -> None:
-    """kill -9, the journal as it was then, and another start."""
+    """Kill the controller, restore the older journal, and start again."""
     running.process.kill()
     running.process.wait()
     for path in running.paths.root.glob("journal.sqlite*"):

@@ -1,4 +1,4 @@
-"""A job's secrets reach its workers and nobody else; what they write is under their user's umask."""
+"""A job's secrets reach its workers and no other process; files of workers are under their user's umask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that goes slower when it is told to: argument 1 names a file, in which stands who is slow.
+"""A training that runs slower when it is told to: argument 1 names a file that says who is slow.
 
 Empty: nobody; `*`: every member; the name of a node: that one.
 """

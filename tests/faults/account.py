@@ -1,4 +1,4 @@
-"""What happened to a job: whom faults struck, who trained which step under which generation, who ended how."""
+"""The record of a job: whom faults struck, who trained which step under which generation, who ended how."""
 
 from __future__ import annotations
 

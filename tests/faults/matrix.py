@@ -1,4 +1,4 @@
-"""Which faults are tried: points of the step and of the re-forming, roles that pass them, kinds of fault.
+"""The faults that are tried: points of the step and of the re-forming, roles that pass them, kinds of fault.
 
 A case begins with two members; a third node is offered while they train, so that rank 2 joins a running job. `python
 tests/faults/matrix.py` prints the table of docs/faults.md, which a test compares.
@@ -42,11 +42,11 @@ class Case:
 
     @property
     def at_the_end(self) -> bool:
-        """Whether it strikes at the last barrier, with no step to come."""
+        """Whether it strikes at the last barrier, after the last step."""
         return all(plan["point"] == "finishing" for plan in self.plans)
 
     def fate(self, plan: int) -> Fate:
-        """What becomes of the worker that this plan strikes."""
+        """Return what happens to the worker that this plan strikes."""
         return Fate.STAYS if self.plans[plan]["how"] == "break" else self.outcome.fate
 
     def strikes(self, when: str) -> bool:
@@ -144,7 +144,7 @@ def _cut_off() -> list[Case]:
 
 
 def table() -> str:
-    """The cases as a Markdown table: point, victim, fault, outcome."""
+    """Return the cases as a Markdown table: point, victim, fault, outcome."""
     rows = ["| point | victim | fault | outcome | in `make test` |", "|---|---|---|---|---|"]
     for case in cases():
         points = " and ".join(dict.fromkeys(f"`{plan['point']}`" for plan in case.plans))

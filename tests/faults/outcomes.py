@@ -1,4 +1,4 @@
-"""What has to come of a fault, beside the undisturbed training: the outcomes of the matrix, as a test checks them."""
+"""The outcomes of faults, as the matrix states them and a test checks them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Fate(Enum):
-    """What becomes of a worker that was struck."""
+    """What happens to a worker that was struck."""
 
     DIES = "the agent reports that a signal ended it"
     FROZEN = "its agent ends it, and reports that it froze"

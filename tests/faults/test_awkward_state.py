@@ -1,4 +1,4 @@
-"""Two optimizers, a state that is no tensor, loading processes: members join and updates fail on some of them."""
+"""Two optimizers, a state other than tensors, loading processes: members join and updates fail on some of them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ TOLD = {Fate.DIES: End("lost", "killed by signal 9"), Fate.FROZEN: End("lost", "
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[int, StepHistory]:
-    """The same script by plain Python, undisturbed."""
+    """Run the same script by plain Python, undisturbed."""
     return undisturbed(tmp_path_factory.mktemp("matrix") / "reference", EPOCHS)
 
 
@@ -100,7 +100,7 @@ class Training:
 
 
 def undergo(training: Training, case: Case) -> None:
-    """Everything until all faults have struck."""
+    """Wait until all faults have struck."""
     account = training.account
 
     def struck(when: str) -> Callable[[dict[str, Any]], bool]:
@@ -122,7 +122,7 @@ def undergo(training: Training, case: Case) -> None:
 
 
 def await_outcome(training: Training, case: Case, struck: list[Strike]) -> None:
-    """The training goes on until what the matrix says has happened."""
+    """Wait until what the matrix says has happened."""
     account, outcome = training.account, case.outcome
 
     def replaced(strike: Strike) -> bool:
@@ -165,7 +165,7 @@ def check_training(training: Training, reference: dict[int, StepHistory], redone
 
 
 def check_workers(account: Account, case: Case, struck: list[Strike]) -> None:
-    """Who was ended and who was not, and who were members."""
+    """Check which workers were ended and which were members."""
     outcome, ends, contributed = case.outcome, account.ends, account.contributed
     for strike in struck:
         later = [
@@ -197,7 +197,7 @@ def check_workers(account: Account, case: Case, struck: list[Strike]) -> None:
 
 
 def check_checkpoints(training: Training, case: Case, struck: list[Strike]) -> None:
-    """None disappears before a newer one is there, and all can be read."""
+    """Check that no checkpoint disappears before a newer one is there, and that all can be read."""
     for before, after in zip(training.published, training.published[1:], strict=False):
         assert max(after, default=0) >= max(before, default=0), "the newest is never older than what was there"
     readable = training.account.checkpoints

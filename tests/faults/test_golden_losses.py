@@ -43,7 +43,7 @@ def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, train
     pace = tmp_path / "pace"
 
     def set_pace(turn_s: float) -> None:
-        """How long a turn of the loop takes; slow while a worker starts, however long that may take."""
+        """Set how long a turn of the loop takes. It is slow while a worker starts."""
         new = tmp_path / "new"
         new.write_text(str(turn_s))
         new.replace(pace)
@@ -53,7 +53,7 @@ def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, train
     job = cluster.submit(SCRIPT, *arguments, "--pace-file", str(pace), sizes="1:3", max_failures=9)
 
     def further(size: int) -> None:
-        """A few steps at this size."""
+        """Wait for a few steps at this size."""
         set_pace(0.5)
         shown = cluster.until(job, f"size {size}", lambda shown: shown["size"] == size)
         set_pace(0.02)

@@ -1,4 +1,4 @@
-"""The only holder of the state dies while it gives it, and there is no checkpoint: half a state is no beginning."""
+"""The only holder of the state dies while it gives it, and there is no checkpoint: the job begins again."""
 
 from __future__ import annotations
 

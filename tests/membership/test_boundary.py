@@ -1,4 +1,4 @@
-"""What a member does at a boundary."""
+"""The actions of a member at a boundary."""
 
 from __future__ import annotations
 

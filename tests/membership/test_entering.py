@@ -1,4 +1,4 @@
-"""What a worker does when it hears of a new generation."""
+"""The actions of a worker that hears of a new generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who saves the state when workers leave, and who may leave without saving."""
+"""The saving of the state when workers leave."""
 
 from __future__ import annotations
 

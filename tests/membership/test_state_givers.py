@@ -1,4 +1,4 @@
-"""Whose state the members of a new generation take over."""
+"""The members whose state the others take over in a new generation."""
 
 from __future__ import annotations
 

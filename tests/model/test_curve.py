@@ -1,4 +1,4 @@
-"""Scaling curves: valid ones interpolate, others say what is wrong with them."""
+"""Scaling curves: valid ones interpolate, invalid ones are refused with a reason."""
 
 from __future__ import annotations
 

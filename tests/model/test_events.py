@@ -1,4 +1,4 @@
-"""Events and effects keep the forms that others rely on."""
+"""Events and effects have the properties that other packages rely on."""
 
 from __future__ import annotations
 

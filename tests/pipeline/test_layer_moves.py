@@ -1,4 +1,4 @@
-"""Who fetches which layers from whom: only what is lacking, from a rank that has it, in rounds of disjoint pairs."""
+"""Moves of layers: only what is lacking, from a rank that has it, in rounds of disjoint pairs."""
 
 from __future__ import annotations
 

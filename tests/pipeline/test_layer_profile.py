@@ -1,4 +1,4 @@
-"""Reading layer profiles: our JSON and PipeDream's graph files."""
+"""Reading layer profiles: offcut's JSON and PipeDream's graph files."""
 
 from __future__ import annotations
 

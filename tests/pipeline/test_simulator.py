@@ -1,4 +1,4 @@
-"""Schedules and their simulator: closed forms, and what must hold whatever the stages cost."""
+"""Schedules and their simulator: closed forms, and properties that hold for any costs of stages."""
 
 from __future__ import annotations
 

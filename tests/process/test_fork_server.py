@@ -1,4 +1,4 @@
-"""The fork server answers everybody, whatever one of its clients does."""
+"""The fork server answers every client, whatever another client does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a run says what the journal and the batch system's figures say."""
+"""The report of a run has the figures of the journal and of the batch system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which job had which node when, and in which condition the node was, from the journal alone."""
+"""The timeline of a run, from the journal alone: each node's job and condition."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from offcut.wire import messages
 
 
 class QuietCluster:
-    """Notes what it is asked."""
+    """Records its calls, and does nothing."""
 
     def __init__(self, held: Collection[str] = ()) -> None:
         self.held = set(held)
@@ -100,7 +100,7 @@ class Controlled:
         self.start()
 
     async def begin(self) -> None:
-        """What a controller does before it follows the cluster."""
+        """Do what a controller does before it follows the cluster."""
         self.controller.begin()
         it = self.controller
         await recovery.reconcile(it.state, it.cluster, it.agents, it.clock.now, it.handle)
@@ -121,13 +121,13 @@ class Controlled:
         self.send(ev.JobSubmitted, job=job)
 
     def claim(self, job_id: str, *names: str) -> None:
-        """Idle nodes, claimed for the job."""
+        """Offer idle nodes, and claim them for the job."""
         self.send(ev.NodesChanged, offered=tuple(ev.Offer(name) for name in names))
         self.send(ev.Solved, version=self.state.version, allocation=Allocation(nodes={job_id: len(names)}))
         self.cluster.held |= set(names)
 
     def train(self, job_id: str, *names: str) -> None:
-        """The job trains on these nodes."""
+        """Let the job train on these nodes."""
         self.claim(job_id, *names)
         self.send(ev.NodesBooted, nodes=names)
         members = tuple(self.state.nodes[name].member for name in names)
@@ -135,7 +135,7 @@ class Controlled:
         self.send(ev.GenerationFormed, job=job_id, generation=self.state.jobs[job_id].generation, took_s=0.1, step=1)
 
     def dial(self, node: str, *workers: messages.WorkerReport, **fields: Any) -> AgentConnection:
-        """The node's agent connects."""
+        """Let the node's agent connect."""
         connection = AgentConnection(node, "p", Wire())
         hello = messages.Hello(node=node, pilot="p", workers=workers, **fields)
         self.controller.agent_connected(connection, hello)

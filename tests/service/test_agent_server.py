@@ -1,4 +1,4 @@
-"""The listener that agents dial: who gets in, within which limits, and that nobody keeps others out."""
+"""The listener for agents: who is admitted, within which limits, and that no peer keeps others out."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Served:
         return Echo(agent, self) if authorization == "Bearer good" else None
 
     async def ask(self, data: bytes) -> bytes:
-        """What comes back, to the end."""
+        """Return what is answered, to the end."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(data)

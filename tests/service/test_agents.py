@@ -1,4 +1,4 @@
-"""Connections of agents: the newest of a node counts, and an end that is awaited is that of one hold."""
+"""Connections of agents: the newest one of a node counts, and a lost connection counts for one pilot only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Line:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[Agents], Awaitable[None]]) -> list[tuple[str, str]]:
-    """Who was given up."""
+    """Return which agents were given up."""
     monkeypatch.setattr(module, "RECONNECT_S", 0.05)
     gone: list[tuple[str, str]] = []
 

@@ -1,4 +1,4 @@
-"""Whatever a request says, the API answers it with a sentence: nothing that comes in is an error of the server."""
+"""The API answers any request with a sentence: no input causes an error of the server."""
 
 from __future__ import annotations
 

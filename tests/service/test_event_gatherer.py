@@ -17,7 +17,7 @@ NODES = tuple(f"n{i:02d}" for i in range(40))
 
 
 async def training(root: Path, monkeypatch: pytest.MonkeyPatch) -> Controlled:
-    """A job on 40 nodes, whose agents are connected."""
+    """Let a job train on 40 nodes, whose agents are connected."""
     it = Controlled(root, monkeypatch)
     it.send(ev.JobSubmitted, job=Job(id="a", name="a", command=("x",), sizes=Sizes.parse("1:40")))
     it.train("a", *NODES)

@@ -1,4 +1,4 @@
-"""An exception while an event is answered changes nothing, is told, and leaves a directory that can be used."""
+"""An exception while an event is answered changes nothing, is logged, and leaves a usable state directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP = sys.modules["offcut.control.step"]
 
 @pytest.fixture
 def fails(monkeypatch):
-    """Cancelling a job raises halfway."""
+    """Let cancelling a job raise halfway."""
     answer = STEP._HANDLERS[ev.JobCancelled]
 
     def raises(context, event):

@@ -38,7 +38,7 @@ class History(Controlled):
         return answer.json()
 
     def ended(self, *jobs: str, apart_s: float = 100.0) -> None:
-        """These jobs are submitted and cancelled, some time apart."""
+        """Submit these jobs and cancel them, some time apart."""
         for job in jobs:
             self.submit(job)
             self.paths.job(job).mkdir(parents=True, exist_ok=True)

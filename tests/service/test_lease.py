@@ -38,7 +38,7 @@ def leave(path: Path, holder: Holder) -> None:
 
 
 def began(pid: int) -> int | None:
-    """A machine on which the process 7 has run since 70, and no other."""
+    """Stand in for a machine on which process 7 has run since 70, and no other process."""
     return {7: 70}.get(pid)
 
 

@@ -1,4 +1,4 @@
-"""`--listen`: where agents dial, and what is refused before anything starts."""
+"""`--listen`: the address for agents, and what is refused before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the controller's own files lie, and where those that agents see."""
+"""The paths of the controller's own files, and of those that agents see."""
 
 from __future__ import annotations
 

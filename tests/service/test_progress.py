@@ -1,4 +1,4 @@
-"""Steps, samples and steps that were done again are right whatever became of the controller."""
+"""Steps, samples and steps that were done again are counted correctly over restarts of the controller."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def dial(it: Controlled) -> None:
 
 
 def total_loss(it: Controlled, back_to: int, **last: int) -> None:
-    """The only member dies; its successor begins at the checkpoint of step `back_to`."""
+    """Let the only member die, and its successor begin at the checkpoint of step `back_to`."""
     say(it, messages.Exited, outcome="lost", **last)
     say(it, messages.Ready)
     say(it, messages.Formed, generation=it.state.jobs["a"].generation, step=back_to + 1)

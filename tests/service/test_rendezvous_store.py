@@ -1,4 +1,4 @@
-"""The rendezvous store serves those who know a generation's secret, within limits, and nobody else."""
+"""The rendezvous store serves, within limits, peers that know a generation's secret, and no others."""
 
 from __future__ import annotations
 
@@ -149,12 +149,12 @@ def split(address: str) -> tuple[str, int]:
 
 
 def torch_string(data: bytes) -> bytes:
-    """A string in the protocol of torch's TCPStore."""
+    """Return a string in the protocol of torch's TCPStore."""
     return struct.pack("<Q", len(data)) + data
 
 
 def attack(connection: Connection, address: str, idle: int) -> None:
-    """Torch's own protocol, junk, long frames, requests without a proof, and connections that say nothing."""
+    """Send torch's own protocol, junk, long frames, requests without a proof, and nothing at all."""
 
     def connect() -> socket.socket:
         return socket.create_connection(split(address), 30)

@@ -1,4 +1,4 @@
-"""A controller that is started again: what boots goes on booting, clocks may have jumped, numbers go on."""
+"""A restarted controller: nodes go on booting, clocks may have jumped, numbers continue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def wall(monkeypatch):
 
 
 def test_a_node_that_boots_keeps_its_limit(tmp_path, monkeypatch):
-    """Those that were up have to dial in soon; one that boots could not have."""
+    """Agents of nodes that were up have to connect soon; one that boots could not have."""
     monkeypatch.setattr(recovery, "RETURN_S", 0.1)
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""The solver's watchdog: whatever a solver or a policy does, there is an answer, and its process ends."""
+"""The solver's watchdog: for any behaviour of a solver or policy there is an answer, and its process ends."""
 
 from __future__ import annotations
 

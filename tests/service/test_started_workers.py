@@ -30,7 +30,7 @@ def hello(node: str, *workers: tuple[str, int], pilot: str = "p") -> messages.He
 
 
 def training() -> State:
-    """Job `a` trains on n1 and n2, job `b` on n3, each in generation 1."""
+    """Let job `a` train on n1 and n2, job `b` on n3, each in generation 1."""
     state = State()
     nodes = {"n1": "a", "n2": "a", "n3": "b"}
     step(state, ev.NodesChanged(time_s=0.0, offered=tuple(ev.Offer(name) for name in nodes)))
@@ -48,7 +48,7 @@ def training() -> State:
 
 
 def started(state: State) -> StartedWorkers:
-    """Every agent was told to start what it runs."""
+    """Tell every agent to start what it runs."""
     started_workers = StartedWorkers(state)
     for node in state.nodes.values():
         started_workers.accept_hello(hello(node.name))

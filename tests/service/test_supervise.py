@@ -1,4 +1,4 @@
-"""Background tasks: what fails is started again and shown; what everything depends on ends the controller."""
+"""Background tasks: one that fails is restarted and shown; one that everything depends on ends the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents report of generations becomes events; what cannot be used is said once."""
+"""Agents' reports about generations become events; unusable ones are logged once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from offcut.wire import messages
 
 
 def training(nodes: int = 3, **settings) -> State:
-    """Job `a` trains on this many nodes, in generation 1."""
+    """Let job `a` train on this many nodes, in generation 1."""
     state = State(settings=Settings(**settings))
     names = tuple(f"n{i}" for i in range(1, nodes + 1))
     job = Job(id="a", name="a", command=("train.py",), sizes=Sizes.parse(f"1:{nodes}"))

@@ -53,7 +53,7 @@ def step_by_step(log: BatchLog, scheduler: str) -> list[float]:
     queue: list[int] = []
 
     def fits(job: int, at: int, now: int, plan: dict[int, int]) -> bool:
-        """Whether `job` could run from `at` for as long as it asked, beside what runs and what `plan` holds."""
+        """Return whether `job` could run from `at` for its requested time, beside what runs and what `plan` holds."""
         for t in range(at, at + int(asked[job])):
             used = sum(jobs[j].nodes for j, s in starts.items() if s <= t < s + asked[j] and (s + jobs[j].run_s > now))
             used += sum(jobs[j].nodes for j, s in plan.items() if j != job and s <= t < s + asked[j])

@@ -1,4 +1,4 @@
-"""Replays in which nobody knows the jobs' curves."""
+"""Replays with unknown curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays whose outcome can be worked out by hand, and what must hold of any replay."""
+"""Replays whose outcome can be worked out by hand, and properties of all replays."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def life(nodes: int = 4) -> list[ev.Event]:
 
 
 def written(path: Path, events: list[ev.Event], *, snapshot_at: int = 0) -> State:
-    """A journal at `path` with these events; the state that they lead to."""
+    """Write a journal at `path` with these events. Return the state that they lead to."""
     book = Journal(path)
     state = book.load(Settings())
     for event in events:

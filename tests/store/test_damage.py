@@ -1,4 +1,4 @@
-"""A journal that was damaged gives the state that was written, or a sentence; never a traceback or another state."""
+"""A damaged journal leads to a state that was written, or to an error; never to a traceback or another state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is what is read, and a journal that cannot be used says so."""
+"""The journal returns what was written, and an unusable journal is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def filled(path: Path, events: list[ev.Event]) -> State:
-    """A journal at `path` with these events; the state that they lead to."""
+    """Write a journal at `path` with these events. Return the state that they lead to."""
     book = Journal(path)
     state = book.load(Settings())
     for event in events:

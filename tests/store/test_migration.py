@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def _old_snapshot(state: State) -> str:
-    """The snapshot with the names that its fields had before version 3."""
+    """Return the snapshot with the names that its fields had before version 3."""
     plain = json.loads(row_format.encode(state))
     plain["timers"] = {f"{timer.purpose}:{timer.subject}": at_s for timer, at_s in state.timers.items()}
     for old, new in to_3._STATE_FIELDS.items():
@@ -56,7 +56,7 @@ def _old_snapshot(state: State) -> str:
 
 
 def version_1(path: Path, *, snapshot_at: int, settings: Settings) -> State:
-    """A journal as version 1 wrote it, which began under the default settings; the state that it leads to."""
+    """Write a journal as version 1 did, begun under the default settings. Return the state that it leads to."""
     state = State()
     with sqlite3.connect(path) as db:
         db.executescript(_VERSION_1)

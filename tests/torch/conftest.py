@@ -18,7 +18,7 @@ from rendezvous import LIMIT_S, shared_store
 
 
 class Changes:
-    """What a link tells its worker, for a worker without one."""
+    """Stands in for a link: what it tells its worker."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -47,7 +47,7 @@ def _member(task: Task, rank: int, membership: Generation, pipe: Any) -> None:
 
 @pytest.fixture
 def members() -> Callable[[int, Task], list[Any]]:
-    """`members(world, task)` runs `task(group, changes)` in as many processes; their results by rank."""
+    """Return `run(world, task)`, which runs `task(group, changes)` in `world` processes; results by rank."""
 
     def run(world: int, task: Task) -> list[Any]:
         context = torch.multiprocessing.get_context("fork")

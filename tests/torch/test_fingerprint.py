@@ -1,4 +1,4 @@
-"""What a script trains, as a hash: the same for the trials of a sweep, another for another model, batch or input."""
+"""The fingerprint of a training: the same for the trials of a sweep, another for another model, batch or input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session in a script that runs alone: what it promises to scripts, and how it answers misuse."""
+"""The session in a script that runs alone: its promises to scripts, and its answers to misuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate: what is written, and who is refused."""
+"""The certificate: its files, and which peers are refused."""
 
 from __future__ import annotations
 

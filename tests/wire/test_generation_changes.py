@@ -1,4 +1,4 @@
-"""A generation told as its difference from another is read as what it was."""
+"""A generation that is sent as a change of another one is read as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job files: what they say, and one sentence for each way of getting them wrong."""
+"""Job files: their fields, and one sentence for each error in them."""
 
 from __future__ import annotations
 

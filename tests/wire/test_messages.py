@@ -1,4 +1,4 @@
-"""Messages come back as they were; what does not belong is refused with a sentence."""
+"""Messages are read as they were written; unknown fields are refused with a sentence."""
 
 from __future__ import annotations
 

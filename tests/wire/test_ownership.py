@@ -24,7 +24,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make what
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A place like /tmp: everybody may make files there, and only remove his own."""
+    """Return a directory like /tmp: every user may make files there, and remove only their own."""
     place = Path(tempfile.mkdtemp(prefix="offcut-test-"))
     place.chmod(0o1777)
     yield place
@@ -87,7 +87,7 @@ def test_parts_may_be_links_of_our_own_to_where_there_is_room(scratch: Path, tmp
 
 
 def squat(connection: Connection, root: str, what: str) -> None:
-    """What another user does before us in a place like /tmp."""
+    """Do what another user does before us in a directory like /tmp."""
     path = Path(root)
     if what == "directory":
         path.mkdir()
@@ -144,7 +144,7 @@ def test_agents_believe_no_address_that_another_user_could_have_written(
 
 
 def ask(connection: Connection, socket: str) -> None:
-    """As another user, ask what listens there."""
+    """Connect as another user, and return what listens there."""
     try:
         Client(Path(socket)).close()
         connection.send("asked")

@@ -1,5 +1,4 @@
 """Turns agents' reports of running generations into events: measured throughput, slow nodes, unusable reports.
-used.
 
 Nothing here survives a restart of the controller: the generations that run then are measured again.
 """

@@ -13,7 +13,7 @@ SOURCES = {
 
 
 def compiled(tree: ast.Module) -> list[ast.FunctionDef]:
-    """The functions of a file that numba compiles."""
+    """Return the functions of a file that numba compiles."""
     return [
         node
         for node in tree.body

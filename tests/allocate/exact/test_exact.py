@@ -62,7 +62,7 @@ def test_the_published_side_constraint_as_sizes_gives_its_recorded_optimum(share
 
 
 def agree(problem: AllocationProblem, every: list[tuple[float, tuple[int, ...]]], first_tie: Any) -> bool:
-    """Objective, proof, and the very answer that the rule for ties asks for; False where there is no answer."""
+    """Check objective, proof, and the answer that the rule for ties demands. Return False if there is no answer."""
     if not every:
         with pytest.raises(AllocationError):
             exact.solve(problem)
@@ -125,7 +125,7 @@ def medium(rng: random.Random) -> AllocationProblem:
 
 
 def plain(p: AllocationProblem) -> float:
-    """The optimum by the plain dynamic program over jobs and nodes."""
+    """Return the optimum by the plain dynamic program over jobs and nodes."""
     best = np.zeros(p.nodes + 1)
     for one in p.jobs:
         after = np.full(p.nodes + 1, -np.inf)
@@ -186,7 +186,7 @@ def quota_met(p: AllocationProblem, sizes: tuple[int, ...], least: dict[str, int
 
 
 def entitled(p: AllocationProblem, everything: Any) -> dict[str, int]:
-    """Per group the fewest nodes with which its jobs make the best use of its entitlement, by brute force."""
+    """Return per group the fewest nodes with which its jobs make the best use of its entitlement, by brute force."""
     shares = sum(group.share or 0.0 for group in p.groups)
     least = {}
     for group in p.groups:

@@ -1,4 +1,4 @@
-"""Pauses and nodes set aside follow the monotonic clock: somebody may set the wall clock."""
+"""Pauses and nodes set aside follow the monotonic clock, because the wall clock may be set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on what a real Slurm leaves idle: it comes, it goes, nothing is lost, nothing is left."""
+"""Training on the idle nodes of a real Slurm: nodes come and go, no step is lost, and no process is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a controller's pilots: agents that never connect, pilots that a person cancels, the end. No Slurm."""
+"""A controller's pilots: agents that never connect, pilots that a person cancels, the end. Without Slurm."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows(state: str, *nodes: str) -> Mapping[str, JobRow]:
 
 
 def table(directory: Path, *nodes: str, **site: object) -> PilotTable:
-    """A table in which pilots of these nodes have been submitted at 0 s."""
+    """Return a table in which pilots of these nodes have been submitted at 0 s."""
     given = make_site({"partition": "idle", "pause_after": 2, "pause_s": 60.0, "bench_s": 600.0, **site}, "test")
     commands = PilotCommands(Noted(), lambda: None)
     credentials = Credentials("key", directory / "agents")

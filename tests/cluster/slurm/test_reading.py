@@ -1,4 +1,4 @@
-"""What Slurm's commands print, read: text, and the JSON of both generations.
+"""Reading what Slurm's commands print: text, and the JSON of both generations.
 
 The files of 22.05 were printed by a Slurm 22.05.8; those of 23.11 are of the shape that its data_parser has.
 """

@@ -18,7 +18,7 @@ STEPS = 600
 
 
 def launches(directory: Path) -> list[tuple[int, int]]:
-    """Every launch of the script so far: from which step on, and with how many ranks, as its rank 0 wrote it down."""
+    """Return every launch of the script so far: its first step, and its number of ranks, as its rank 0 recorded it."""
     begun = [path.read_text().partition("\n") for path in sorted(directory.glob("trail/*-0.jsonl"))]
     entries = [json.loads(line) for line, ended, _ in begun if ended]
     return [(entry["launched_at"], entry["world"]) for entry in entries] or [(0, 0)]

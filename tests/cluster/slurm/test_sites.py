@@ -1,4 +1,4 @@
-"""Every file of sites/ is taken by a real Slurm: its pilots run."""
+"""Every file of sites/ is accepted by a real Slurm: its pilots run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may get wrong about Slurm: one sentence, exit code 2, no traceback."""
+"""User errors about Slurm: one sentence, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _own_log() -> Iterator[None]:
 
 
 def up(monkeypatch, capsys, *arguments: str) -> str:
-    """What `offcut up --cluster slurm …` says; it must end with 2."""
+    """Return what `offcut up --cluster slurm …` prints; it must end with 2."""
     monkeypatch.setattr("sys.argv", ["offcut", "up", "--cluster", "slurm", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()

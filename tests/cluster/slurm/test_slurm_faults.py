@@ -1,4 +1,4 @@
-"""What may break in and around Slurm while offcut trains: training goes on, and nothing is left behind."""
+"""Faults in and around Slurm while offcut trains: training goes on, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [*MARKS, pytest.mark.ci, pytest.mark.timeout(400)]
 
 
 def begin(private_slurm: Callable, harvest: Callable, **config: object) -> tuple[Harvesting, str]:
-    """A training on all three nodes of a Slurm."""
+    """Start a training on all three nodes of a Slurm."""
     running = harvest(private_slurm(nodes=3, worker_template=True, **config))
     job = running.submit(SCRIPT, "--epochs", "100000", "--pace", "0.01", sizes="1:3", checkpoint_age_s=2.0)
     running.until(job, "all nodes", lambda shown: shown["size"] == 3)
@@ -33,7 +33,10 @@ def goes_on(running: Harvesting, job: str, steps: int = 30) -> None:
 
 
 def until_jobs_are_saved(slurm: SlurmTestbed) -> None:
-    """A slurmctld that crashes before forgets them, gives their numbers out again, and drains nodes for that."""
+    """Wait until slurmctld has saved its jobs.
+
+    One that crashes before forgets them, gives their numbers out again, and drains nodes for that.
+    """
     now_s = time.time()
     slurm.run("scancel", str(slurm.submit("true", "--hold")))  # what changes jobs lets it save them all, soon
     saved = slurm.directory / "state" / "job_state"

@@ -124,7 +124,7 @@ def controllers(slurm: SlurmTestbed, root: Path, site_file: Path) -> Iterator[Ca
 
 
 def pilots(slurm: SlurmTestbed) -> Counter[str]:
-    """How many nodes each user holds."""
+    """Return how many nodes each user holds."""
     return Counter(slurm.run("squeue", "--noheader", "--partition=idle", "--states=R", "--format=%u").split())
 
 

@@ -1,4 +1,7 @@
-"""For which waiting jobs pilots leave: arrays, other partitions, the same tier, jobs that it does not help. Pure."""
+"""The waiting jobs for which pilots leave: arrays, other partitions, the same tier, jobs that it does not help.
+
+Pure.
+"""
 
 from __future__ import annotations
 

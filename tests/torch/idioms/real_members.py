@@ -47,7 +47,7 @@ RENEW_S = 0.2
 
 
 class Stage:
-    """What a script has from the test."""
+    """The test's side, as a script sees it."""
 
     def __init__(self, pipe: Connection, name: str) -> None:
         self._pipe = pipe
@@ -169,7 +169,7 @@ class Cluster:
     # -- what a test does ---------------------------------------------------------------------------------------------
 
     def start(self, count: int = 1) -> list[str]:
-        """Start workers and wait until they are ready; their names, in rank order."""
+        """Start workers and wait until they are ready. Return their names, in rank order."""
         names = [worker_name(f"n{len(self._workers) + i}", 1, 0) for i in range(count)]
         for name in names:
             self._start(name, {ENV_AGENT: str(self._agent_path), ENV_WORKER: name})
@@ -187,7 +187,7 @@ class Cluster:
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear(worker))
 
     def form(self, names: Sequence[str], *, abort: bool = False) -> None:
-        """The next generation: of `names`, in rank order."""
+        """Form the next generation: of `names`, in rank order."""
         before, self.members = self.members, tuple(names)
         self.generation += 1
         self._renew_at_s = None
@@ -202,7 +202,7 @@ class Cluster:
             self._tell(name, generation)
 
     def leave(self, name: str, limit_s: float = LIMIT_S) -> None:
-        """The queue wants the node of `name`, which has so long for its boundary."""
+        """Let the queue want the node of `name`, which has this long for its boundary."""
         self._workers[name].leaving = True
         self._tell(name, Leave(limit_s=limit_s))
 
@@ -235,31 +235,31 @@ class Cluster:
                 self.form(self.members, abort=True)
 
     def outcomes(self) -> dict[str, Outcome]:
-        """How all workers have ended, by name."""
+        """Return how all workers have ended, by name."""
         self.until(lambda: all(worker.outcome is not None for worker in self._workers.values()))
         return {name: worker.outcome for name, worker in self._workers.items() if worker.outcome is not None}
 
     def results(self) -> list[Any]:
-        """What the scripts returned where they came to their end. Nothing else than leaving and dying may happen."""
+        """Return what the scripts returned. Workers may only have ended, left or died."""
         outcomes = self.outcomes()
         bad = [outcome for outcome in outcomes.values() if outcome.how in ("raised", "exited")]
         assert not bad, "\n".join(outcome.traceback or str(outcome) for outcome in bad)
         return [outcome.value for outcome in outcomes.values() if outcome.how == "returned"]
 
     def outcome(self, name: str) -> Outcome | None:
-        """How `name` has ended; None while it runs."""
+        """Return how `name` has ended; None while it runs."""
         return self._workers[name].outcome
 
     def said(self, name: str) -> set[str]:
-        """The kinds of messages that `name` has sent to its agent."""
+        """Return the kinds of messages that `name` has sent to its agent."""
         return self._workers[name].said
 
     def notes(self, name: str) -> list[tuple[Any, ...]]:
-        """What the script of `name` has noted."""
+        """Return what the script of `name` has noted."""
         return self._workers[name].notes
 
     def pids(self) -> list[int]:
-        """The workers' processes."""
+        """Return the workers' process ids."""
         return [worker.process.pid for worker in self._workers.values() if worker.process.pid is not None]
 
     # -- the stand-in for agent and controller ------------------------------------------------------------------------
@@ -355,7 +355,7 @@ class Cluster:
 
 
 def alone(script: Callable[..., Any], **options: Any) -> Any:
-    """What `script` returns in a process without offcut: the undisturbed run."""
+    """Run `script` in a process without offcut. Return the result of this undisturbed run."""
     with Cluster(script, **options) as cluster:
         cluster._start("alone", {})
         (result,) = cluster.results()
@@ -363,7 +363,7 @@ def alone(script: Callable[..., Any], **options: Any) -> Any:
 
 
 def train_with_joiner(script: Callable[..., Any], *where: Any, **options: Any) -> list[Any]:
-    """What two members end with, of which the second joins while the first is stopped at `where` (see `stopped`)."""
+    """Return the results of two members, of which the second joins while the first is stopped at `where`."""
     with Cluster(script, **options) as cluster:
         first = cluster.start()
         cluster.form(first)
@@ -376,14 +376,14 @@ def train_with_joiner(script: Callable[..., Any], *where: Any, **options: Any) -
 
 
 def train(script: Callable[..., Any], world: int, *faults: dict[str, Any], **options: Any) -> list[Any]:
-    """What members return that start together and run into `faults`."""
+    """Return the results of members that start together and run into `faults`."""
     with Cluster(script, faults=faults, **options) as cluster:
         cluster.form(cluster.start(world))
         return cluster.results()
 
 
 def same(results: Sequence[Any], undisturbed: Any) -> None:
-    """All members have the same bits, and those of the undisturbed run but for the order of sums."""
+    """Check that all members have the same bits, and those of the undisturbed run but for the order of sums."""
     assert results
     assert all(result == results[0] for result in results)
     assert results[0].keys() == undisturbed.keys()

@@ -1,4 +1,4 @@
-"""Members that are not the same, and states that cannot move: an error on all of them that says what it is."""
+"""Members that differ, and states that cannot move: all members get an error that says what it is."""
 
 from __future__ import annotations
 

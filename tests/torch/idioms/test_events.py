@@ -1,4 +1,4 @@
-"""What scripts do, under what may happen to them: every member ends with the undisturbed run's parameters."""
+"""Idioms of scripts under events of the membership: every member ends with the undisturbed run's parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody who is no member connects to the ports on which members wait for each other, and sends junk."""
+"""A peer that is not a member connects to the ports on which members wait for each other, and sends junk."""
 
 from __future__ import annotations
 

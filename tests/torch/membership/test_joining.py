@@ -1,4 +1,4 @@
-"""A worker that is told to leave before it has the state goes at once: it has nothing to keep."""
+"""A worker that is told to leave before it has the state leaves at once, because it has nothing to save."""
 
 from __future__ import annotations
 

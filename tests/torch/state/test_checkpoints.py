@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, few, and a disk that fails is told and does not end a training."""
+"""Checkpoints are complete or absent, few, and a disk that fails is reported and does not end a training."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_full_disk_is_a_note_and_leaves_no_debris(checkpoints: Checkpoints, no
 
 
 def with_limit(action: Callable[[], object], limit_bytes: int) -> None:
-    """Let writes beyond so many bytes of a file fail, as on a full disk."""
+    """Let writes beyond this many bytes of a file fail, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))

@@ -1,4 +1,4 @@
-"""Gradients are summed over real processes, and a reduce that was walked away from spoils nothing."""
+"""Gradients are summed over real processes, and an abandoned reduce changes no later one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NO_CHANGES = torch.zeros(0, dtype=torch.float64)
 
 
 def messages_and_outcome(group: Any, kind: torch.dtype, losses: list[float]) -> tuple[int, Any]:
-    """How many messages a reduce of gradients of one kind is, and what each member knows after it."""
+    """Return the number of messages of a reduce of gradients of one type, and what each member knows after it."""
     weight = torch.nn.Parameter(torch.zeros(4, dtype=kind))
     reducer = Reducer([weight])
     reducer.zero()
