@@ -6,6 +6,7 @@
 - `after`: the name of a file in the job's directory that holds this step instead; without the file nothing happens
 - `rank` (null: any) and `generation` (the first generation; 0)
 - `pass`: how many matching visits to let pass (0)
+- `delay_s`: seconds for which the member waits at the point before the fault strikes (0)
 - `thaw_s`: seconds after which a freeze ends (null: never)
 - `times`: how many members it strikes (1)
 
@@ -82,6 +83,7 @@ class Fault:
     rank: int | None = None
     generation: int = 0
     passes: int = 0
+    delay_s: float = 0.0
     thaw_s: float | None = None
     times: int = 1
     after: str | None = None
@@ -141,6 +143,7 @@ class Faults:
         broken = False
         for plan in self._plans:
             if plan.point == point and plan.strikes(step + 1, rank, generation):
+                time.sleep(plan.delay_s)
                 broken |= _strike(plan)
         return broken
 
