@@ -116,7 +116,8 @@ def on_job_trained(context: EventContext, event: ev.JobTrained) -> None:
     if event.generation != job.formed_generation:
         return  # of the past: a newer generation has trained on
     # A newer generation may be forming: the members that have trained are those of the last one that formed.
-    job.members = tuple(member for member in job.members if member in job.state_holders)
+    holders = set(job.state_holders)
+    job.members = tuple(member for member in job.members if member in holders)
     begin_finishing(context, job)
     if job.first_member not in job.members:
         reopen(context, job)

@@ -94,6 +94,12 @@ def mark_ready(context: EventContext, job: JobState, node: NodeState) -> None:
     context.change_membership(job.job.id, gone=False)
 
 
+def is_among(member: Member, members: tuple[Member, ...]) -> bool:
+    """Return whether it is one of these members. As `in`, but fast for a whole large job."""
+    incarnation = member.incarnation
+    return any(other.node == member.node for other in members if other.incarnation == incarnation)
+
+
 def is_member(state: State, job: JobState, member: Member) -> bool:
     """Return whether this incarnation still is in the job's generation."""
     node = state.nodes.get(member.node)
@@ -174,9 +180,19 @@ def _loses_state(job: JobState, members: list[Member]) -> bool:
 
 def note_members_gone(context: EventContext, job: JobState, gone: Callable[[Member], bool]) -> None:
     """Note that these members are gone: no generation waits any longer until they have saved the state."""
-    before = job.state_holders
-    job.state_holders = tuple(member for member in before if not gone(member))
-    if before and not job.state_holders:
+    _note_holders(context, job, tuple([member for member in job.state_holders if not gone(member)]))
+
+
+def note_member_gone(context: EventContext, job: JobState, member: Member) -> None:
+    """Note that this member is gone. As `note_members_gone`, but fast for a whole large job."""
+    node, incarnation = member.node, member.incarnation
+    left = [other for other in job.state_holders if other.incarnation != incarnation or other.node != node]
+    _note_holders(context, job, tuple(left))
+
+
+def _note_holders(context: EventContext, job: JobState, left: tuple[Member, ...]) -> None:
+    before, job.state_holders = job.state_holders, left
+    if before and not left:
         context.cancel_timer(Timer("depart", job.job.id))
         if job.phase in LIVE:
             context.change_membership(job.job.id, gone=False)

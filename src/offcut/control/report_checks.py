@@ -6,6 +6,7 @@ replaced. So a report that is not believed is not an error; it is ignored.
 
 from __future__ import annotations
 
+from offcut.control.membership import is_among
 from offcut.control.state import JobState, State
 from offcut.model.events import Member
 
@@ -19,9 +20,9 @@ def runs(state: State, job_id: str, member: Member) -> bool:
     if node is not None and node.job == job_id and node.incarnation == member.incarnation and node.worker != "none":
         return True
     return (
-        member in job.members
-        or member in job.state_holders
-        or any(member in members for members in job.forming.values())
+        is_among(member, job.members)
+        or is_among(member, job.state_holders)
+        or any(is_among(member, members) for members in job.forming.values())
     )
 
 
@@ -33,7 +34,7 @@ def speaks_for(state: State, job_id: str, generation: int, member: Member) -> bo
     if generation == job.generation and _is_member(state, job_id, member):
         return True  # nearly every report; it must not cost a pass over a thousand members
     members = _members(job, generation)
-    return members is not None and member in members
+    return members is not None and is_among(member, members)
 
 
 def _is_member(state: State, job_id: str, member: Member) -> bool:

@@ -27,10 +27,11 @@ def on_workers_ready(context: EventContext, event: ev.WorkersReady) -> None:
 
 def on_worker_exited(context: EventContext, event: ev.WorkerExited) -> None:
     told = context.state.jobs.get(event.job)
-    if told is not None and event.stable_step and event.member in (*told.members, *told.state_holders):
+    held_state = told is not None and membership.is_among(event.member, told.state_holders)
+    if told is not None and event.stable_step and (held_state or membership.is_among(event.member, told.members)):
         jobs.note_step(told, context.now_s, event.generation, event.stable_step, event.samples)
-    if told is not None and event.member in told.state_holders:
-        membership.note_members_gone(context, told, lambda member: member == event.member)
+    if told is not None and held_state:
+        membership.note_member_gone(context, told, event.member)
         if event.outcome in ("failed", "lost"):
             membership.abandon_older_generations(context, told)
     found = _find(context, event.job, event.member)
