@@ -89,7 +89,7 @@ def test_a_script_that_hangs_in_the_middle_fails_with_the_reason(up: Callable) -
     running = up(2)
     job = running.submit(AWKWARD, "stuck", sizes="1:2", max_failures=1, hang_limit_s=3.0)
     shown = running.until(job, "its failure", lambda shown: shown["state"] == "failed")
-    assert "did not come back to its session for 3 s" in shown["reason"]
+    assert "did not return to its session for 3 s" in shown["reason"]
 
 
 def test_a_bad_node_is_set_aside_and_the_job_trains_on_the_others(up: Callable, configured: Callable) -> None:

