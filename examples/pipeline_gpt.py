@@ -59,7 +59,7 @@ def build():
 
 
 def example_inputs(count):
-    """So many samples, for `offcut profile` to measure the layers with."""
+    """Return `count` samples, with which `offcut profile` measures the layers."""
     return torch.zeros(count, CONTEXT, dtype=torch.int64)
 
 

@@ -81,7 +81,7 @@ def test_a_change_is_noticed_within_five_blocks(factor):
     assert changed[0].rate == pytest.approx(factor * BATCH / 0.1, rel=0.04)
 
 
-def test_noise_alone_is_no_change():
+def test_noise_alone_is_not_a_change():
     assert not any(segment.changed for segment in feed(ThroughputMeter(), noisy(0.1, 6000, 0.05)))
 
 

@@ -42,7 +42,7 @@ def test_a_process_that_has_ended_is_not_stopped() -> None:
     assert not is_stopped(2**22 + 1)  # above the kernel's largest
 
 
-def test_a_process_name_that_looks_like_a_state_is_no_problem() -> None:
+def test_a_process_name_that_looks_like_a_state_is_read_as_a_name() -> None:
     renamed = "import ctypes; ctypes.CDLL(None).prctl(15, b') T 1 (', 0, 0, 0); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", renamed], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

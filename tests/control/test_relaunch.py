@@ -77,7 +77,7 @@ def test_a_wanted_node_ends_the_launch_and_the_rest_go_on_without_it(world):
     assert world.state.jobs["a"].failures == 0
 
 
-def test_ranks_that_fail_because_a_node_died_are_no_failure_of_the_job(world):
+def test_ranks_that_fail_because_a_node_died_are_not_held_against_the_job(world):
     launched(world, "n1", "n2", max_failures=0)
     world.leave_s = 3.0
     fail(world, "n1", detail="connection reset by peer")
@@ -88,7 +88,7 @@ def test_ranks_that_fail_because_a_node_died_are_no_failure_of_the_job(world):
     assert world.state.jobs["a"].failures == 0
 
 
-def test_ranks_that_fail_before_the_node_is_reported_wanted_are_no_failure_of_the_job_either(world):
+def test_ranks_that_fail_before_the_node_is_reported_wanted_are_not_held_against_the_job(world):
     launched(world, "n1", "n2", max_failures=0)
     world.leave_s = 0.5
     leaving, failing = world.member("a", "n1"), world.member("a", "n2")

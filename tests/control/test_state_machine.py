@@ -341,7 +341,7 @@ def check_rest(world: World) -> None:
             assert job_state.job.sizes.largest_within(free) == 0, f"{job_state.job.id} waits beside {free} free nodes"
     for member, process in world.processes.items():
         assert not process.leaving
-        assert member in state.jobs[process.job].members, "nothing runs that is no member"
+        assert member in state.jobs[process.job].members, "only members run"
 
 
 def check_fold(world: World) -> None:

@@ -84,6 +84,26 @@ def texts() -> dict[str, str]:
     return found
 
 
+#: "is no table"; what remains is right: "there is no table", "is no longer", "is no faster", "is no other".
+IS_NO = re.compile(
+    r"(?<!there )(?<!there\n)\b(?:is|are|was|were) no (?!longer\b|more\b|other\b|\w+er\b)(\w+)", re.IGNORECASE
+)
+
+
+def test_a_thing_that_is_no_table_is_found() -> None:
+    assert IS_NO.search("'slurm' is no table")
+    assert not IS_NO.search("there is no table; there are no tables; it is no longer one; this is no slower")
+
+
+def test_nothing_is_no_thing(texts: dict[str, str]) -> None:
+    found = [
+        f"{name}:{text.count(NEWLINE, 0, hit.start()) + 1}: {hit.group()}"
+        for name, text in texts.items()
+        for hit in IS_NO.finditer(text)
+    ]
+    assert found == [], "write 'is not a ...' (docs/glossary.md)"
+
+
 @pytest.mark.parametrize("word", forbidden())
 def test_no_file_uses_a_forbidden_word(word: str, texts: dict[str, str]) -> None:
     found = [

@@ -27,7 +27,7 @@ EPOCHS = 20
 STEPS = EPOCHS * STEPS_PER_EPOCH
 #: Seconds of a turn: as a rule; once most of the training is over and what has to come of the fault is not there yet.
 PACE_S, WAITING_PACE_S = 0.05, 0.5
-#: So many steps after a fault was made ready it strikes: all members are known to see it by then.
+#: A fault strikes this many steps after it was made ready: by then all members are known to see it.
 LEAD = 5
 #: What the agent reports of a worker that was struck.
 TOLD = {Fate.DIES: End("lost", "killed by signal 9"), Fate.FROZEN: End("lost", "it froze and was killed")}

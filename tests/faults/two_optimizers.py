@@ -1,5 +1,7 @@
-"""A training with all that is awkward at once: two optimizers with an `update` each step, one of them with a state that
-is no tensor; samples fetched by processes: `two_optimizers.py --epochs N [--pace S]`."""
+"""A training with everything unusual at once: `two_optimizers.py --epochs N [--pace S]`.
+
+Two optimizers with an `update` each step, one of them with a state other than tensors; samples fetched by processes.
+"""
 
 import argparse
 import time

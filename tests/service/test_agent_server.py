@@ -41,7 +41,7 @@ class Echo:
     def receive(self, data: bytes) -> int:
         self.served.heard.append(data)
         if data == b"bad":
-            raise ProtocolError("That is no message.")
+            raise ProtocolError("This is not a message.")
         self.served.server.greeted(self.agent)
         self.agent.send_text(f"heard {len(data)} bytes")
         return 1
@@ -127,7 +127,7 @@ def test_an_agent_is_served_and_its_end_is_told_once() -> None:
                 await asyncio.sleep(0.01)
             async with connect(served.url, additional_headers=GOOD) as agent:
                 await agent.send("bad")
-                assert await agent.recv() == "refused: That is no message."
+                assert await agent.recv() == "refused: This is not a message."
                 with pytest.raises(ConnectionClosed):
                     await agent.recv()
             async with connect(served.url, additional_headers=GOOD) as agent:

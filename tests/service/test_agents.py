@@ -153,7 +153,9 @@ def test_a_few_that_are_cut_off_are_given_up_soon(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("why", [{"cut": False}, {"held": False}])
-def test_agents_that_closed_or_were_killed_are_no_blip(monkeypatch: pytest.MonkeyPatch, why: dict[str, bool]) -> None:
+def test_agents_that_closed_or_were_killed_are_not_a_blip(
+    monkeypatch: pytest.MonkeyPatch, why: dict[str, bool]
+) -> None:
     assert len(cut_off(monkeypatch, 200, back=0, **why)) == 200
 
 

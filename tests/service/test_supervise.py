@@ -141,7 +141,7 @@ def test_a_task_that_everything_depends_on_is_fatal_with_a_sentence() -> None:
     asyncio.run(scenario())
 
 
-def test_an_end_that_was_asked_for_is_no_failure() -> None:
+def test_an_end_that_was_asked_for_is_not_a_failure() -> None:
     async def scenario() -> None:
         tasks, stop = Tasks(), asyncio.Event()
         tasks.need("api", stop.wait)  # type: ignore[arg-type]

@@ -52,4 +52,4 @@ def test_only_the_time_between_reduces_is_work():
         raise ValueError("a peer is gone")
     worked_s = pace.own_s
     with pace:
-        assert pace.own_s == worked_s, "a new generation is no work"
+        assert pace.own_s == worked_s, "the time of a new generation does not count as work"

@@ -2,14 +2,14 @@
 
 With P(n) the throughput at n nodes and x = log2 n, e(n) = ln(P(n)/n) is modelled as
 
-    e(n) = prior(n) + g(n),    cov(g(n), g(m)) =   10^2              the level, of which nothing is known
+    e(n) = prior(n) + g(n),    cov(g(n), g(m)) =   10^2              the level, which is unknown
                                                  + .15^2 x(n) x(m)    a power law
                                                  + .10^2 RBF(x, 1.5)  a smooth bend
                                                  + .08^2 [neither n nor m is a power of two]
-                                                 + .03^2 [n = m]      what a single size has to itself (a rack, a cliff)
+                                                 + .03^2 [n = m]      effects of a single size (a rack, a cliff)
 
-Sizes that are no powers of two are worse for it or they are not, but never better: where the mean of what they have in
-common comes out above zero, it is taken to be nothing.
+Sizes other than powers of two may be worse because of that, but never better: if the mean of their common part is above
+zero, it is set to zero.
 
 The hyper-parameters were chosen by simulation over seven measured networks, Amdahl and all-reduce curves, plateaus and
 curves with cliffs (Rasmussen and Williams 2006, chapter 2, for the formulae).

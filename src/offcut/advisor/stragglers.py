@@ -1,8 +1,8 @@
 """Tells a slow node from a slow job.
 
-All members of a generation take a step in the same time, for they wait for each other; what differs is how long each
-works before it waits. Every node says that now and then. A node that takes far longer than the middle of the others,
-several times in a row, slows the whole job down; until it is as quick as they are as many times in a row.
+All members of a generation take a step in the same time, because they wait for each other. They differ in how long each
+works before it waits, which every node reports regularly. A node that takes far longer than the median of the others,
+several times in a row, slows the whole job down, until it is as fast as they are as many times in a row.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def try_next(context: EventContext, job: JobState) -> None:
     job.probe = Probe(size, context.now_s)
     history.probes += 1
     context.set_timer(Timer("probe", job.job.id), state.settings.probe_limit_s)
-    context.log(job.job.id, f"tries {size} nodes for a moment, to measure how it scales")
+    context.log(job.job.id, f"tries {size} nodes for a moment, to measure its scaling")
 
 
 def _circumstances(state: State, job: JobState, trying: list[JobState]) -> Circumstances:

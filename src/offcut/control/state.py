@@ -225,7 +225,7 @@ class JobState:
     #: Whether it will have trained so soon that its successor may start.
     nears_end: bool = False
     progress: Progress = field(default_factory=Progress, compare=False)
-    #: At least so many steps were done again because no member that had done them was left: what members did between
+    #: At least this many steps were done again because no member that had done them was left: what members did between
     #: their last report and their death is not known.
     redone_steps: int = 0
 

@@ -69,7 +69,8 @@ def step(state: State, event: ev.Event) -> list[Effect]:
     generations, workers to stop, then the allocation problem to solve.
 
     Total: any event is answered in any state; what does not fit (a late report of a worker that is gone, the answer to
-    an old problem) changes nothing. `JobProgressed` is no decision: it is not numbered, for the journal leaves it out.
+    an old problem) changes nothing. `JobProgressed` decides nothing: it has no number, because the journal does not
+    hold it.
     """
     if isinstance(event, ev.JobProgressed):
         jobs.note_progress(state, event)

@@ -57,7 +57,7 @@ def words(state: State, job: JobState) -> list[str]:
         return [] if job.job.curve else ["Its scaling is not known: Amdahl's law with 2 % serial work is assumed."]
     found = []
     if told["tries"] is not None:
-        found.append(f"It tries {told['tries']} nodes for a moment, to measure how it scales.")
+        found.append(f"It tries {told['tries']} nodes for a moment, to measure its scaling.")
     sizes = [point["size"] for point in told["own"]]
     if not job_curves.measures(state):
         found.append(f"Its scaling is assumed to be {told['profiler']}.")

@@ -153,10 +153,10 @@ class _Control:
     async def _read(self, fields: int) -> list[bytes]:
         size = wire.length(await self._reader.readexactly(wire.LENGTH_BYTES))
         if size > wire.GREETING_BYTES:
-            raise ProtocolError("That is no rendezvous store.")
+            raise ProtocolError("This is not a rendezvous store.")
         found = wire.unpack(await self._reader.readexactly(size))
         if len(found) != fields:
-            raise ProtocolError("That is no rendezvous store.")
+            raise ProtocolError("This is not a rendezvous store.")
         return found
 
     async def answers(self) -> bool:

@@ -17,7 +17,7 @@ from offcut.store.history import History
 #: How often it is looked for outdated jobs, and how many are forgotten by one event.
 _LOOK_S = 600.0
 _AT_ONCE = 200
-#: A log that is no worker's counts as still written to for this long.
+#: A log that does not belong to a worker counts as still written to for this long.
 _WRITTEN_S = 86400.0
 
 

@@ -31,7 +31,7 @@ from offcut.simulate.training import Cause, Training
 
 Solver = Callable[[AllocationProblem], Allocation]
 
-#: With a queue that never runs dry: so many jobs are always waiting.
+#: With a queue that is never empty: this many jobs are always waiting.
 _AHEAD = 16
 
 

@@ -87,7 +87,7 @@ def test_a_node_in_an_unusual_state_is_not_claimed(flag: str) -> None:
     assert flag in candidate.why
 
 
-def test_nodes_that_are_not_idle_are_no_candidates() -> None:
+def test_nodes_that_are_not_idle_are_not_candidates() -> None:
     assert idle_nodes.candidates(view(node("n1", "allocated"), node("n2", "mixed"), node("n3", "down")), site()) == []
 
 

@@ -38,7 +38,7 @@ def test_a_preemption_is_told_unless_the_controller_knows_of_it(state: PilotStat
 
 
 @pytest.mark.parametrize("end", sorted(ENDED))
-def test_the_end_of_a_pilot_that_was_given_up_is_no_fault(end: str) -> None:
+def test_the_end_of_a_pilot_that_was_given_up_is_not_a_fault(end: str) -> None:
     for state in GIVEN_UP:
         assert seen(state, row(end), cancelled=True) == Observation(state=None)
 

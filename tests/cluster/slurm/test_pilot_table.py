@@ -76,7 +76,7 @@ def test_agents_that_never_connect_bring_on_a_pause_until_one_does(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("at_s", "came"), [(5.0, False), (61.0, True)])
-def test_pilots_that_end_early_or_after_their_agents_came_are_no_failures(
+def test_pilots_that_end_early_or_after_their_agents_came_are_not_failures(
     tmp_path: Path, at_s: float, came: bool
 ) -> None:
     made = table(tmp_path, "n1", "n2", "n3")

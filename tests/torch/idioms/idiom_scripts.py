@@ -60,7 +60,7 @@ def plateau(stage: Stage, epochs: int = 4) -> dict[str, Any]:
 
 
 def schedule_per_epoch(stage: Stage, epochs: int = 3, stop_at: int | None = None) -> dict[str, Any]:
-    """A schedule after each data epoch; with `stop_at`, the loop over batches is left after so many batches of it.
+    """A schedule after each data epoch; with `stop_at`, the loop over batches is left after that many batches.
 
     The rate is also set before each loop, as warm-ups by hand are.
     """

@@ -212,7 +212,7 @@ class Cluster:
 
     @contextmanager
     def stopped(self, name: str, point: str, step: int | None = None) -> Iterator[None]:
-        """`name` stands at `point` of its script (with so many steps applied) for as long as the context lasts."""
+        """`name` stands at `point` of its script (with `step` steps applied) for as long as the context lasts."""
         stop = (name, point, step)
         self._stops.append(stop)
         worker = self._workers[name]

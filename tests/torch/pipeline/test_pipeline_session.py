@@ -132,7 +132,7 @@ def test_after_a_fallback_no_layer_of_a_later_step_is_read_or_published(tmp_path
     assert not checkpoints.has(9, [0])
     checkpoints.write(9, *saved(before, 0, 1, 2), generation=1)
     checkpoints.save_now(9, saved(after, 3, 4, 5))
-    assert checkpoints.newest_step() == 4, "layers of two generations are no checkpoint"
+    assert checkpoints.newest_step() == 4, "layers of two generations do not make a checkpoint"
     checkpoints.save_now(9, saved(after, 0, 1, 2))
     assert checkpoints.newest_step() == 9
     weight = checkpoints.layer(9, 0)["parameters"]["0.0.weight"]

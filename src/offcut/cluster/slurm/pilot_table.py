@@ -24,7 +24,7 @@ from offcut.wire.credentials import Credentials
 
 _log = structlog.get_logger()
 
-#: Where so many pilots were cancelled by others within this time, and none is left, no other is submitted for a while.
+#: If this many pilots were cancelled by others within this time, and none is left, no other is submitted for a while.
 _CANCELLED, _CANCELLED_WITHIN_S = 2, 30.0
 
 
@@ -78,7 +78,7 @@ class PilotTable:
             rows: Our jobs, by Slurm's numbers.
             asked_s: When Slurm was asked, by the monotonic clock.
             is_busy: Whether a node was not idle when the whole queue was last read.
-            requests: Our jobs that are no pilots.
+            requests: Our jobs other than pilots.
         """
         wanted: list[str] = []
         lost: list[str] = []

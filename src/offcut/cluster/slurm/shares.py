@@ -205,7 +205,7 @@ class ShareBalance:
 
 
 def stretch(controllers: int, *, preemptible: bool) -> float:
-    """Return by how much the interval between looks is longer where so many controllers look.
+    """Return the factor by which the interval between looks is longer with this many controllers.
 
     All together then look at most four times as often as one, up to 40 controllers. In `backfill` the queue waits for
     a look, so the interval is at most doubled.

@@ -47,7 +47,7 @@ async def _json(commands: Commands, version: tuple[int, int]) -> Fact:
     except CommandError as error:
         return Fact("JSON", "note", f"not here ({error.said[:60]})", "Leave reading = 'text', the default.")
     schema = "data_parser (23.02 and later)" if version >= (23, 2) else "openapi (22.05 and before)"
-    return Fact("JSON", "good", f"squeue --json, {schema}; text is the default, for it is quicker to read")
+    return Fact("JSON", "good", f"squeue --json, {schema}; text is the default, because it is faster to read")
 
 
 def _scheduler(config: Mapping[str, str]) -> list[Fact]:

@@ -5,6 +5,7 @@
 - `member_stages`: the stages of the plan that this member computes; `pipeline_step`: one step with the vote
 - `layer_state`, `layer_sync`, `layer_checkpoints`: the state by layers, how layers move between members, and how they
   are saved
+- `layer_checks`: compares what several members must have the same
 - `runtime`: runs the program of a plan on the ranks of a group
 """
 

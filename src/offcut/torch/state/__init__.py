@@ -4,6 +4,7 @@
 - `buffers`: model buffers that are the same on every member; `trained_parameters`: what is trained and what is frozen
 - `lr_scaling`: scales the learning rate with the size
 - `plain_values`, `state_codec`: what a state may contain, and how it is written and read back
+- `generation_mark`: the newest generation of the job, in a file beside its checkpoints
 - `checkpointer`: the Protocol of checkpointers; `fault_points`: points at which tests let a member fail
 - `checkpoints`, `dcp_shards`: checkpoints of a state that every member has, in PyTorch's distributed format
 """
