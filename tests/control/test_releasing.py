@@ -302,3 +302,29 @@ def test_a_node_released_by_name_rests_before_it_is_claimed_again(world):
     assert world.members("a") == ["n1"]
     world.run(rest_s)
     assert world.members("a") == ["n1", "n2"]
+
+
+def test_a_timer_of_an_earlier_claim_does_not_end_the_next_one(world):
+    world.submit("a")
+    world.never_boots.add("n1")
+    world.offer("n1")
+    world.run(40)
+    world.lose("n1")
+    world.offer("n1")
+    world.run(40)
+    assert world.state.nodes["n1"].phase == "claimed", "the limit of the first claim ended 20 s ago"
+    world.run(25)
+    assert "n1" not in world.state.nodes, "that of the second has ended"
+
+
+def test_a_timer_of_an_earlier_hold_without_a_job_does_not_release_the_next_one(world):
+    running(world, "n1")
+    world.send(ev.JobCancelled(time_s=world.now_s, job="a"))
+    world.run(8)
+    world.want("n1")
+    world.run(1)
+    world.submit("b")
+    world.offer("n1")
+    world.until_members("b", ["n1"])
+    world.run(30)
+    assert world.members("b") == ["n1"]

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient, Response
 
 from offcut.control import Settings
+from offcut.errors import StoreError
 from offcut.model import events as ev
 from offcut.service import app, views
 
@@ -118,11 +119,23 @@ def test_a_job_is_forgotten_for_good(run):
 
 def test_a_controller_that_dies_before_it_has_written_the_history_loses_nothing(run):
     async def scenario(it: History) -> None:
-        it.controller._effects._history.carry_out = lambda effects: None  # type: ignore[method-assign]
+        it.controller.history.carry_out = lambda effects: None  # type: ignore[method-assign]
         it.ended("a", "b", "c")
         assert it.controller.history.count() == 0
         it.restart()
         assert [job.job.id for job in it.controller.history.newest()] == ["a"]
+
+    run(scenario)
+
+
+def test_a_history_that_cannot_be_written_ends_the_controller(run):
+    async def scenario(it: History) -> None:
+        it.ended("a", "b")
+        it.submit("c")
+        it.journal._db.execute("DROP TABLE history")
+        with pytest.raises(StoreError, match="cannot be used"):
+            it.send(ev.JobCancelled, job="c")
+        assert it.controller.unwritable.done()
 
     run(scenario)
 

@@ -96,7 +96,6 @@ class Controller:
             solver=self.solver,
             tasks=self.tasks,
             launch=lambda job: launch_of(job, paths.job(job.id), worker_umask),
-            history=journal.history,
             forget=self._forget,
             job_directory=paths.job,
             fire=self.handle,
@@ -228,13 +227,14 @@ class Controller:
         given = any(isinstance(effect, _REMEMBERED) for effect in caused)
         if given:
             self._given.note(self.state)
-        if given or isinstance(event, _PROMISED):
-            try:
+        try:
+            self.history.carry_out(caused)
+            if given or isinstance(event, _PROMISED):
                 self._journal.sync()
-            except StoreError as error:
-                if not self.unwritable.done():
-                    self.unwritable.set_result(error)
-                raise
+        except StoreError as error:
+            if not self.unwritable.done():
+                self.unwritable.set_result(error)
+            raise
 
     def ask(self, event: events.Event) -> None:
         """Answer an event of a user who waits for it.

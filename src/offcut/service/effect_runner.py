@@ -22,7 +22,6 @@ from offcut.service.job_files import delete_job_files
 from offcut.service.solver import Solver
 from offcut.service.started_workers import StartedWorkers
 from offcut.service.supervise import Tasks
-from offcut.store.history import History
 from offcut.wire import messages
 
 _log = structlog.get_logger()
@@ -43,7 +42,6 @@ class EffectRunner:
         solver: Solver,
         tasks: Tasks,
         launch: Callable[[Job], messages.Launch],
-        history: History,
         forget: Callable[[str], None],
         job_directory: Callable[[str], Path],
         fire: Callable[[events.TimerFired], object],
@@ -59,7 +57,6 @@ class EffectRunner:
         self._solver = solver
         self._tasks = tasks
         self._launch = launch
-        self._history = history
         self._forget = forget
         self._job_directory = job_directory
         self._fire = fire
@@ -95,10 +92,8 @@ class EffectRunner:
             case effects.SetTimer():
                 self._arm(effect.timer, effect.at_s)
             case effects.ArchiveJob():
-                self._history.carry_out((effect,))
                 self._forget(effect.job.job.id)
             case effects.ForgetJobs():
-                self._history.carry_out((effect,))
                 for job_id in effect.jobs:
                     self._forget(job_id)
                 if effect.files:
