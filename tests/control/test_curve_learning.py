@@ -101,7 +101,7 @@ def test_a_fingerprint_makes_a_family():
     world.fingerprints["d"] = "c0ffee"
     world.offer("m1")
     world.until_settled()
-    assert any(line.startswith("its like has been seen") for line in world.story("d"))
+    assert any(line.startswith("it begins with the curves of") for line in world.story("d"))
 
 
 def test_a_job_of_five_minutes_without_family_tries_nothing_where_a_resize_takes_18_s():
@@ -195,7 +195,7 @@ def test_absurd_rates_are_ignored_and_the_job_continues(rate):
     world = started()
     told = measure(world, "a", rate)
     assert len(told) == 1
-    assert told[0].endswith("left aside")
+    assert told[0].endswith("ignored")
     assert world.state.histories.find_or_add("a").observations == []
     assert world.state.jobs["a"].phase == "running"
 
@@ -215,7 +215,7 @@ def test_a_wrong_given_curve_is_replaced_and_the_user_is_told():
     measure(world, "a")
     sizes.append(world.state.jobs["a"].size)
     assert sizes == [8, 4], "a given curve needs no probe"
-    assert any("What is measured counts" in line for line in world.story("a"))
+    assert any("The measurements count" in line for line in world.story("a"))
     words = curve_report.words(world.state, world.state.jobs["a"])
     assert "differs from what was measured" in words[-1]
 
@@ -233,7 +233,7 @@ def test_a_change_of_speed_is_logged_and_a_slow_node_is_not_held_against_the_job
     before = curve_report.describe(world.state, world.state.jobs["a"])["own"]
     size = world.state.jobs["a"].size
     told = measure(world, "a", 150.0, slow_node="n3", changed=True)
-    assert told == [f"150 samples/s on {size} nodes, held up by n3: left aside"]
+    assert told == [f"150 samples/s on {size} nodes, held up by n3: ignored"]
     assert curve_report.describe(world.state, world.state.jobs["a"])["own"] == before
     told = measure(world, "a", 150.0, changed=True)
     assert told[0] == f"its speed has changed by -50% at {size} nodes: measured again"

@@ -49,7 +49,7 @@ def test_a_curve_is_learned_and_used_by_the_family_and_survives_a_crash(up: Call
     told = curve(second)
     assert told["relatives"] == 1
     assert told["probes"] == 0, "the second of a family tries nothing"
-    assert any("its like has been seen" in line for line in running.story(second))
+    assert any("it begins with the curves of" in line for line in running.story(second))
     for job in (first, second):
         running.client.post(f"/v1/jobs/{job}/cancel")
 

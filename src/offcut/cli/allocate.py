@@ -45,7 +45,7 @@ def allocate(
         str | None, typer.Option(help="Decide by a policy instead: a name, or `my_policy.py:allocate`.")
     ] = None,
     objective: Annotated[
-        ObjectiveChoice | None, typer.Option(help="Maximise this instead of what the problem says.")
+        ObjectiveChoice | None, typer.Option(help="Maximise this instead of the problem's own objective.")
     ] = None,
     time_limit: Annotated[
         float | None, typer.Option(min=0.0, metavar="S", help="Stop after S seconds with the best answer so far.")

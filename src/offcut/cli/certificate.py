@@ -14,8 +14,8 @@ from offcut.errors import InputError
 def certificate(
     host: Annotated[list[str], typer.Option(help="A name or address under which compute nodes see this machine.")],
     state: StateOption = None,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long it is good for.")] = 365,
-    renew: Annotated[bool, typer.Option("--renew", help="Replace the one that is there.")] = False,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="For how many days it is valid.")] = 365,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace the existing one.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Make the TLS certificate that `offcut up --listen` uses; agents trust it and no other.

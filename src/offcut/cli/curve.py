@@ -18,7 +18,7 @@ _BAR = 16
 
 def curve(
     job: JobArgument,
-    figure: Annotated[Path | None, typer.Option(help="Draw it into this file (.png, .svg, .pdf).")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the curve into this file (.png, .svg, .pdf).")] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:

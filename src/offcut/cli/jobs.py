@@ -35,7 +35,7 @@ def submit(
     plans: Annotated[
         Path | None, typer.Option(help="The plans of a pipeline job, as `offcut plan --save` wrote them.")
     ] = None,
-    checkpoint_age: Annotated[float | None, typer.Option(help="At most this many seconds are redone.")] = None,
+    checkpoint_age: Annotated[float | None, typer.Option(help="At most this many seconds of work are redone.")] = None,
     step_records: Annotated[bool, typer.Option(help="Record which samples every step used.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
@@ -171,7 +171,7 @@ def pause(job: JobArgument, state: StateOption = None, json: JsonOption = False)
 
 
 def resume(job: JobArgument, state: StateOption = None, json: JsonOption = False) -> None:
-    """Let a paused job go on. Example: `offcut resume digits`"""
+    """Resume a paused job. Example: `offcut resume digits`"""
     _ask("resume", job, state, json)
 
 

@@ -16,7 +16,7 @@ from offcut.cli.output import line, print_json
 from offcut.errors import InputError
 from offcut.wire.client import Client
 
-#: Of the end of a log at most so much is read, however long its lines are; so much at a time.
+#: At most this much of the end of a log is read, however long its lines are; and this much at a time.
 _MOST_BYTES = 8 << 20
 _BLOCK_BYTES = 64 << 10
 #: While following: how often to look for new output, and how often to ask whether the job has ended.
@@ -27,9 +27,9 @@ _ENDED = ("finished", "failed", "cancelled")
 
 def logs(
     job: JobArgument,
-    worker: Annotated[str | None, typer.Option(help="Only the worker whose name starts so (n03).")] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The last lines of each.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    worker: Annotated[str | None, typer.Option(help="Only workers whose name starts with this (n03).")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Only the last lines of each log.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job has ended.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:

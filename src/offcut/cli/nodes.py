@@ -18,13 +18,13 @@ node = typer.Typer(help="Forgive nodes; act as the local cluster's queue.", no_a
 
 @node.command("want")
 def want(names: NamesArgument, state: StateOption = None, json: JsonOption = False) -> None:
-    """Want nodes back, as the queue would. Example: `offcut node want n03`"""
+    """Let the queue want nodes. Example: `offcut node want n03`"""
     _play("want", names, state, json, "The queue wants")
 
 
 @node.command("offer")
 def offer(names: NamesArgument, state: StateOption = None, json: JsonOption = False) -> None:
-    """Leave nodes idle, as the queue would. Example: `offcut node offer n03`"""
+    """Let the queue leave nodes idle. Example: `offcut node offer n03`"""
     _play("offer", names, state, json, "The queue leaves idle")
 
 

@@ -1,6 +1,6 @@
 """The brain: `step(state, event)` answers any event in any state with effects. Pure: no clock, no I/O, no randomness.
 
-- `state`: what the controller knows
+- `state`: the state of the controller
 - `step`: which handler answers which event; `event_context`: what the handlers of one event share
 - `nodes`, `workers`, `jobs`, `timers`: the handlers
 - `lifecycle`: the controller starts and stops
@@ -8,7 +8,7 @@
 - `report_checks`: which reports of agents are believed
 - `network_blips`: when many agents are silent at once, the network is at fault and not each node
 - `ended_jobs`: which jobs leave the state for the history, and which are forgotten
-- `failures`, `node_health`: which failures count against a job, and which against a node
+- `failures`, `node_health`: decide which failures count against a job, and which against a node
 - `membership`: from assigned nodes to generations; `relaunch`: the same for jobs of mode `restart`
 - `job_curves`: which curve and which costs count for a job
 - `curve_learning`: what is learned of them from measurements; `probes`: jobs that try a size

@@ -16,7 +16,7 @@ from bisect import bisect_right
 
 from offcut.control.state import LIVE, JobState, State
 
-#: At least this many jobs that have not started are put forward, however few nodes are free.
+#: At least this many jobs that have not started take part, even if few nodes are free.
 _LEAST = 8
 
 

@@ -17,7 +17,7 @@ from offcut.model import events as ev
 from offcut.model.effects import Claim, Solve, StartWorkers
 from offcut.model.events import Member, Timer
 
-#: In which order a job's nodes are kept: first those in the generation, then those that are nearest to it.
+#: The order in which a job keeps its nodes: first those in the generation, then those that are nearest to it.
 _KEEP = {"member": 0, "leaving": 1, "ready": 2, "starting": 3, "stopped": 4, "none": 5}
 
 #: How often the wait before the solver is asked again is doubled, at most.
@@ -30,7 +30,7 @@ _MOST_OF_HORIZON = 0.9
 def problem(state: State) -> AllocationProblem:
     """Return the allocation problem: how many of the free and held nodes each admitted job should have.
 
-    Throughput is in each job's own unit, its rate at its smallest size, so that jobs weigh alike whatever a sample
+    Throughput is in each job's own unit, its rate at its smallest size, so that jobs weigh the same whatever a sample
     costs.
     """
     settings = state.settings

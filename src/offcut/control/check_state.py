@@ -1,4 +1,4 @@
-"""Checks that a state agrees with itself: by the tests after every event, and in production where it is switched on."""
+"""Checks that a state agrees with itself: in the tests after every event, and in production if it is switched on."""
 
 from __future__ import annotations
 

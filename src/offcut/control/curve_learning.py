@@ -63,7 +63,7 @@ def on_job_measured(context: EventContext, event: ev.JobMeasured) -> None:
     histories = state.histories
     if event.slow_node:
         context.log(
-            event.job, f"{event.rate:.4g} samples/s on {event.size} nodes, held up by {event.slow_node}: left aside"
+            event.job, f"{event.rate:.4g} samples/s on {event.size} nodes, held up by {event.slow_node}: ignored"
         )
         return
     if event.changed:
@@ -81,7 +81,7 @@ def on_job_measured(context: EventContext, event: ev.JobMeasured) -> None:
     nodes = "node" if event.size == 1 else "nodes"
     context.log(event.job, f"{event.rate:.4g} samples/s on {event.size} {nodes}")
     if not relative:
-        context.log(event.job, "it is another than its family by what was measured: its curve is learned by itself")
+        context.log(event.job, "its measurements differ from its family's: its curve is learned without the family")
     history = histories.find_or_add(event.job)
     if event.span_s > 0:
         history.settle_s = event.span_s
@@ -115,7 +115,7 @@ def _usable(context: EventContext, event: ev.JobMeasured) -> bool:
         if not event.settled:
             context.log(event.job, "it never left its warm-up: its throughput is taken as it is, and trusted little")
         return True
-    context.log(event.job, f"it reports {event.rate:g} samples/s on {event.size} nodes: left aside")
+    context.log(event.job, f"it reports {event.rate:g} samples/s on {event.size} nodes: ignored")
     return False
 
 
@@ -134,7 +134,7 @@ def note_formed(context: EventContext, job: JobState, event: ev.GenerationFormed
         relatives = len(histories.families.get(key, ()))
         if relatives:
             jobs = "1 job" if relatives == 1 else f"{relatives} jobs"
-            context.log(job.job.id, f"its like has been seen: its curve begins with those of {jobs} of the same model")
+            context.log(job.job.id, f"it begins with the curves of {jobs} of the same model")
             context.problem_changed = True
 
 
@@ -165,5 +165,5 @@ def _check_given(context: EventContext, job: JobState) -> None:
         context.log(
             job.job.id,
             f"its curve says {said:.3g} times the throughput on {large} nodes that {small} have; "
-            f"measured: {seen:.3g} times. What is measured counts.",
+            f"measured: {seen:.3g} times. The measurements count.",
         )

@@ -1,4 +1,4 @@
-"""Which failures are counted, and when they are forgiven."""
+"""Decides which failures are counted, and when they are forgiven."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether agents that are not heard any more are gone, or the network is. Pure."""
+"""Decides whether silent agents have died, or the network has failed. Pure."""
 
 from __future__ import annotations
 
-#: Fewer agents that fall silent together than this, and than this share of all, are taken for dead one by one.
+#: If fewer agents than this, and than this share of all, fall silent together, each of them counts as dead.
 _LEAST_AGENTS = 16
 _LEAST_SHARE = 0.1
 

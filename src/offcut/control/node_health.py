@@ -2,8 +2,8 @@
 
 A script that cannot start fails on every node; a bad node fails every script. So a failed start counts against the node
 if its job runs well on other nodes and has failed to start on none of them; otherwise against the job. A node on which
-several starts in a row failed is set aside: released, and not claimed for a while. For that only starts of scripts
-count that are known to start, because they have trained: two scripts with mistakes say nothing about a node.
+several starts in a row failed is set aside: released, and not claimed for a while. Only starts of scripts that have
+trained count for that, because two scripts with mistakes prove nothing about a node.
 """
 
 from __future__ import annotations

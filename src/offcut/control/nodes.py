@@ -19,7 +19,7 @@ def on_nodes_changed(context: EventContext, event: ev.NodesChanged) -> None:
     names = dict.fromkeys((*event.wanted, *event.lost))
     gone = [state.nodes[name] for name in names if name in state.nodes]
     wanted = set(event.wanted)
-    # A lost node too: a batch system may give up a node whose agent it could not end, and only we can tell that agent.
+    # Lost nodes too: a batch system may give up a node whose agent it could not end, and only we can tell that agent.
     _release(context, [node for node in gone if node.phase != "idle"])
     if lost:
         for job in [state.jobs[job_id] for job_id in state.started]:
@@ -35,7 +35,7 @@ def on_nodes_changed(context: EventContext, event: ev.NodesChanged) -> None:
             continue
         state.nodes[offer.node] = NodeState(offer.node, "idle", context.now_s, offer.until_s)
         if Timer("set_aside", offer.node) in state.timers:
-            continue  # released by hand a moment ago: its owner may want to use it
+            continue  # released by hand a moment ago, perhaps because its owner wants to use it
         state.free[offer.node] = None
         context.problem_changed = True
 

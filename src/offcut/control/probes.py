@@ -1,7 +1,7 @@
 """Probes: a job has one size for a moment, so that its throughput there is measured.
 
 While `JobState.probe` is set, the job has exactly that size in the allocation problem; the other nodes are allocated as
-always.
+usual.
 """
 
 from __future__ import annotations

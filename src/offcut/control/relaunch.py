@@ -1,11 +1,11 @@
 """Jobs of mode `restart`: a resize ends every rank and launches the script again.
 
-Their scripts know nothing of offcut. An incarnation lives for one generation. When the membership has to change, all
+Their scripts do not use offcut. An incarnation lives for one generation. When the membership has to change, all
 members are told to end; on each node that stays the job's, a successor starts and waits. The next generation is set
 only when no member of the old one is left, and then its members launch the script: two launches never run at once, and
 never write to the same checkpoint.
 
-A rank whose peer is gone fails, and that is not its script's fault. So a failure counts against the job only when the
+A rank whose peer has died fails, which is not its script's fault. So a failure counts against the job only when the
 whole generation has ended, and only if the generation lost no node.
 """
 
@@ -70,7 +70,7 @@ def end_generation(context: EventContext, job: JobState) -> None:
     """Tell all members to end, by SIGTERM within the job's grace. A node that stays the job's gets a successor."""
     state, previous, staying = context.state, job.members, membership.remaining_members(context.state, job)
     launch = _launch_of(job)
-    # What fails from here on fails because its peers were told to go.
+    # Ranks that fail from here on fail because their peers were told to leave.
     launch.excused = launch.excused or launch.failure is None
     job.members = ()
     job.generation += 1

@@ -177,12 +177,12 @@ def _summarise(document: dict[str, Any], checks: list[JobCheck]) -> None:
     if resizes["count"]:
         line(
             f"{resizes['count']} resizes: median {resizes['p50_ms']:.0f} ms, 95 % within {resizes['p95_ms']:.0f} ms, "
-            "from the controller's word to the first step in the new membership."
+            "from the controller's decision to the first step in the new generation."
         )
     if hand_backs["count"]:
         line(
-            f"{hand_backs['count']} nodes wanted back while held, {hand_backs['late']} late; "
-            f"the slowest was back after {hand_backs['longest_s']:.2f} s."
+            f"{hand_backs['count']} nodes wanted while held, {hand_backs['late']} late; "
+            f"the slowest was released after {hand_backs['longest_s']:.2f} s."
         )
     used = node_s["used"] / node_s["offered"] if node_s["offered"] else 0.0
     line(f"{node_s['used']:.0f} of {node_s['offered']:.0f} idle node-seconds trained ({100 * used:.0f} %).")
