@@ -128,3 +128,9 @@ def test_nodes_of_scontrol_and_broken_lines_of_sacctmgr() -> None:
     assert (nodes["n2"].cloud, nodes["n2"].gres) == (False, "")
     with pytest.raises(ClusterError, match="sacctmgr printed a line that cannot be read"):
         text.read_qos("normal|cluster\n")
+
+
+@pytest.mark.parametrize(("limit", "given", "most"), [("", None, None), ("9", None, 4), ("1", None, 1), ("9", 2, 2)])
+def test_pilots_leave_room_for_jobs_that_their_user_submits(limit: str, given: int | None, most: int | None) -> None:
+    setup = slurm(BY_TIER, associations=f"physics||normal||{limit}||\n")
+    assert modes.fit(site(max_nodes=given), setup).max_nodes == most

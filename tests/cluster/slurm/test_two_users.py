@@ -17,7 +17,7 @@ import pytest
 
 from live import wait_for
 from offcut.cluster.slurm.site_rules import ENV_SITE_FILE
-from offcut.cluster.slurm.testbed import SlurmTestbed
+from offcut.cluster.slurm.testbed import SlurmTestbed, missing
 from slurmed import MARKS, write_site
 
 pytestmark = [*MARKS, pytest.mark.ci, pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be other users")]
@@ -53,13 +53,15 @@ def python_of_others() -> str:
 class OfUser:
     """The controller of one user, who is not root."""
 
-    def __init__(self, slurm: SlurmTestbed, user: str, root: Path, site_file: Path) -> None:
+    def __init__(self, slurm_env: dict[str, str], user: str, root: Path, site_file: Path | None = None) -> None:
         self._account = pwd.getpwnam(user)
         self._home = root / user
         self._home.mkdir()
         os.chown(self._home, self._account.pw_uid, self._account.pw_gid)
         self._state = self._home / "state"
-        self._env = {**slurm.env, "HOME": str(self._home), "PYTHONPATH": PACKAGES, ENV_SITE_FILE: str(site_file)}
+        self._env = {**slurm_env, "HOME": str(self._home), "PYTHONPATH": PACKAGES}
+        if site_file is not None:
+            self._env[ENV_SITE_FILE] = str(site_file)
         config = write_site(self._home / "site.toml", pending_limit_s=20.0, interval_s=1.0, python=python_of_others())
         command = (
             "up",
@@ -105,7 +107,7 @@ def controllers(slurm: SlurmTestbed, root: Path, site_file: Path) -> Iterator[Ca
     started: list[OfUser] = []
 
     def start(user: str) -> OfUser:
-        started.append(OfUser(slurm, user, root, site_file))
+        started.append(OfUser(slurm.env, user, root, site_file))
         wait_for(f"the controller of {user}", started[-1].answers)
         return started[-1]
 
@@ -159,3 +161,46 @@ def test_two_users_share_what_is_idle_and_obey_the_site(private_slurm: Callable,
         assert not pilots(slurm), "no user undoes it"
         site_file.write_text("max_nodes = 2\n")
         wait_for("nodes up to the cap", lambda: sum(pilots(slurm).values()) == 2)
+
+
+def test_slurm_and_controller_of_one_ordinary_user(state_dir: Path) -> None:
+    if lacking := missing():
+        pytest.skip(f"Slurm is not installed here ({lacking} not found)")
+    state_dir.chmod(0o777)
+    user = pwd.getpwnam(USERS[0])
+    env = {"PATH": f"{os.environ['PATH']}:/usr/sbin", "PYTHONPATH": PACKAGES, "HOME": str(state_dir)}
+    testbed = subprocess.Popen(
+        [python_of_others(), "-m", "offcut.cluster.slurm.testbed", str(state_dir / "slurm"), "--nodes", "2"],
+        user=user.pw_uid,
+        group=user.pw_gid,
+        extra_groups=[],
+        cwd=state_dir,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert testbed.stdout is not None
+        slurm_env = {**env, "SLURM_CONF": json.loads(testbed.stdout.readline())["SLURM_CONF"]}
+
+        def running() -> list[str]:
+            command = ("squeue", "--noheader", "--states=R", "--format=%u")
+            return subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=True).stdout.split()
+
+        script = state_dir / "sleep.py"
+        script.write_text("import time\ntime.sleep(600)\n")
+        script.chmod(0o644)
+        one = OfUser(slurm_env, USERS[0], state_dir)
+        try:
+            wait_for("the controller", one.answers)
+            assert one("submit", str(script), "--sizes", "1:2", "--mode", "restart").returncode == 0
+            wait_for("both pilots", lambda: running() == [USERS[0]] * 2)
+            one.process.terminate()
+            assert one.process.wait(60) == 0, one.log()
+            assert running() == []
+        finally:
+            one.process.kill()
+            one.process.wait()
+    finally:
+        testbed.terminate()
+        testbed.wait(60)

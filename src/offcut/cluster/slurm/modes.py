@@ -96,7 +96,7 @@ def fit(site: SlurmSite, setup: SlurmSetup) -> SlurmSite:
             "leave for those that wait.",
             next_step="Ask your operators for a preemptible partition, or for the admin level Operator (sacctmgr).",
         )
-    fitted = site.model_copy(update={"mode": mode})
+    fitted = site.model_copy(update={"mode": mode, "max_nodes": _most_pilots(setup, site)})
     limit = wall_limit(setup, site)
     if limit is None or limit.max_s >= fitted.longest:
         return fitted
@@ -106,6 +106,19 @@ def fit(site: SlurmSite, setup: SlurmSetup) -> SlurmSite:
             next_step="Set another qos or account in the site's file.",
         )
     return fitted.model_copy(update={"longest_s": limit.max_s})
+
+
+def _most_pilots(setup: SlurmSetup, site: SlurmSite) -> int | None:
+    """Return how many pilots there may be at most.
+
+    At most half of what our MaxSubmitJobs allows: an sbatch of the same user that is refused cannot be seen, so nothing
+    could make room for it.
+    """
+    association = setup.association(site.account, site.partition)
+    if association is None or association.max_submit_jobs is None:
+        return site.max_nodes
+    most = max(1, association.max_submit_jobs // 2)
+    return most if site.max_nodes is None else min(most, site.max_nodes)
 
 
 @dataclass(frozen=True, slots=True)
