@@ -285,6 +285,34 @@ def test_release_all_releases_and_claims_nothing_until_resumed(world):
     assert len(world.members("a")) == 3
 
 
+def test_nothing_is_claimed_while_another_controller_may_have_the_lease(world):
+    running(world, "n1", "n2")
+    world.solver_waits = True
+    world.offer("n3")
+    stale = world.state.version
+    assert not only(world.send(ev.LeaseChecked(time_s=world.now_s, certain=False)), ef.Solve)
+    answer = Allocation(nodes={"a": 3})
+    for version in (stale, world.state.version):
+        assert world.send(ev.Solved(time_s=world.now_s, version=version, allocation=answer)) == []
+    world.solver_waits = False
+    world.run(30)
+    assert world.members("a") == ["n1", "n2"], "what it has it keeps"
+    (effects,) = [world.send(ev.NodesChanged(time_s=world.now_s, wanted=("n2",)))]
+    assert only(effects, ef.Release), "the queue comes first"
+    world.run(5)
+    assert not [claim for claim in world.effects(ef.Claim) if "n3" in claim.nodes]
+    world.send(ev.LeaseChecked(time_s=world.now_s, certain=True))
+    world.until_size("a", 2)
+    assert "n3" in world.members("a")
+
+
+def test_the_next_controller_has_the_lease(world):
+    running(world, "n1")
+    world.send(ev.LeaseChecked(time_s=world.now_s, certain=False))
+    world.send(ev.ControllerStarted(time_s=world.now_s))
+    assert not world.state.lease_uncertain
+
+
 def test_release_of_named_nodes_touches_no_other(world):
     running(world, "n1", "n2")
     effects = world.send(ev.ReleaseAsked(time_s=world.now_s, nodes=("n2", "n2", "n7")))

@@ -230,6 +230,10 @@ class Cluster(RuleBasedStateMachine):
         names = names if every else ()
         self.world.send(kind(time_s=self.world.now_s, nodes=names))
 
+    @then_time_passes(certain=st.booleans())
+    def check_lease(self, certain: bool) -> None:
+        self.world.send(ev.LeaseChecked(time_s=self.world.now_s, certain=certain))
+
     @precondition(lambda self: not self.world.state.claiming)
     @then_time_passes()
     def resume_claiming(self) -> None:
@@ -325,6 +329,7 @@ def check_rest(world: World) -> None:
         spoilt.clear()
     world.solver_waits = False
     world.send(ev.ControllerStarted(time_s=world.now_s))
+    world.send(ev.LeaseChecked(time_s=world.now_s, certain=True))
     world.send(ev.ClaimingResumed(time_s=world.now_s))
     world.run(400)
     state = world.state

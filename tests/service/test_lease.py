@@ -11,9 +11,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from controlled import Controlled
 
 from offcut.errors import StoreError
 from offcut.service import lease as leases
+from offcut.service import lease_watch
 from offcut.service.lease import Holder, Lease, LeaseLost, judge, ourselves
 
 US = ourselves()
@@ -170,3 +172,39 @@ def test_a_file_system_that_hangs_delays_nothing_else(path: Path, monkeypatch: p
 
     asyncio.run(scenario())
     hanging.set()
+
+
+def test_nothing_is_claimed_while_the_file_system_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(leases.time, "monotonic", clock)
+    monkeypatch.setattr(lease_watch, "LOOK_S", 0.0)
+
+    async def scenario() -> None:
+        it = Controlled(tmp_path, monkeypatch)
+        lease = Lease(it.paths.lease)
+        lease.acquire()
+        watching = asyncio.create_task(lease_watch.watch(lease, it.controller))
+
+        async def looked() -> bool:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return bool(it.state.lease_uncertain)
+
+        assert not await looked()
+        clock.now_s += leases.STALE_S
+        assert await looked()
+        lease.renew()
+        assert not await looked()
+        watching.cancel()
+
+    asyncio.run(scenario())
+
+
+class Clock:
+    """The monotonic clock, which the test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s

@@ -70,6 +70,7 @@ EVENTS: list[ev.Event] = [
     ev.ReleaseAsked(time_s=15.0, nodes=("n1",)),
     ev.ReleaseAsked(time_s=15.0),
     ev.ClaimingResumed(time_s=16.0),
+    ev.LeaseChecked(time_s=16.0, certain=False),
     ev.JobsForgotten(time_s=16.0, jobs=("b-1",), files=True),
     ev.NodesForgiven(time_s=16.0, nodes=("n1",)),
     ev.Solved(time_s=17.0, version=3, allocation=ALLOCATION),

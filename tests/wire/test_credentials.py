@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,19 @@ def test_a_secret_that_is_not_one_is_refused(tmp_path: Path) -> None:
         os.chown(path, 65534, 65534)
         with pytest.raises(InputError, match="belongs to another user"):
             tokens.read(path)
+
+
+def test_a_file_system_that_hangs_holds_up_no_withdrawal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials = Credentials.load(tmp_path / "agents.key", tmp_path / "agents")
+    files = [credentials.issue("n01", pilot) for pilot in ("1", "2")]
+    answers = threading.Event()
+    withdraw = credentials.withdraw
+    monkeypatch.setattr(credentials, "withdraw", lambda pilot: answers.wait(60) and withdraw(pilot))
+    for pilot in ("1", "2"):
+        credentials.withdraw_later(pilot)
+    assert all(file.exists() for file in files), "it has returned"
+    answers.set()
+    end_s = time.monotonic() + 60
+    while any(file.exists() for file in files):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)

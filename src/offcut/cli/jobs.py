@@ -124,6 +124,8 @@ def status(
             line(f"Event {event['event_id']} ({event['kind']}) could not be answered: {event['reason']}")
         for sentence in task_lines(shown["tasks"]):
             line(sentence)
+        if shown.get("lease_uncertain"):
+            line("No node is claimed: the shared directory does not answer, and another controller may have it.")
         if not shown["claiming"]:
             line("Claiming is off; turn it on with: offcut release --undo")
 

@@ -57,7 +57,7 @@ def problem(state: State) -> AllocationProblem:
 
 def node_demand(state: State) -> int:
     """Return how many nodes the jobs that run or wait could use in all: the sum of their largest sizes."""
-    if not state.claiming or state.stopping:
+    if not state.may_claim:
         return 0
     jobs = [state.jobs[job_id] for job_id in (*state.started, *state.queue)]
     return sum(job.job.sizes.largest for job in jobs if job.phase in LIVE)
@@ -102,7 +102,7 @@ def ask(context: EventContext) -> None:
     """Pose the problem again. It has changed, so an answer to the one before is stale."""
     state = context.state
     state.version += 1
-    if not state.claiming or state.stopping:
+    if not state.may_claim:
         state.open_problem = None
         return
     if job_curves.learns(state):

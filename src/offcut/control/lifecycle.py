@@ -14,6 +14,7 @@ def on_controller_started(context: EventContext, event: ev.ControllerStarted) ->
     """
     state = context.state
     state.stopping = False
+    state.lease_uncertain = False
     ended_jobs.note_older_ends(state)
     ended_jobs.archive(context)
     for timer, at_s in list(state.timers.items()):
@@ -23,6 +24,23 @@ def on_controller_started(context: EventContext, event: ev.ControllerStarted) ->
         job = state.jobs.get(newest.job)
         if job is not None:
             stale_journal.lift_generation(context, job, newest.generation)
+    context.problem_changed = True
+
+
+def on_lease_checked(context: EventContext, event: ev.LeaseChecked) -> None:
+    """Stop claiming nodes while another controller may have taken over; jobs keep what they have."""
+    state = context.state
+    if state.lease_uncertain == (not event.certain):
+        return
+    state.lease_uncertain = not event.certain
+    context.log(
+        "controller",
+        "the shared directory answers again, and the lease on it is still ours: nodes are claimed again"
+        if event.certain
+        else "the shared directory does not answer, so that another controller may have taken it over: no node is "
+        "claimed until it does",
+    )
+    # The answer to the present problem would claim nodes: a new version makes it stale.
     context.problem_changed = True
 
 

@@ -323,6 +323,8 @@ class State:
     timers: dict[Timer, float] = field(default_factory=dict)
     #: False after a release of all nodes: nothing is claimed until it is undone.
     claiming: bool = True
+    #: The lease on the shared directory was not renewed in time.
+    lease_uncertain: bool = False
     #: The controller is ending: nothing is claimed until the next one starts.
     stopping: bool = False
     #: By node: the starts that failed there lately, since the last worker took its first step there.
@@ -331,6 +333,11 @@ class State:
     set_aside: dict[str, str] = field(default_factory=dict)
     #: The last events that could not be answered, oldest first.
     skipped: list[Skipped] = field(default_factory=list)
+
+    @property
+    def may_claim(self) -> bool:
+        """Whether nodes may be claimed at present, as far as the controller as a whole is concerned."""
+        return self.claiming and not self.stopping and not self.lease_uncertain
 
     def stop_limit_s(self, job_id: str) -> float:
         """Return how long a worker of this job may take to end when it is told to, in seconds."""

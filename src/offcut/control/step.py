@@ -34,6 +34,7 @@ _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
     ev.NodesBooted: nodes.on_nodes_booted,
     ev.AgentReported: nodes.on_agent_reported,
     ev.ReleaseAsked: nodes.on_release_asked,
+    ev.LeaseChecked: lifecycle.on_lease_checked,
     ev.ClaimingResumed: nodes.on_claiming_resumed,
     ev.NodesForgiven: nodes.on_nodes_forgiven,
     ev.WorkersReady: workers.on_workers_ready,

@@ -86,6 +86,8 @@ def _words(controller: Controller, item: JobState, decision: dict[str, Any] | No
             f"It has done its last step; its script runs to its end, and is ended if that takes longer than {limit}."
         ]
     words: list[str] = []
+    if controller.state.lease_uncertain:
+        words.append("No node is claimed: the shared directory does not answer, and another controller may have it.")
     if not controller.state.claiming:
         words.append("No node is claimed since all were released by hand; undo that with: offcut release --undo")
     nodes = len(controller.state.nodes)

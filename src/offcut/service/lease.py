@@ -92,6 +92,8 @@ class Lease:
         self._path = path
         self._us = ourselves()
         self._held = False
+        #: When the last renewal that succeeded began, by the monotonic clock.
+        self._renewed_s = time.monotonic()
 
     def acquire(self) -> None:
         """Acquire the lease; may wait for STALE_S.
@@ -157,6 +159,11 @@ class Lease:
             )
         self._write()
 
+    @property
+    def certain(self) -> bool:
+        """Whether no other controller can have taken the lease over: it was renewed in time."""
+        return time.monotonic() - self._renewed_s < STALE_S - RENEW_S
+
     def drop(self) -> None:
         """Give the lease up, so that the next controller need not wait. Another controller's lease stays as it is."""
         with suppress(OSError, OffcutError):
@@ -195,6 +202,7 @@ class Lease:
 
     def _create(self) -> bool:
         """Create the file, unless it exists."""
+        self._renewed_s = time.monotonic()
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -204,10 +212,12 @@ class Lease:
         return True
 
     def _write(self) -> None:
+        began_s = time.monotonic()
         unborn = self._path.with_name(f".{self._path.name}.{self._us.id}")
         with os.fdopen(os.open(unborn, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(asdict(self._next()), file)
         unborn.replace(self._path)
+        self._renewed_s = began_s
 
     def _next(self) -> Holder:
         self._us = replace(self._us, count=self._us.count + 1, renewed_s=round(time.time(), 3))

@@ -24,7 +24,7 @@ from offcut.model import events
 from offcut.process import unix_socket
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service import app as api
-from offcut.service import clusters
+from offcut.service import clusters, lease_watch
 from offcut.service.agent_protocol import AgentProtocol
 from offcut.service.agent_server import AgentServer
 from offcut.service.agent_socket import AgentSocket
@@ -117,6 +117,7 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     network.start()
     controller.tasks.need("cluster", controller.run)
     controller.tasks.need("lease", lease.keep)
+    controller.tasks.keep("lease watch", partial(lease_watch.watch, lease, controller))
     asked = asyncio.create_task(endings.asked.wait())
     taken_over = False
     try:

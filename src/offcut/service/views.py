@@ -27,6 +27,7 @@ def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:
     return {
         "time_s": now_s,
         "claiming": state.claiming,
+        "lease_uncertain": state.lease_uncertain,
         "cluster": controller.cluster.describe(),
         "events": state.event_id,
         "skipped": [asdict(event) for event in state.skipped],

@@ -6,7 +6,9 @@ import base64
 import hashlib
 import hmac
 import os
+import queue
 import stat
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +41,8 @@ class Credentials:
 
     def __init__(self, key: str, directory: Path) -> None:
         self._key = key.encode()
+        #: Pilots whose holds are over, for the thread that removes their credentials; None before the first.
+        self._ended: queue.SimpleQueue[str] | None = None
         self.directory = directory
 
     @classmethod
@@ -74,6 +78,17 @@ class Credentials:
         """Remove the credential of a hold that is over."""
         with suppress(OSError):
             self.file(pilot).unlink(missing_ok=True)
+
+    def withdraw_later(self, pilot: str) -> None:
+        """Remove the credential of a hold that is over, in a thread: its file system may hang. Returns at once."""
+        if self._ended is None:
+            self._ended = queue.SimpleQueue()
+            threading.Thread(target=self._withdraw_all, args=(self._ended,), name="credentials", daemon=True).start()
+        self._ended.put(pilot)
+
+    def _withdraw_all(self, ended: queue.SimpleQueue[str]) -> None:
+        while True:
+            self.withdraw(ended.get())
 
     def keep_only(self, pilots: Iterable[str]) -> None:
         """Remove the credentials of all other holds."""

@@ -127,7 +127,7 @@ class LocalCluster:
             await asyncio.sleep(0.02)
 
     def _forget(self, node: str, pilot: str) -> None:
-        self._credentials.withdraw(pilot)
+        self._credentials.withdraw_later(pilot)
         if self._pilots.get(node) == pilot:
             del self._pilots[node]
 

@@ -118,7 +118,7 @@ class PilotTable:
             del self.by_node[pilot.node]
             log = self._logs / f"{pilot.job}.log"
             if pilot.job is not None:
-                self._credentials.withdraw(pilot.job)
+                self._credentials.withdraw_later(pilot.job)
             if seen.failure:
                 self.note_failure(f"{seen.failure}; its log: {log}")
             elif pilot_state.has_no_agent(pilot, asked_s):

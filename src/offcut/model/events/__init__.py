@@ -19,6 +19,7 @@ from offcut.model.events.controller import (
     ControllerStarted,
     ControllerStopping,
     JobGeneration,
+    LeaseChecked,
     Purpose,
     Solved,
     SolveFailed,
@@ -84,6 +85,7 @@ __all__ = [
     "JobSubmitted",
     "JobTrained",
     "JobsForgotten",
+    "LeaseChecked",
     "Member",
     "NodesBooted",
     "NodesChanged",
@@ -119,6 +121,7 @@ class EventsGathered:
 Event = (
     ControllerStarted
     | ControllerStopping
+    | LeaseChecked
     | NodesChanged
     | NodesHeld
     | ClaimRefused

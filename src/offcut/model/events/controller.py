@@ -27,6 +27,18 @@ class ControllerStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseChecked:
+    """The lease on the shared directory could be renewed in time, or it could not: then another controller may have it.
+
+    `certain`: it is this controller's.
+    """
+
+    time_s: float
+    certain: bool
+    kind: Literal["lease_checked"] = "lease_checked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerStopping:
     """The controller was told to end: every node is released, and nothing is claimed until one starts again."""
 
