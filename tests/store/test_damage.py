@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from books import life, written
 
+from offcut.advisor import curve_models
 from offcut.control import Settings, State
-from offcut.errors import StoreError
+from offcut.errors import InputError, StoreError
 from offcut.model import events as ev
 from offcut.store import Journal, repair
 
@@ -208,3 +209,26 @@ def test_several_that_raise(path, monkeypatch):
     written(path, [*life(), ev.JobNoted(time_s=50.0, job="a-1", text="note 2")])
     raises.text = "note 2"
     assert [skipped.event_id for skipped in Journal(path).load(Settings()).skipped] == [9, 20]
+
+
+def test_a_profiler_file_that_is_gone_is_told_at_the_start(path, tmp_path):
+    """A fold without it would come to another state than the one in which events were answered."""
+    file = tmp_path / "mine.py"
+    file.write_text("def curve(evidence):\n    return {1: 1.0, 2: 1.8}\n")
+    book = Journal(path)
+    state = book.load(Settings(profiler=str(file)))
+    for event in life():
+        book.append(state.event_id + 1, event)
+        STEP.step(state, event)
+    book.close()
+    file.unlink()
+    curve_models.load.cache_clear()
+    book = Journal(path)
+    with pytest.raises(InputError, match=rf"written with a profiler .*: profiler file {file}: not found") as caught:
+        book.load(Settings())
+    assert caught.value.exit_code == 2
+    assert "Put it back" in caught.value.next_step
+    assert not repair.check(path, live=False).loads
+    book.snapshot(state)
+    assert book.load(Settings()).event_id == state.event_id, "a snapshot needs no fold"
+    book.close()

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from offcut.advisor import load as load_curve_model
 from offcut.control import Settings, State, skip, step
-from offcut.errors import OffcutError, StoreError
+from offcut.errors import InputError, OffcutError, StoreError
 from offcut.model.effects import WriteLog
 from offcut.model.events import Event
 from offcut.store import migrations
@@ -100,6 +101,7 @@ class Journal:
         while True:
             state = self._base(until)
             changes = self._settings_after(state.event_id)
+            self._check_curve_models({state.event_id: state.settings} | changes)
             for number, event, skipped in self._numbered(after=state.event_id):
                 if number > until:
                     return state
@@ -119,6 +121,18 @@ class Journal:
             else:
                 state.settings = changes.get(state.event_id, state.settings)
                 return state
+
+    def _check_curve_models(self, settings: dict[int, Settings]) -> None:
+        """Raise InputError if a curve model is gone under which events were answered: the fold would differ."""
+        last = self._last_event()
+        for name in {held.profiler for after, held in settings.items() if after < last}:
+            try:
+                load_curve_model(name)
+            except InputError as error:
+                raise InputError(
+                    f"The journal {self._path} was written with a profiler that cannot be used any more: {error.what}",
+                    next_step="Put it back and start again. It is needed until a controller has ended in good order.",
+                ) from None
 
     def _base(self, until: float = math.inf) -> State:
         """Return the newest snapshot that can be read, not after event `until`; else the state before the first event.

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from offcut.control import State
-from offcut.errors import OffcutError, StoreError
+from offcut.errors import InputError, OffcutError, StoreError
 from offcut.store import migrations, salvage
 from offcut.store.journal import Journal
 from offcut.store.last_event import LastEvent, missing_tail
@@ -81,6 +81,8 @@ def _checked(journal: Path, copy: Path, found: salvage.Findings, noted: int = 0)
         with closing(Journal(copy)) as book:
             state = book.fold()
             words += [f"{remark.rstrip('.')}." for remark in book.remarks]
+    except InputError as error:  # of the environment: the journal may be whole
+        return _report(journal, found, None, loads=False, faults=[*faults, error.what], words=[error.next_step])
     except OffcutError as error:
         if not faults:
             faults.append(error.what)
