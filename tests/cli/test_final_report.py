@@ -37,6 +37,8 @@ def damaged(_: StatePaths) -> Path:
     ("write", "limit_s", "said"),
     [
         (hangs, 0.1, "The report was skipped"),
+        (hangs, 0.0, "The report was skipped"),
+        (damaged, float("inf"), "could not be written: The journal is damaged."),
         (interrupted, 600.0, "The report was skipped"),
         (full, 600.0, "could not be written in /state: No space left on device."),
         (damaged, 600.0, "could not be written: The journal is damaged."),

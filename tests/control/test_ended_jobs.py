@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from scenarios import running
 from world import World, job
 
@@ -111,7 +113,7 @@ def test_the_number_of_a_forgotten_job_is_not_given_again():
 def test_jobs_are_outdated_after_their_time():
     ends = [("a", 10.0), ("b", 100.0)]
     assert outdated(ends, Settings(keep_jobs_s=50.0), now_s=120.0) == ("a",)
-    assert outdated(ends, Settings(keep_jobs_s=None), now_s=1e9) == ()
+    assert outdated(ends, Settings(keep_jobs_s=math.inf), now_s=1e9) == ()
 
 
 def test_the_state_is_bounded_whatever_number_of_jobs_has_ended():

@@ -47,7 +47,8 @@ def _skipped_by_signals(limit_s: float) -> Iterator[None]:
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     before = {number: signal.signal(number, skip) for number in numbers}
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    # 0 would be no limit, and what is too long for the clock an error.
+    signal.setitimer(signal.ITIMER_REAL, min(max(limit_s, 0.001), 1e8))
     try:
         yield
     finally:

@@ -87,6 +87,4 @@ def _drop(state: State, job_id: str) -> None:
 
 def outdated(ended_s: Iterable[tuple[str, float]], settings: Settings, now_s: float) -> tuple[str, ...]:
     """Return which of these jobs, with the times of their ends, have ended so long ago that they are forgotten."""
-    if settings.keep_jobs_s is None:
-        return ()
     return tuple(job for job, end_s in ended_s if end_s < now_s - settings.keep_jobs_s)

@@ -96,8 +96,8 @@ class Settings:
     #: the others are in the history: `offcut status --all` shows them.
     recent_jobs: int = 100
     #: A job is forgotten this long after its end: it leaves the history, and its logs, checkpoints and records are
-    #: deleted. Without it, none is.
-    keep_jobs_s: float | None = 30 * 86400.0
+    #: deleted. `inf`: no job is.
+    keep_jobs_s: float = 30 * 86400.0
     #: The logs of one job have at most this many bytes together, and so have those of pilots, and the controller's own.
     #: The oldest are deleted; of one that is still written to only the end is kept.
     log_bytes: int = 1_000_000_000
