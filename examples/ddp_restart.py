@@ -52,7 +52,7 @@ if arguments.checkpoint.exists():
 
 
 def save():
-    """Whole or not at all: the file is replaced in one go."""
+    """Write the checkpoint, whole or not at all: the file is replaced in one step."""
     if rank == 0:
         unborn = arguments.checkpoint.with_suffix(".new")
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, unborn)

@@ -22,7 +22,7 @@ PLANS = Path(__file__).with_name("pipeline_gpt_plans.json")
 
 
 class Letters(nn.Module):
-    """Every letter and its place as a vector."""
+    """Embeds every letter and its position."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ def example_inputs(count):
 
 
 class Excerpts(torch.utils.data.Dataset):
-    """Stretches of a text, each with the same one letter further on."""
+    """Pairs of excerpts of a text, the second one letter further on."""
 
     def __init__(self, text):
         self.letters = torch.tensor([min(ord(letter), LETTERS - 1) for letter in text])
@@ -78,7 +78,7 @@ class Excerpts(torch.utils.data.Dataset):
 
 
 def loss_fn(scores, letters):
-    """Mean over a micro-batch."""
+    """Return the mean loss over a micro-batch."""
     return functional.cross_entropy(scores.flatten(0, 1), letters.flatten())
 
 
@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--out", type=Path, help="file for the trained model")
     arguments = parser.parse_args()
     torch.set_default_dtype(torch.float64 if arguments.double else torch.float32)
-    # Python's own library is there wherever this runs.
+    # The text is the source of Python's own library, which is on every machine.
     text = Path(textwrap.__file__).read_text()
 
     model = build()

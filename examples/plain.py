@@ -3,7 +3,7 @@
     python examples/plain.py                        # alone, on a laptop
     offcut submit examples/plain.toml               # on the idle nodes that there are
 
-Start from this one. Only the lines that say `session` are offcut's.
+Start from this one. Only the lines with `session` are about offcut.
 """
 
 import argparse
@@ -47,7 +47,7 @@ loss_fn = nn.CrossEntropyLoss()
 
 
 def accuracy() -> float:
-    """Share of the held-out digits that the model reads right."""
+    """Return the share of the held-out digits that the model classifies correctly."""
     model.eval()
     with torch.no_grad():
         right = (model(held_out[0]).argmax(1) == held_out[1]).float().mean()
