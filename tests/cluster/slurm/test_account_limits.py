@@ -21,6 +21,7 @@ def test_pilots_leave_for_jobs_that_pend_on_a_limit(private_slurm: Callable, sta
     database.mkdir()
     with accounting(database) as lines:
         slurm = private_slurm(nodes=3, lines=lines)
+        slurm.directory.chmod(0o755)  # the colleague's job reads its script there
         for asked in (
             "add account physics GrpTRES=node=2",
             "add user root account=physics",
