@@ -156,11 +156,20 @@ def row(node: str, who: str, asks: int = 0) -> JobRow:
 
 
 def simulate(
-    site: Site, joins_s: dict[str, float], until_s: float, churn: Callable[[Site], None] = lambda _: None
+    site: Site,
+    joins_s: dict[str, float],
+    until_s: float,
+    churn: Callable[[Site], None] = lambda _: None,
+    **limits: dict[str, object],
 ) -> None:
-    """Let each controller look from `joins_s` on until `until_s`; jobs could use all nodes."""
-    config = make_site({"partition": "idle", "mode": "preemptible", "interval_s": INTERVAL_S}, "test")
-    deciders = {who: Decider(config, who, "offcut-00000001") for who in joins_s}
+    """Let each controller look from `joins_s` on until `until_s`; jobs could use all nodes.
+
+    `limits` are fields of the site's files of some.
+    """
+    table = {"partition": "idle", "mode": "preemptible", "interval_s": INTERVAL_S}
+    deciders = {
+        who: Decider(make_site({**table, **limits.get(who, {})}, "test"), who, "offcut-00000001") for who in joins_s
+    }
     submitted_s: dict[str, float] = {}
     due = [(at_s, who) for who, at_s in joins_s.items()]
     heapq.heapify(due)
@@ -273,3 +282,19 @@ def test_nodes_that_the_queue_does_not_use_are_left_to_power_saving() -> None:
 
     simulate(site, {"u0": 0.0}, 900.0, churn)
     assert [node for node, who in site.holder.items() if who] == ["n1"], "a job used it lately"
+
+
+def test_none_asks_for_nodes_that_its_own_file_forbids() -> None:
+    site = site_of(40)
+    simulate(site, {"u0": 0.0, "u1": 100.0}, 600.0, u1={"max_nodes": 4})
+    assert site.counts() == {"u0": 36, "u1": 4}
+    site = site_of(40)
+    simulate(site, {"u0": 0.0, "u1": 100.0}, 600.0, u1={"quiet": ["00:00-24:00"]})
+    assert site.counts() == {"u0": 40, "u1": 0}
+    assert all(at_s == 0.0 for at_s, _ in site.changes)
+
+
+def test_a_share_of_the_idle_nodes_counts_those_that_others_have() -> None:
+    site = site_of(40)
+    simulate(site, {"u0": 0.0, "u1": 100.0}, 1200.0, u0={"max_share": 0.25})
+    assert site.counts() == {"u0": 10, "u1": 30}

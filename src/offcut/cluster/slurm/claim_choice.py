@@ -41,6 +41,7 @@ def choose_claims(
     rules: SiteRules = _NO_RULES,
     share: ShareDecision | None = None,
     held: int = 0,
+    theirs: int = 0,
     offered: Collection[str] = (),
     avoided: Collection[str] = (),
     submissions: int | None = None,
@@ -54,12 +55,14 @@ def choose_claims(
         rules: What the administrators allow all controllers.
         share: What other controllers leave us. It limits what is claimed at once, and releases nodes slowly.
         held: How many nodes are held already.
+        theirs: How many nodes the pilots of other controllers have.
         offered: Nodes that were chosen before; they are chosen first.
         avoided: Nodes that are not claimed for a while.
         submissions: How many pilots may be submitted now; by default as many as in a minute in which none was.
     """
     against = against_claims(site, rules, now)
-    most = 0 if against else limits.most_nodes(len(found), held, site.max_nodes, site.max_share)
+    # What others have of the idle nodes counts for the share: otherwise ours would shrink as theirs grows.
+    most = 0 if against else limits.most_nodes(len(found) + theirs, held, site.max_nodes, site.max_share)
     limit = against or "a cap of the site's file"
     room = min(most - held, site.max_submissions_per_minute if submissions is None else submissions)
     if share is not None:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from offcut.cluster.slurm import idle_nodes, pilots, power, shares, waiting_jobs
-from offcut.cluster.slurm.claim_choice import choose_claims, choose_surplus
+from offcut.cluster.slurm import idle_nodes, limits, pilots, power, shares, waiting_jobs
+from offcut.cluster.slurm.claim_choice import against_claims, choose_claims, choose_surplus
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.cluster.slurm.limit_relief import LimitRelief
 from offcut.cluster.slurm.pilot_state import Pilot, PilotState
@@ -94,6 +94,7 @@ class Decider:
             rules=given.rules,
             share=share,
             held=len(given.pilots),
+            theirs=pool.theirs,
             offered=given.offered,
             avoided=given.avoided,
             submissions=given.submissions,
@@ -125,4 +126,12 @@ class Decider:
         pool = shares.pool_of(
             view, us, ours=active | self._yielding, idle=safe, claimable=safe - frozenset(given.avoided)
         )
-        return pool.with_demand(given.demand)
+        return pool.with_demand(self._demand(pool, given, len(idle)))
+
+    def _demand(self, pool: shares.Pool, given: LookInput, idle: int) -> int:
+        """Return how many nodes we could use in all: what jobs could use, as far as we may claim nodes at all."""
+        held = pool.us.held
+        if given.submissions == 0 or against_claims(self._site, given.rules, given.now):
+            return held
+        most = limits.most_nodes(idle + pool.theirs, held, self._site.max_nodes, self._site.max_share)
+        return most if given.demand is None else min(most, given.demand)

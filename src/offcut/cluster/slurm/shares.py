@@ -41,12 +41,14 @@ class Pool:
     nodes: int
     #: How many of them we could claim now.
     idle: int
+    #: How many of them the pilots of others have.
+    theirs: int = 0
     us: Controller
     others: tuple[Controller, ...] = ()
 
-    def with_demand(self, nodes: int | None) -> Pool:
-        """Return the pool with what our jobs could use; as many as there are where that is not known."""
-        wanted = self.nodes if nodes is None else min(nodes, self.nodes)
+    def with_demand(self, nodes: int) -> Pool:
+        """Return the pool with how many nodes we could use in all."""
+        wanted = min(nodes, self.nodes)
         return replace(self, us=replace(self.us, more=max(0, wanted - self.us.held)))
 
 
@@ -143,7 +145,9 @@ def pool_of(
         Controller(user=user, name=name, held=held.get((user, name), 0), more=more.get((user, name), 0))
         for user, name in sorted(held.keys() | more.keys())
     )
-    return Pool(nodes=len(idle | ours | running.keys() | ending), idle=len(claimable), us=us, others=others)
+    theirs = (running.keys() | ending) - ours - idle
+    nodes = len(idle | ours | theirs)
+    return Pool(nodes=nodes, idle=len(claimable), theirs=len(theirs), us=us, others=others)
 
 
 def _shares_nodes(row: JobRow, view: View) -> bool:
