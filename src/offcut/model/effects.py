@@ -56,7 +56,7 @@ class SetGeneration(_Caused):
     generation: int
     members: tuple[Member, ...]
     previous: tuple[Member, ...]
-    #: Whether some of `previous` are gone: then members do not wait for what is in flight with them.
+    #: Whether some of `previous` have died: then members do not wait for reduces with them.
     abort: bool
     #: The members of `previous` that live and are left out: before they leave they save what only they have.
     departing: tuple[Member, ...] = ()

@@ -49,8 +49,8 @@ class Job:
     hang_limit_s: float = 1800.0
     #: Seconds from its last step (`restart`: from the first rank's end) to the end of its script; None: `hang_limit_s`.
     finish_limit_s: float | None = None
-    #: Only `restart`: seconds between SIGTERM and SIGKILL when it is launched again. A wanted node does not wait for
-    #: it.
+    #: Mode `restart` only: seconds between SIGTERM and SIGKILL when it is launched again. A wanted node does not wait
+    #: for it.
     restart_grace_s: float = 10.0
     #: Write a record of every step and its samples beside the log: proof that each sample counted once.
     step_records: bool = False

@@ -55,14 +55,14 @@ class EventLoop:
         #: Time, order among things due at the same time, number, and what is due.
         self._due: list[tuple[float, int, int, Due]] = []
         self._number = 0
-        #: What is still to be told at this instant.
+        #: Events of this instant that the controller has not been told yet.
         self._solve: ef.Solve | None = None
         self._booted: list[str] = []
         self._ready: dict[str, list[Member]] = {}
         self._timers: dict[Timer, float] = {}
         self._left: list[tuple[str, Member]] = []
         self._reoffered: list[str] = []
-        #: Who has the state of each job's training.
+        #: The members that have the state of each job's training.
         self._holders: dict[str, frozenset[Member]] = {}
         #: The number of each node's claim: a node may be taken back and claimed again while it boots.
         self._claims: dict[str, int] = {}
@@ -87,7 +87,7 @@ class EventLoop:
 
     @property
     def busy(self) -> bool:
-        """Whether a job that was submitted has not ended."""
+        """Whether a submitted job has not ended."""
         return bool(self._live)
 
     def run_until(self, end_s: float) -> None:

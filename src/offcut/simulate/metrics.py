@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Where the idle node-time went, as shares of it; they add up to 1."""
+    """The uses and losses of the idle node-time, as shares of it; they add up to 1."""
 
     work: float
     grow_stall: float
@@ -26,7 +26,7 @@ class Shares:
     redone: float
     #: The jobs' nodes could have done more if shared out or placed otherwise, every instant, at no cost.
     misallocation: float
-    #: What sizes above one node cost the running jobs even in the best case: their curves bend.
+    #: The loss by sizes above one node even in the best case, because curves bend.
     scaling: float
     #: Nodes that the running jobs could not use.
     no_job: float

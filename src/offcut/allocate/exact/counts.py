@@ -23,13 +23,13 @@ class Counts(NamedTuple):
     """A size for every job of some pieces, in their order. Values are in units of the objective."""
 
     sizes: Ints
-    #: What the sizes are worth.
+    #: The value of the sizes.
     objective: float
-    #: What no allocation can exceed.
+    #: An upper bound on the value of any allocation.
     bound: float
     #: True if the sizes are proven to be optimal.
     proven: bool
-    #: What one node more would be worth at most.
+    #: An upper bound on the value of one node more.
     price: float
 
 

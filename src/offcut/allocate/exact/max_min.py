@@ -22,7 +22,7 @@ from offcut.model import AllocationProblem
 class Floor(NamedTuple):
     """The highest floor: values per second of the horizon, which are speed-ups over weights."""
 
-    #: Only the sizes that are worth at least the floor.
+    #: The pieces with only those sizes that are worth at least the floor.
     pieces: Pieces
     #: The smallest value among the jobs that count, at every allocation of these sizes; 0 where none counts.
     objective: float
@@ -105,7 +105,7 @@ def _smallest_sizes(pieces: Pieces, floor: Any, out: Any) -> bool:
 
 
 def _worth_at_least(pieces: Pieces, floor: Floats) -> Pieces:
-    """Only the sizes that are worth at least `floor[j]` to job j."""
+    """Return the pieces with only those sizes that are worth at least `floor[j]` to job j."""
     low, high = pieces.low.copy(), pieces.high.copy()
     jobs = np.repeat(np.arange(len(pieces.current)), np.diff(pieces.start))
     need = floor[jobs]

@@ -30,14 +30,14 @@ from offcut.allocate.exact.pieces import Floats, Pieces
 # mypy: disallow-untyped-decorators=False, disable-error-code="assignment"
 #: Everything within this share of the objective's magnitude is a tie.
 TIE = 5e-14
-#: What a resize costs beside its cost: enough to decide between ties, too little to count.
+#: A small extra cost of each resize: large enough to decide between ties, too small to matter otherwise.
 RESIZE = 5e-13
 
 Array = Any
 
 
 class Relaxation(NamedTuple):
-    """What the relaxation says of a problem. Values are in units of the objective."""
+    """The result of the relaxation of a problem. Values are in units of the objective."""
 
     #: The multiplier of the node count: what one node more would be worth at most; 0 where nodes are left over.
     price: float

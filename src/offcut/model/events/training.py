@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNearsEnd:
-    """At its present rate the job will have trained in `left_s` seconds: see `control.nears_end`."""
+    """The job will have trained in `left_s` seconds at its present rate: see `control.nears_end`."""
 
     time_s: float
     job: str
@@ -23,7 +23,7 @@ class JobTrained:
     time_s: float
     job: str
     generation: int
-    #: Of the whole training; 0: not said.
+    #: Steps of the whole training; 0: not said.
     step: int = 0
     samples: int = 0
     kind: Literal["job_trained"] = "job_trained"

@@ -57,7 +57,7 @@ class GenerationFormed:
     step: int
     #: How many steps are done again, at least: those that were reported, and that no member that is left had done.
     redone: int = 0
-    #: What the job's script trains, as `offcut.torch` hashed it; empty: not said.
+    #: The fingerprint of the job's script; empty: not said.
     fingerprint: str = ""
     kind: Literal["generation_formed"] = "generation_formed"
 

@@ -83,7 +83,7 @@ def _plan_bound(  # type: ignore[no-untyped-def]
         q = (micro_batches + replicas[b] - 1) // replicas[b]
         f, g, t = forward[b], backward[b], travels[b]
         best = max(best, before + max(q * (f + g), f + trip + q * g, q * f + trip + g) + sync[b])
-        # What follows the last input gradient; all the weight gradients may come after it.
+        # The time after the last input gradient; all the weight gradients may come after it.
         until = max(q * (f + t), f + trip + q * t, q * f + trip + t)
         if occupancy:
             into = hop[b - 1] if b > 0 else 0.0

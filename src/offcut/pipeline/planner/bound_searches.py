@@ -25,7 +25,7 @@ class ChainSums(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What limits a stage: the micro-batches of a step, the link, and a device's memory."""
+    """The limits of a stage: the micro-batches of a step, the link, and a device's memory."""
 
     micro_batches: int
     bandwidth_bytes_s: float
