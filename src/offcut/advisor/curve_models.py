@@ -39,9 +39,9 @@ class Evidence:
 
     sizes: Sizes
     measured: tuple[Point, ...] = ()
-    #: Of its relatives alone.
+    #: Measurements of its relatives alone.
     family: tuple[Point, ...] = ()
-    #: What jobs that have ended looked like.
+    #: The mean shape of jobs that have ended.
     shape: Shape = FIRST_SHAPE
     #: The curve that the user or the planner gave; its unit may be any.
     given: ScalingCurve | None = None

@@ -64,9 +64,9 @@ class JobHistory:
     keys: tuple[str, ...] = ()
     observations: list[Observation] = field(default_factory=list)
     cast_out: bool = False
-    #: What the allocator uses; None: nothing has been measured that concerns it.
+    #: The estimate that the allocator uses; None: nothing has been measured that concerns the job.
     posterior: Posterior | None = None
-    #: What the posterior rests on: it is computed again when this changes.
+    #: The data behind the posterior, as numbers: it is computed again when these change.
     basis: tuple[int, int, int] = (-1, -1, -1)
     #: How often its own observations have changed.
     version: int = 0
@@ -91,7 +91,7 @@ class JobHistories:
     ended: int = 0
     #: How long the last jobs ran, s.
     runs_s: list[float] = field(default_factory=list)
-    #: Of all jobs, for those that have not been resized yet.
+    #: The costs of all jobs, for jobs that have not been resized yet.
     costs: Costs = field(default_factory=Costs)
 
     def find_or_add(self, job: str) -> JobHistory:

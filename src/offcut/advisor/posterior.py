@@ -49,7 +49,7 @@ class Point:
 #: The expected e(n) - e(1) at n = 1, 2, 4, .. nodes; linear in log2 n between and, by its last step, beyond.
 Shape = tuple[float, ...]
 
-#: What is expected of a job before any has been seen: 8 % less efficient with every doubling.
+#: The shape that is expected before any job has been measured: 8 % less efficient with every doubling.
 FIRST_SHAPE: Shape = tuple(-0.08 * i for i in range(12))
 
 

@@ -28,8 +28,8 @@ class Stragglers:
 
     def __init__(self) -> None:
         self._own_s: dict[str, deque[float]] = {}
-        #: Of the nodes with enough reports, sorted: the least of each (with its name), and the median of each. A
-        #: report of one node of a thousand changes one entry, and must not cost a pass over all.
+        #: Sorted reports of the nodes that have enough: the least of each (with its name), and the median of each.
+        #: One node's report changes one entry, so that it costs no pass over a thousand nodes.
         self._least_s: list[tuple[float, str]] = []
         self._medians_s: list[float] = []
         self.slow: dict[str, float] = {}

@@ -25,7 +25,7 @@ _LEAST_VARYING = 20
 _VARYING = 0.10
 #: A later segment of the generation has this many times as many stretches as the one before.
 _AGAIN = 8
-#: What has not settled after this many stretches is taken as it is.
+#: A job that has not settled after this many stretches is measured as it is.
 _NEVER = 400
 #: More samples/s than any job trains: such a report is wrong.
 _ABSURD = 1e12

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from offcut.process.process_group import kill_group
 
-#: What makes an agent leave.
+#: The signals that make an agent leave.
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 

@@ -24,7 +24,7 @@ class EndedJob:
     generation: int = 0
     steps: int = 0
     samples: int = 0
-    #: Of the last step that was reported; NaN: of none.
+    #: The loss of the last step that was reported; NaN if there was none.
     loss: float = float("nan")
     #: How many steps were done again, at least.
     redone_steps: int = 0

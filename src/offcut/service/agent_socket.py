@@ -114,7 +114,7 @@ class AgentSocket(asyncio.Protocol):
         self._header_bytes = 0
         self._fragments: list[bytes] = []
         self._aborting: asyncio.TimerHandle | None = None
-        #: What may still be received at this moment; both grow with time up to a burst.
+        #: Messages and bytes that may be received at this moment; both grow with time up to a burst.
         self._messages_left = limits.messages_per_s * _BURST_S
         self._bytes_left = limits.bytes_per_s * _BURST_S
         self._refilled_s = self._loop.time()

@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-#: What workers and agents write there. Whatever else is in the directory is the user's own.
+#: Files that workers and agents write there. Other files in the directory are the user's own.
 _WRITTEN = ("logs", "checkpoints", "records")
 
 

@@ -9,9 +9,9 @@ from offcut.errors import ProtocolError
 
 #: Generations of a job whose keys are kept: members of the one before may still look something up.
 KEPT_GENERATIONS = 2
-#: Of this many jobs it is remembered which generation is the newest: of those that met last.
+#: The newest generations of this many jobs are remembered: of those that met last.
 _JOBS = 10_000
-#: What a key takes besides its name and value, roughly.
+#: The memory of a key besides its name and value, roughly.
 _KEY_BYTES = 128
 
 

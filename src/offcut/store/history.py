@@ -37,7 +37,7 @@ class History:
 
     def _add(self, job: EndedJob) -> None:
         row = (job.job.id, job.job.name, job.ended_s, encode(job))
-        # What is there already was written when it happened; a fold knows less of the job's last steps.
+        # An existing row was written when the job ended; a fold knows less of the job's last steps.
         self._execute("INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?)", row)
 
     def _remove(self, jobs: tuple[str, ...]) -> None:

@@ -40,7 +40,7 @@ class Journal:
         self._path = path
         self._wal: int | None = None
         self._last = LastEvent(path)
-        #: What is to be told about how it was read.
+        #: Messages about how the journal was read.
         self.remarks: list[str] = []
         try:
             self._db = sqlite3.connect(path, isolation_level=None)

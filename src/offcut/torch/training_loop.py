@@ -261,7 +261,7 @@ class TrainingLoop:
     def _leave_loop(self, epoch: int) -> None:
         """Note that the script leaves the loop over batches, at its end or by `break`."""
         self._step.drop()
-        # What it did after a step that did not count is undone before it goes on.
+        # The script's changes after a step that did not count are undone before it goes on.
         self._step.settle(applied=self._applied)
         self._state.leave_loop(Cursor(epoch, self._sampler.samples))
         self._end_change()

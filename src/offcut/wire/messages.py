@@ -182,7 +182,7 @@ class Launch(Message):
     hang_limit_s: float = 1800.0
     restart_grace_s: float = 10.0
     step_records: bool = False
-    #: Of the workers; None: the agent's own.
+    #: The workers' umask; None: the agent's own.
     umask: int | None = None
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from offcut.cli.output import text
 from offcut.cli.tables import COLOURS, job_table
 
-#: Of a node's panel, in characters.
+#: The width of a node's panel, in characters.
 _WIDTH = 14
 
 

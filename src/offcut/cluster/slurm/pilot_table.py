@@ -146,7 +146,7 @@ class PilotTable:
         except ClusterError as error:
             self.by_node.pop(pilot.node, None)
             if isinstance(error, CommandError) and "node configuration is not available" in error.said:
-                # Not this node; others may fit.
+                # Slurm refuses this node; others may fit.
                 self.set_aside.add(pilot.node, time.monotonic() + self._site.bench_s)
             self._refuse(pilot.node, str(error))
             self.note_failure(str(error))

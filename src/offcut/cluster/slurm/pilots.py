@@ -61,7 +61,7 @@ class PilotOptions:
             "nodes": "1",
             "ntasks": "1",
             "time": str(int(limit_s // 60)),
-            # What crashes there leaves its files there, and not where the controller was started.
+            # A process that crashes leaves its core file there, and not where the controller was started.
             "comment": self.comment,
             "chdir": str(self.logs),
             "output": str(self.logs / "%j.log"),

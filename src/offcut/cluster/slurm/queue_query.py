@@ -30,7 +30,7 @@ class QueueQuery:
         self._commands = commands
         self._site = site
         self._name = name
-        #: Whose pilots they are.
+        #: The controller whose pilots they are.
         self.user = user_name()
         #: sinfo's text does not show which nodes are of the cloud.
         self._cloud: frozenset[str] = frozenset()

@@ -89,7 +89,7 @@ def share_nodes(nodes: int, controllers: Iterable[Controller], rules: SiteRules)
 def _fill(nodes: int, controllers: Sequence[Controller], weights: Mapping[str, float]) -> dict[tuple[str, str], int]:
     """Give one node after the other to whom has least for its weight, up to what each holds and asks for."""
     given = {(one.user, one.name): 0 for one in controllers}
-    # Of equals those that hold more come first, so that fewer nodes change hands.
+    # Among equals, controllers that hold more come first, so that fewer nodes move.
     heap = [
         (1.0 / weights.get(one.user, 1.0), -one.held, one.user, one.name, one.held + one.more) for one in controllers
     ]
@@ -138,7 +138,7 @@ def pool_of(
             user, _, name = owner.partition("\n")
             held[user, name] = held.get((user, name), 0) + 1
     for user, name, node in pending:
-        # Where two claim a node at once, the one that runs has it.
+        # If two pilots claim a node at once, the running one has it.
         if node not in running and node not in ours:
             held[user, name] = held.get((user, name), 0) + 1
     others = tuple(

@@ -101,7 +101,8 @@ class SiteRulesFile:
         self.path: Path | None = None
         #: Why what the file says now is not obeyed; empty if it is.
         self.trouble = ""
-        #: Of the file that was read last, so that it is read again only when it has changed; and what is wrong with it.
+        #: The stamp of the file that was read last, so that only a changed file is read again; and what is wrong with
+        #: it.
         self._signature: tuple[object, ...] = ()
         self._wrong = ""
 

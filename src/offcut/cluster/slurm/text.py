@@ -25,13 +25,13 @@ from offcut.errors import ClusterError
 NODE_FORMAT = "%N|%T"
 #: Without fields that a user can write freely: a job's name or comment may hold a line feed.
 JOB_FORMAT = "%i|%T|%P|%D|%N|%n|%Y|%S|%e|%u|%r|%K|%y"
-#: What follows in a row that begins with a mark: account, QOS, and the job's name.
+#: The fields of a row that begins with a mark: account, QOS, and the job's name.
 _NAMED = "|%a|%q|%j"
 #: Fields of a QOS and of an association: sacctmgr --parsable2.
 QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime,MaxWall"
 ASSOCIATION_FORMAT = "Account,Partition,DefaultQOS,MaxJobs,MaxSubmitJobs,GrpTRES,MaxWall"
 
-#: What sinfo appends to a state.
+#: Marks that sinfo appends to a state.
 _SUFFIXES = {
     "*": "NOT_RESPONDING",
     "~": "POWERED_DOWN",

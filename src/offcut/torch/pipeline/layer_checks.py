@@ -31,7 +31,7 @@ class LayerChecks:
         self.times = CheckTimes()
         #: In the steps in which they compare: the ranks that have the common part, and each layer that several have.
         self._holders: dict[int, list[int]] = {}
-        #: Of what this member has of these.
+        #: The checksums of what this member has of these.
         self._mine: dict[int, Checksum] = {}
 
     def begin(self, group: Group) -> None:

@@ -129,7 +129,7 @@ class LayeredSync:
             The step of the checkpoint that was loaded; -1 if there is none.
         """
         state, checkpoints = self._state, self._checkpoints
-        # What is written after the fallback could be taken for what the members write from there on.
+        # A checkpoint of a later step could be mistaken for one that the members write after the fallback.
         checkpoints.finish_writing()
         found = None
         while saved >= 0:

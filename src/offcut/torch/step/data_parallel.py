@@ -134,7 +134,7 @@ class DataParallelStep:
 
     def next_part(self, group: Group) -> Batch:
         state = self._state
-        # What an earlier part of the same step has changed.
+        # Changes by an earlier part of the same step.
         state.restore()
         part = self._part = self._waiting.popleft()
         self._has_gradient = False

@@ -257,6 +257,6 @@ def _in_summands(value: float, dtype: torch.dtype) -> list[float]:
     parts = []
     for _ in range(3):
         parts.append(torch.tensor(value, dtype=dtype).item())
-        # Nothing is left of what is not finite.
+        # The rest of a value that is not finite is 0.
         value = value - parts[-1] if math.isfinite(parts[-1]) else 0.0
     return parts
