@@ -16,6 +16,7 @@ from offcut.model import Job, Sizes
 from offcut.model import events as ev
 from offcut.service.paths import StatePaths
 from offcut.store import Journal
+from offcut.store.migrations import VERSION
 
 JOB = Job(id="a-1", name="a", command=("x",), sizes=Sizes((1, 2)))
 EVENTS: list[ev.Event] = [
@@ -77,7 +78,9 @@ def test_a_whole_journal(tmp_path):
     before = (tmp_path / "journal.sqlite").read_bytes()
     done = journal("check", tmp_path)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0].endswith("journal.sqlite: version 3, 20 events, a snapshot after event 8")
+    assert done.stdout.splitlines()[0].endswith(
+        f"journal.sqlite: version {VERSION}, 20 events, a snapshot after event 8"
+    )
     assert done.stdout.splitlines()[1:] == ["Jobs: 1 waiting", "It is whole."]
     shown = as_json("repair", tmp_path, 0)
     assert (shown["whole"], shown["loads"], shown["events"], shown["backup"]) == (True, True, 20, None)
