@@ -109,7 +109,7 @@ def _limits(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
         limits = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
         if limits:
             found = f"pilots use up limits of the account '{row.account}': {limits}"
-            step = "Jobs that pend on them wait for a query. Set max_nodes, or use an account of its own."
+            step = "Pilots leave for jobs that pend on one, at the next query. An account of its own avoids it."
             yield Fact("limits", "note", found, step)
     wall = modes.wall_limit(setup, site)
     if wall is not None and wall.max_s < site.longest:
