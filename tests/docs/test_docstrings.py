@@ -14,7 +14,7 @@ NOT_VERBS = {
     *("A", "All", "An", "As", "At", "By", "Each", "Every", "Everything", "For", "How"),
     *("If", "In", "It", "Its", "None", "Nothing", "Of", "On", "One", "The", "There"),
     *("These", "They", "This", "Those", "Until", "What", "When", "Where", "Whether", "Which", "Who"),
-    *("Why", "With"),
+    *("Why", "While", "With"),
 }
 #: Where public functions have a section `Args`: these packages, and the modules that a training script imports.
 DOCUMENTED = ("advisor", "allocate", "cluster/base.py", "pipeline", "simulate")

@@ -165,7 +165,7 @@ def _node(match: re.Match[str], source: str, line: int) -> _Node:
 
 
 def _topological(nodes: dict[str, _Node], edges: dict[str, list[str]], source: str) -> list[str]:
-    """Kahn's order; among the nodes that are ready the one with the smallest id goes first."""
+    """Return Kahn's order; among the nodes that are ready the one with the smallest id goes first."""
 
     def rank(key: str) -> tuple[int, str]:
         return (int(key), key) if key.isdigit() else (10**9, key)

@@ -110,7 +110,7 @@ def _summary(
 def _peaks_by_clock(
     program: Program, costs: StageCosts, start: Floats, end: Floats
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Peaks of ranks with two lanes: what ends makes room before what starts at the same instant."""
+    """Return the peaks of ranks with two lanes: what ends makes room before what starts at that time."""
     rank = np.repeat(program.rank_of_lane, np.diff(program.lane_start))
     change = np.where(program.kind == F, 1, np.where((program.kind == B) | (program.kind == W), -1, 0))
     order = np.lexsort((change, np.where(change > 0, start, end)))

@@ -36,7 +36,7 @@ class Forgotten(BaseModel):
 
 
 def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> APIRouter:
-    """Submitting, looking at and changing jobs."""
+    """Return the routes that submit, show and change jobs."""
     routes = APIRouter()
 
     @routes.post("/v1/jobs")

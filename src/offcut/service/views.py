@@ -61,7 +61,7 @@ def _shown(state: State, ended: int | None) -> list[JobState]:
 
 
 def _older(controller: Controller, limit: int | None) -> list[EndedJob]:
-    """Jobs of the history, the last to end comes last; all of them without a limit."""
+    """Return jobs of the history, the last to end last; all of them without a limit."""
     return [] if limit is not None and limit <= 0 else controller.history.newest(limit)
 
 

@@ -200,7 +200,7 @@ class Conservative:
         return list(zip(self.profile.times[1:], self.profile.free[1:], strict=True)) if self.reserved_s else []
 
     def _compress(self, now_s: float) -> None:
-        """After early ends, move each reservation, in the order of submission, to the first time at which it fits."""
+        """Move each reservation after early ends, in the order of submission, to the first time at which it fits."""
         self.profile.forget_before(now_s)
         if not self._ended_early:
             return

@@ -330,7 +330,7 @@ class EventLoop:
             self._ready.setdefault(effect.job, []).extend(effect.members)
 
     def _stop_workers(self, effect: ef.StopWorkers) -> None:
-        """Workers leave at once. Only the exits of those with the training's state are of consequence."""
+        """Let workers leave at once. Only the exits of those with the training's state matter."""
         holders = self._holders.get(effect.job)
         if holders:
             self._left += [(effect.job, member) for member in effect.members if member in holders]

@@ -164,7 +164,7 @@ class Session(TrainingLoop):
         self._data_parallel.backward(loss)
 
     def step(self, loss: torch.Tensor | None = None) -> bool:
-        """Backward, reduce over the members, clip, update.
+        """Run backward, reduce over the members, clip, and update.
 
         What a script does after a step that did not count (advancing a scheduler, say) is undone for registered objects
         and for the settings of the optimizers' groups; for anything else, look at the returned value.

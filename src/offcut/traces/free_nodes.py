@@ -102,6 +102,6 @@ class FreeNodes:
 
 
 def _expand(first: Ints, count: Ints) -> Ints:
-    """first[0], first[0] + 1, ... (count[0] of them), first[1], ..."""
+    """Return first[0], first[0] + 1, ... (count[0] of them), first[1], ..."""
     before: Ints = np.cumsum(count) - count
     return np.arange(int(count.sum()), dtype=np.int64) + np.repeat(first - before, count)

@@ -113,7 +113,7 @@ def _hidden_level(memory_s: float, duration_s: float, rng: np.random.Generator) 
 
 
 def _instants(level: Floats, per_h: float, swing: float, rng: np.random.Generator) -> Floats:
-    """Instants of a Poisson process whose rate follows the level, in whole seconds."""
+    """Return the instants of a Poisson process whose rate follows the level, in whole seconds."""
     rate = per_h / 3600 * np.exp(swing * level - swing * swing / 2)
     steps = np.repeat(np.arange(len(level)), rng.poisson(rate * _STEP_S))
     return np.unique(np.floor((steps + rng.random(len(steps))) * _STEP_S))

@@ -107,7 +107,7 @@ def rate_pieces(
 
 
 def _runs(sizes: Iterable[int]) -> list[tuple[int, int]]:
-    """Maximal runs of consecutive numbers in an increasing sequence."""
+    """Return the maximal runs of consecutive numbers in an increasing sequence."""
     runs: list[tuple[int, int]] = []
     for n in sizes:
         if runs and n == runs[-1][1] + 1:

@@ -176,7 +176,9 @@ class PilotTable:
         return 0 if any(not pilot.agent_came for pilot in self.by_node.values()) else min(1, left)
 
     def _pause_if_all_were_cancelled(self, now_s: float) -> None:
-        """Pause where a person has cancelled several pilots and none is left: he wants none on other nodes either."""
+        """Pause if a person has cancelled several pilots and none is left: probably they want none on other nodes
+        either.
+        """
         recent = [s for s in self._cancelled_s if now_s - s <= _CANCELLED_WITHIN_S]
         if len(recent) < _CANCELLED or any(not pilot.given_up for pilot in self.by_node.values()):
             return

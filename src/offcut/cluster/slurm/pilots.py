@@ -52,7 +52,7 @@ class PilotOptions:
     agent_arguments: tuple[str, ...] = ()
 
     def command(self, node: str, limit_s: float) -> list[str]:
-        """sbatch's argument list; the script comes on its standard input."""
+        """Return sbatch's argument list; the script comes on its standard input."""
         site = self.site
         options = {
             "job-name": self.name,
@@ -76,7 +76,9 @@ class PilotOptions:
         return ["sbatch", "--parsable", "--exclusive", "--mem=0", "--no-requeue", *given]
 
     def request_command(self, nodes: int, due_s: float) -> list[str]:
-        """sbatch's argument list for a job that asks other controllers for `nodes` nodes and is due after `due_s`."""
+        """Return sbatch's argument list for a job that asks other controllers for `nodes` nodes and is due after
+        `due_s`.
+        """
         options = {
             "job-name": self.name,
             "partition": self.site.partition,

@@ -63,7 +63,10 @@ def bapipe_plan(problem: PlanningProblem, devices: int) -> Plan | None:
 
 
 def _inter_layer(device_chain: DeviceChain, stages: int, allowed: list[int] | None = None) -> Cuts:
-    """Min-max of F + B by bisection: a stage takes layers until the next would go over. Cuts only where allowed."""
+    """Balance F + B (min-max) by bisection: a stage takes layers until the next would be too many.
+
+    Cuts only where allowed.
+    """
     points = allowed if allowed is not None else list(range(1, device_chain.chain.layers))
     ends = [*points, device_chain.chain.layers]
     work = device_chain.work
@@ -93,7 +96,7 @@ def _inter_layer(device_chain: DeviceChain, stages: int, allowed: list[int] | No
 
 
 def _coarse_grained(device_chain: DeviceChain, stages: int, cuts: Cuts) -> Cuts:
-    """While a chosen cut's transfer takes longer than the slowest stage, forbid cuts as dear and balance again."""
+    """Forbid cuts as dear and balance again while a chosen cut's transfer takes longer than the slowest stage."""
     cut_s = np.array([device_chain.hardware.link.transfer_s(size) for size in device_chain.chain.cut_bytes])
     allowed = list(range(1, device_chain.chain.layers))
     while True:

@@ -166,7 +166,7 @@ def _link_warmup(p: int, m: int, f: float, b: float, c: float) -> Iterator[Check
 
 
 def _uneven(seed: int) -> Iterator[Check]:
-    """GPipe is exact on uneven stages; PipeDream's steady period is its slowest stage."""
+    """Check uneven stages: GPipe is exact on them; PipeDream's steady period is its slowest stage."""
     draw = np.random.default_rng(seed)
     p, m = int(draw.integers(2, 8)), int(draw.integers(2, 24))
     f, b = draw.uniform(0.5, 2.0, p), draw.uniform(1.0, 3.0, p)

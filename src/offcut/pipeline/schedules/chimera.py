@@ -19,7 +19,7 @@ def _rank(stage: int, direction: int, p: int) -> int:
 
 
 def _lanes(p: int, m: int) -> Lanes:
-    """m micro-batches, half of them down, half up, laid out as if every operation took one slot."""
+    """Lay out m micro-batches, half of them down, half up, as if every operation took one slot."""
     end: dict[tuple[int, int, int], int] = {}
     clock = [0] * p
     lanes: Lanes = [[] for _ in range(p)]

@@ -109,7 +109,7 @@ class PipelineStep:
         self.prepared = True
 
     def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
-        """Vote: it ends when all members have the step's gradients.
+        """Take the vote, which ends when all members have the step's gradients.
 
         Args:
             group: the members; all call this at once.
