@@ -228,7 +228,9 @@ def test_a_profiler_file_that_is_gone_is_told_at_the_start(path, tmp_path):
         book.load(Settings())
     assert caught.value.exit_code == 2
     assert "Put it back" in caught.value.next_step
-    assert not repair.check(path, live=False).loads
+    report = repair.check(path, live=False)
+    assert not report.loads
+    assert report.faults[0].startswith(f"The journal {path} was written with")
     book.snapshot(state)
     assert book.load(Settings()).event_id == state.event_id, "a snapshot needs no fold"
     book.close()

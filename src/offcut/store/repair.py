@@ -82,7 +82,14 @@ def _checked(journal: Path, copy: Path, found: salvage.Findings, noted: int = 0)
             state = book.fold()
             words += [f"{remark.rstrip('.')}." for remark in book.remarks]
     except InputError as error:  # of the environment: the journal may be whole
-        return _report(journal, found, None, loads=False, faults=[*faults, error.what], words=[error.next_step])
+        return _report(
+            journal,
+            found,
+            None,
+            loads=False,
+            faults=[*faults, error.what.replace(str(copy), str(journal))],
+            words=[error.next_step],
+        )
     except OffcutError as error:
         if not faults:
             faults.append(error.what)
