@@ -147,6 +147,7 @@ def test_jobs_are_forgotten_after_their_time_with_what_offcut_wrote(run):
             for part in ("logs", "checkpoints/step-1", "records"):
                 (it.paths.job(job) / part).mkdir(parents=True)
                 (it.paths.job(job) / part / "file").write_text("x")
+            (it.paths.job(job) / "generation").write_text("7")
         (it.paths.job("b") / "model.pt").write_text("the user's own")
         it.controller._retention.look()
         assert len(await it.listed()) == 3

@@ -7,12 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 #: Files that workers and agents write there. Other files in the directory are the user's own.
-_WRITTEN = ("logs", "checkpoints", "records")
+_DIRECTORIES = ("logs", "checkpoints", "records")
+_FILES = ("generation", ".generation.*")
 
 
 def delete_job_files(directory: Path) -> None:
-    """Delete a job's logs, checkpoints and records; and its directory, if nothing else is in it."""
-    for name in _WRITTEN:
+    """Delete what offcut wrote in a job's directory; and the directory, if nothing else is in it."""
+    for file in [file for pattern in _FILES for file in directory.glob(pattern)]:
+        with suppress(OSError):
+            file.unlink()
+    for name in _DIRECTORIES:
         shutil.rmtree(directory / name, ignore_errors=True)
     with suppress(OSError):
         directory.rmdir()
