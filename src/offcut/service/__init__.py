@@ -22,7 +22,7 @@ The listeners:
 
 What is around it:
 
-- `paths`, `lease`: what lies where; one controller at a time for a shared directory
+- `paths`: the files and directories; `lease`, `lease_watch`: one controller at a time for a shared directory
 - `clusters`, `config`, `pipeline_jobs`: the cluster, the configuration file, the plans of pipeline jobs
 - `rendezvous`: the store through which members find each other, kept alive or adopted; `rendezvous_server`,
   `rendezvous_keys`: the store itself, a program of its own
