@@ -166,11 +166,14 @@ def test_two_users_share_what_is_idle_and_obey_the_site(private_slurm: Callable,
 def test_slurm_and_controller_of_one_ordinary_user(state_dir: Path) -> None:
     if lacking := missing():
         pytest.skip(f"Slurm is not installed here ({lacking} not found)")
-    state_dir.chmod(0o777)
+    state_dir.chmod(0o755)
     user = pwd.getpwnam(USERS[0])
-    env = {"PATH": f"{os.environ['PATH']}:/usr/sbin", "PYTHONPATH": PACKAGES, "HOME": str(state_dir)}
+    directory = state_dir / "slurm"
+    directory.mkdir()
+    os.chown(directory, user.pw_uid, user.pw_gid)
+    env = {"PATH": f"{os.environ['PATH']}:/usr/sbin", "PYTHONPATH": PACKAGES, "HOME": str(directory)}
     testbed = subprocess.Popen(
-        [python_of_others(), "-m", "offcut.cluster.slurm.testbed", str(state_dir / "slurm"), "--nodes", "2"],
+        [python_of_others(), "-m", "offcut.cluster.slurm.testbed", str(directory), "--nodes", "2"],
         user=user.pw_uid,
         group=user.pw_gid,
         extra_groups=[],
