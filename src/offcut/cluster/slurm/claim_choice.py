@@ -66,7 +66,7 @@ def choose_claims(
     limit = against or "a cap of the site's file"
     room = min(most - held, site.max_submissions_per_minute if submissions is None else submissions)
     if share is not None:
-        room = min(room, share.share - held)
+        room = min(room, share.room)
     chosen = choose([candidate for candidate in found if candidate.node not in avoided], offered, room)
     return ClaimChoice(most, chosen, limit, 0 if share is None else share.release)
 

@@ -159,8 +159,9 @@ def _shares_nodes(row: JobRow, view: View) -> bool:
 class ShareDecision:
     """What a controller does about its share."""
 
-    #: How many nodes it may hold.
+    #: How many nodes it may hold, and how many more than now. Pilots that are leaving do not count.
     share: int
+    room: int = 0
     #: How many of its nodes to release now.
     release: int = 0
     #: How many more nodes to ask for.
@@ -197,7 +198,7 @@ class ShareBalance:
         # One that holds nothing cannot be seen otherwise, so it asks at once.
         if self._below_since_s is not None and (us.held == 0 or now_s - self._below_since_s >= self.confirm_s):
             ask = us.more
-        return ShareDecision(share=share, release=release, ask=ask, above=above > 0)
+        return ShareDecision(share=share, room=share - us.held, release=release, ask=ask, above=above > 0)
 
     def _without_vain_requests(self, pool: Pool, now_s: float) -> list[Controller]:
         asking = {(one.user, one.name) for one in pool.others if one.more}
