@@ -111,6 +111,11 @@ def test_reservations_and_partitions_of_scontrol() -> None:
     (reservation,) = text.read_reservations(shown)
     assert (reservation.name, reservation.nodes, reservation.start_s) == ("r1", "n[03-04]", 1795231310.0)
     assert text.read_reservations("No reservations in the system\n") == []
+
+
+def test_a_reservation_without_a_start_is_refused_with_a_sentence() -> None:
+    with pytest.raises(ClusterError, match="reservation later has no start or end"):
+        text.read_reservations("ReservationName=later Nodes=n1\n")
     shown = "PartitionName=idle AllowAccounts=ALL GraceTime=120 MaxTime=1-00:00:00 Nodes=n[01-04] PriorityTier=1 "
     shown += "PreemptMode=CANCEL State=UP\nPartitionName=off MaxTime=UNLIMITED Nodes=(null) State=INACTIVE\n"
     partitions = text.read_partitions(shown)

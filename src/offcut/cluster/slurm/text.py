@@ -135,7 +135,7 @@ def read_reservations(text: str) -> list[ReservationRow]:
     """Read the output of `scontrol show reservation --oneliner`."""
     found = []
     for fields in _records(text, "ReservationName"):
-        start_s, end_s = _time(fields["StartTime"]), _time(fields["EndTime"])
+        start_s, end_s = _time(fields.get("StartTime", "")), _time(fields.get("EndTime", ""))
         if start_s is None or end_s is None:
             raise ClusterError(f"The reservation {fields['ReservationName']} has no start or end that can be read.")
         nodes = _or_empty(fields.get("Nodes", ""))
