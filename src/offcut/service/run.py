@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,13 +91,20 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
 
     Raises OffcutError where it cannot start, or cannot go on.
     """
+    async with AsyncExitStack() as opened:
+        await _serve(config, endings, opened)
+
+
+async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack) -> None:
+    """See `serve`. What must be closed, also where the controller cannot start, is entered in `opened`."""
     paths = StatePaths(config.state_dir, config.share)
     paths.prepare()
     agents = endpoint(config.listen, paths.certificates)
-    tcp = agents.bind()
-    lock = paths.take_lock()
+    tcp = opened.enter_context(agents.bind())
+    opened.enter_context(paths.take_lock())
     lease = Lease(paths.lease)
     await in_daemon_thread(lease.acquire)
+    opened.push_async_callback(_drop, lease, endings)
     credentials = Credentials.load(paths.agent_key, paths.credentials)
     endings.listen()
 
@@ -137,12 +144,14 @@ async def serve(config: ServiceConfig, endings: Endings) -> None:
     finally:
         asked.cancel()
         not_closed = await _end(controller, owner, network, endings, paths, taken_over=taken_over)
-        await endings.step(in_daemon_thread(lease.drop), _SHARE_LIMIT_S)
-        lock.close()
     if endings.hurried.is_set():
         raise ServiceError(HURRIED)
     if not_closed is not None:
         raise not_closed
+
+
+async def _drop(lease: Lease, endings: Endings) -> None:
+    await endings.step(in_daemon_thread(lease.drop), _SHARE_LIMIT_S)
 
 
 async def _end(

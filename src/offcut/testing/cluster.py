@@ -200,7 +200,7 @@ class ClusterConformance:
             await watched.cluster.release([first])
             await watched.until(lambda: watched.lost.count(first) == times)
             assert watched.cluster.pilot(first) is None
-            assert not credentials.file(pilot).exists()
+            await watched.until(lambda: not credentials.file(pilot).exists())
             return pilot
 
         async def scenario() -> None:
