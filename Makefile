@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 CLUSTER ?= local
 
+# Bytecode has to be written: without it each of the many processes that are started compiles torch again, for 20 seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-ci test-full lint docs clean
 
 # make demo CLUSTER=slurm: the same on a real Slurm, with a main queue beside it.
