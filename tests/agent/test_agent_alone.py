@@ -174,7 +174,7 @@ def test_a_wanted_node_is_released_with_its_worker_though_the_controller_has_gon
 
 STUCK = """
 import subprocess, sys, threading
-from offcut.agent.exit_watchdog import ExitWatchdog
+from offcut.agent.agent_exit_watchdog import ExitWatchdog
 worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
 end = ExitWatchdog(0.2, lambda: None, lambda: [worker.pid])
 end.listen()

@@ -12,6 +12,6 @@
 - `heartbeat_timeouts`: decides when a silent worker counts as frozen
 - `escaped_processes`: ending processes that escaped their process group
 - `disks`: finds out whether a worker failed because its files could not be written
-- `exit_watchdog`: ending the agent in time whatever its event loop does
+- `agent_exit_watchdog`: ending the agent in time whatever its event loop does
 - `template`: the process that agents are forked from, where nodes share a machine
 """

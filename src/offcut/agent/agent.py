@@ -13,8 +13,8 @@ from pathlib import Path
 
 import structlog
 
+from offcut.agent.agent_exit_watchdog import ExitWatchdog
 from offcut.agent.controller_link import ControllerLink
-from offcut.agent.exit_watchdog import ExitWatchdog
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.agent.job_workers import JobWorkers
 from offcut.agent.launch import Launcher

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from offcut.agent.exit_watchdog import unblock
+from offcut.agent.agent_exit_watchdog import unblock
 from offcut.errors import ClusterError
 from offcut.process.fork_server import Forked
 from offcut.process.parent_death import die_with_parent

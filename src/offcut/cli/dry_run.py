@@ -9,7 +9,7 @@ from pathlib import Path
 
 from offcut.cli.number_format import format_duration
 from offcut.cli.output import Sheet, print_json, print_table, text
-from offcut.cluster.slurm import idle_nodes, modes, pilots
+from offcut.cluster.slurm import idle_nodes, modes, pilot_script
 from offcut.cluster.slurm.claim_choice import against_claims
 from offcut.cluster.slurm.commands import Commands, check_installed
 from offcut.cluster.slurm.decision import Decider, LookInput
@@ -21,13 +21,13 @@ from offcut.cluster.slurm.site_rules import SiteRulesFile
 async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
     """Look at the queue once, and print what would be claimed. Nothing is submitted."""
     check_installed()
-    query = QueueQuery(Commands(site.command_limit_s), site, pilots.pilot_name(shared))
+    query = QueueQuery(Commands(site.command_limit_s), site, pilot_script.pilot_name(shared))
     site = modes.fit(site, await query.setup())
     rules = SiteRulesFile.locate()
     await rules.open()
     view = await query.snapshot()
     given = LookInput(pilots={}, rules=rules.rules, now=datetime.now())
-    decision = Decider(site, query.user, pilots.pilot_name(shared)).decide(view, given)
+    decision = Decider(site, query.user, pilot_script.pilot_name(shared)).decide(view, given)
     found = decision.idle
     limit = against_claims(site, rules.rules, given.now) or "a cap, or the share of another controller"
     chosen = {candidate.node for candidate in decision.chosen}

@@ -15,7 +15,7 @@
 - `shares`: how many nodes each of several users' controllers may hold (pure)
 - `power`: which nodes the site may power down (pure)
 - `decision`: what to do after a look at the queue, out of all these (pure)
-- `pilots`: a pilot's name, options and script (pure)
+- `pilot_script`: a pilot's name, options and script (pure)
 - `pilot_state`: the states of a pilot, and what a query says about its next one (pure)
 - `pilot_commands`: submitting and cancelling pilots
 - `set_aside`: nodes that are not claimed for a while

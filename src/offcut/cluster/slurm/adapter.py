@@ -13,16 +13,16 @@ from typing import Any
 import structlog
 
 from offcut.cluster.base import ClusterEvent
-from offcut.cluster.slurm import limits, modes, pilots
+from offcut.cluster.slurm import limits, modes, pilot_script
 from offcut.cluster.slurm.claim_choice import against_claims
 from offcut.cluster.slurm.commands import Commands, check_installed
 from offcut.cluster.slurm.decision import Decider, LookDecision, LookInput
 from offcut.cluster.slurm.hazards import hazards
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.cluster.slurm.pilot_commands import PilotCommands
+from offcut.cluster.slurm.pilot_script import PilotOptions
 from offcut.cluster.slurm.pilot_state import PilotState
 from offcut.cluster.slurm.pilot_table import PilotTable
-from offcut.cluster.slurm.pilots import PilotOptions
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.records import ENDED, JobRow, View, expand
 from offcut.cluster.slurm.share_request import ShareRequest
@@ -66,7 +66,7 @@ class SlurmCluster:
         self._credentials = credentials
         self._commands = commands or Commands(site.command_limit_s)
         self._shared = shared
-        self._name = pilots.pilot_name(shared)
+        self._name = pilot_script.pilot_name(shared)
         self._query = QueueQuery(self._commands, site, self._name)
         self._pilot_options: PilotOptions
         self._offered: dict[str, Candidate] = {}
@@ -114,15 +114,15 @@ class SlurmCluster:
         self._pilot_options = PilotOptions(
             site=self._site,
             name=self._name,
-            comment=pilots.pilot_comment(self._shared),
+            comment=pilot_script.pilot_comment(self._shared),
             logs=self._directory,
             address_file=self._address_file,
             credentials=self._credentials.directory,
-            step=pilots.uses_step(self._site, partition),
+            step=pilot_script.uses_step(self._site, partition),
             agent_arguments=self._agent_arguments,
         )
         for row in (await self._query.pilots()).values():
-            node = pilots.node_of(row)
+            node = pilot_script.node_of(row)
             if row.state not in ENDED and node is not None:
                 self._table.adopt(node, row.id)
         self._credentials.keep_only(pilot.job for pilot in self._pilots.values() if pilot.job is not None)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from offcut.cluster.slurm import idle_nodes, limits, pilots, power, shares, waiting_jobs
+from offcut.cluster.slurm import idle_nodes, limits, pilot_script, power, shares, waiting_jobs
 from offcut.cluster.slurm.claim_choice import against_claims, choose_claims, choose_surplus
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.cluster.slurm.limit_relief import LimitRelief
@@ -79,7 +79,7 @@ class Decider:
         idle = [
             one
             for one in idle_nodes.candidates(view, self._site)
-            if one.node not in given.pilots and pilots.is_valid_node_name(one.node)
+            if one.node not in given.pilots and pilot_script.is_valid_node_name(one.node)
         ]
         limit_s = given.rules.leave_idle_after_s
         self._queue_use.note(view)

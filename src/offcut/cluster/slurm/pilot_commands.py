@@ -12,8 +12,8 @@ from typing import Any
 import structlog
 
 from offcut.cluster.slurm.commands import CommandError, Commands
+from offcut.cluster.slurm.pilot_script import PilotOptions, may_pass
 from offcut.cluster.slurm.pilot_state import Pilot
-from offcut.cluster.slurm.pilots import PilotOptions, may_pass
 from offcut.cluster.slurm.records import ENDED, JobRow, NodeRow
 from offcut.errors import ClusterError, InputError
 

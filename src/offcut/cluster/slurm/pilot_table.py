@@ -14,8 +14,8 @@ import structlog
 from offcut.cluster.slurm import limits, pilot_state
 from offcut.cluster.slurm.commands import CommandError
 from offcut.cluster.slurm.pilot_commands import PilotCommands
+from offcut.cluster.slurm.pilot_script import PilotOptions
 from offcut.cluster.slurm.pilot_state import Observation, Pilot, PilotState
-from offcut.cluster.slurm.pilots import PilotOptions
 from offcut.cluster.slurm.records import JobRow
 from offcut.cluster.slurm.set_aside import SetAside
 from offcut.cluster.slurm.site import SlurmSite

@@ -10,7 +10,7 @@ from dataclasses import replace
 from offcut.cluster.slurm import schema, text
 from offcut.cluster.slurm.account import user_name
 from offcut.cluster.slurm.commands import Commands
-from offcut.cluster.slurm.pilots import is_pilot_name
+from offcut.cluster.slurm.pilot_script import is_pilot_name
 from offcut.cluster.slurm.records import ENDED, JobRow, NodeRow, PartitionRow, View, expand
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.slurm_config import SlurmSetup, read_setup

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offcut.cluster.slurm.pilot_commands import PilotCommands
-from offcut.cluster.slurm.pilots import PilotOptions
+from offcut.cluster.slurm.pilot_script import PilotOptions
 from offcut.errors import ClusterError
 
 #: When a request is due. It does nothing if it ever starts: its controller died before it could withdraw it.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offcut.cluster.slurm import pilots
+from offcut.cluster.slurm import pilot_script
 from offcut.cluster.slurm.records import NodeRow
 
 #: As sbatch of a Slurm 22.05.8 says it, after "Batch job submission failed: ".
@@ -28,10 +28,10 @@ NO_NODE = "Requested node configuration is not available"
 )
 def test_refusals_that_may_pass(said: str, nodes: dict[str, tuple[str, tuple[str, ...]]], passes: bool) -> None:
     rows = [NodeRow(name=name, state=state, flags=frozenset(flags)) for name, (state, flags) in nodes.items()]
-    assert pilots.may_pass(said, rows) == passes
+    assert pilot_script.may_pass(said, rows) == passes
 
 
 def test_the_comment_of_a_pilot_is_one_line() -> None:
-    comment = pilots.pilot_comment(Path("/home/ann/a\nb"))
+    comment = pilot_script.pilot_comment(Path("/home/ann/a\nb"))
     assert comment.endswith(", /home/ann/a?b")
     assert comment.startswith("offcut pilot of the controller on ")
