@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 CLUSTER ?= local
 
-# Bytecode has to be written: without it each of the many processes that are started compiles torch again, for 20 seconds.
+# Bytecode has to be written: without it each of the many processes that are started compiles torch again, which takes
+# 20 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-ci test-full lint docs clean
