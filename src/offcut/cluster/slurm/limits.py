@@ -48,6 +48,13 @@ class QuietHours:
         return (today in self.days and minute >= self.from_min) or (yesterday in self.days and minute < self.to_min)
 
 
+def check_quiet(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts of quiet hours as they are. ValueError if one cannot be read."""
+    for text in texts:
+        QuietHours.parse(text)
+    return texts
+
+
 def _minutes(text: str) -> int:
     hour, minute = text.split(":")
     value = 60 * int(hour) + int(minute)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from offcut.cluster.slurm import limits
 from offcut.errors import InputError
@@ -57,7 +57,9 @@ class SlurmSite(BaseModel):
     max_nodes: int | None = Field(None, ge=1, description="Never hold more.")
     max_share: float = Field(1.0, gt=0, le=1, description="Never hold more than this share of the idle nodes.")
     max_submissions_per_minute: int = Field(60, ge=1, description="Of pilots.")
-    quiet: tuple[str, ...] = Field((), description="Times at which no node is held: 'Mon-Fri 08:00-18:00', local time.")
+    quiet: Annotated[tuple[str, ...], AfterValidator(limits.check_quiet)] = Field(
+        (), description="Times at which no node is held: 'Mon-Fri 08:00-18:00', local time."
+    )
     pause_after: int = Field(3, ge=1, description="Failures in a row after which offcut pauses, and says why.")
     pause_s: float = Field(60.0, gt=0, description="The first pause; each further one is twice as long, up to 1 h.")
 
@@ -79,13 +81,6 @@ class SlurmSite(BaseModel):
         if re.search(r"[\s;$`\\'\"<>]", text) or text.startswith("-"):
             raise ValueError(f"'{text}' has a character that belongs to a shell, not to Slurm")
         return text
-
-    @field_validator("quiet")
-    @classmethod
-    def _quiet_can_be_read(cls, quiet: tuple[str, ...]) -> tuple[str, ...]:
-        for text in quiet:
-            limits.QuietHours.parse(text)
-        return quiet
 
     @property
     def longest(self) -> float:

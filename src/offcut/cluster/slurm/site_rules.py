@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StringConstraints, ValidationError
 
 from offcut.cluster.slurm import limits
 from offcut.errors import InputError
@@ -43,7 +43,9 @@ class SiteRules(BaseModel):
     reason: str = Field("", max_length=200, description="Why; users read it in `offcut status`.")
     max_nodes: int | None = Field(None, ge=0, description="All controllers together never hold more.")
     max_nodes_per_user: int | None = Field(None, ge=0, description="All controllers of one user never hold more.")
-    quiet: tuple[str, ...] = Field((), description="When nothing is held: 'Mon-Fri 08:00-18:00', local time.")
+    quiet: Annotated[tuple[str, ...], AfterValidator(limits.check_quiet)] = Field(
+        (), description="When nothing is held: 'Mon-Fri 08:00-18:00', local time."
+    )
     leave_idle_after_s: float | None = Field(
         None,
         ge=0,
@@ -53,13 +55,6 @@ class SiteRules(BaseModel):
     shares: dict[UserName, Share] = Field(
         {}, description="Users' shares of what is idle, in proportion to each other. Users who are not named have 1."
     )
-
-    @field_validator("quiet")
-    @classmethod
-    def _quiet_can_be_read(cls, quiet: tuple[str, ...]) -> tuple[str, ...]:
-        for text in quiet:
-            limits.QuietHours.parse(text)
-        return quiet
 
     def against_claims(self, now: datetime) -> str:
         """Return why no node may be held at this local time; empty if nodes may be held."""
