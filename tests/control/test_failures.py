@@ -10,6 +10,7 @@ import pytest
 from scenarios import running
 from world import only
 
+from offcut.control import failures
 from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.events import Member
@@ -140,3 +141,24 @@ def test_a_worker_that_is_never_ready_is_ended_and_counts_as_a_failure(world):
     assert world.state.jobs["a"].reason == (
         "2 failures in a row; the last: not ready within 180 s: does the script reach session.epochs()?"
     )
+
+
+@pytest.mark.parametrize(("outcome", "code", "shown"), [("failed", 3, 3), ("lost", -9, 137), ("failed", None, 1)])
+def test_a_failed_job_has_its_scripts_exit_code(world, outcome, code, shown):
+    running(world, "n1", sizes="1", max_failures=0)
+    world.exit(world.member("a", "n1"), outcome, "why", code=code)
+    assert (world.state.jobs["a"].phase, world.state.jobs["a"].exit_code) == ("failed", shown)
+
+
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        ("Traceback ...\n  boom()\nValueError: boom\n", "ValueError: boom"),
+        ("[rank0]: torch.OutOfMemoryError: CUDA\n[rank0]:[W1122] destroy_process_group was not called\n\n", None),
+        ("wandb: done\nsys.exit(3)\n", "sys.exit(3)"),
+        ("\n \n", "failed"),
+    ],
+)
+def test_the_line_that_names_the_exception_is_the_reason(printed, line):
+    event = ev.WorkerExited(time_s=0.0, job="a", member=Member("n1", 1), outcome="failed", detail=printed)
+    assert failures.last_line(event) == (line or "[rank0]: torch.OutOfMemoryError: CUDA")

@@ -26,6 +26,7 @@ def test_a_trained_job_keeps_its_members_until_the_first_has_ended(world):
     world.exit(first, "finished")
     assert world.state.jobs["a"].phase == "finished"
     assert world.state.jobs["a"].reason == "its script came to its end"
+    assert world.state.jobs["a"].exit_code == 0
     assert list(world.state.free) == ["n3", second.node, first.node]
 
 
@@ -74,8 +75,9 @@ def test_an_end_that_kills_its_process_each_time_is_not_run_for_ever(world):
 def test_a_script_that_fails_at_its_end_fails_the_job(world):
     running(world, "n1")
     world.trained("a")
-    world.exit(world.member("a", "n1"), "failed", "disk full")
+    world.exit(world.member("a", "n1"), "failed", "Traceback\ndisk full", code=4)
     assert world.state.jobs["a"].reason == "its script failed after training: disk full"
+    assert world.state.jobs["a"].exit_code == 4
 
 
 def test_an_exit_may_come_before_the_event_that_the_job_has_trained(world):

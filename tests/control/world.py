@@ -265,7 +265,9 @@ class World:
             process.leaving = True
             self._in(self.leave_s if after_s is None else after_s, lambda: self.exit(member, "left"))
 
-    def exit(self, member: Member, outcome: ev.Outcome, detail: str = "", disk: str = "") -> list[ef.Effect]:
+    def exit(
+        self, member: Member, outcome: ev.Outcome, detail: str = "", disk: str = "", code: int | None = None
+    ) -> list[ef.Effect]:
         """End the worker, and let its agent report it."""
         process = self.processes.pop(member, None)
         if process is None:
@@ -279,6 +281,7 @@ class World:
                 outcome=outcome,
                 detail=detail,
                 disk=disk,
+                code=code,
                 generation=process.generation,
                 stable_step=max(0, training.step - 1) if process.generation else 0,
             )

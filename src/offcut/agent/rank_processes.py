@@ -200,8 +200,8 @@ class RankProcesses:
         on_exit(rank, code)
         return code
 
-    async def report_exit(self, outcome: Outcome, detail: str, stable: StableStep) -> None:
-        """Report that all ranks are gone, and how they ended."""
+    async def report_exit(self, outcome: Outcome, detail: str, code: int | None, stable: StableStep) -> None:
+        """Report that all ranks are gone, and how they ended; `code` is the exit code of the rank that decided it."""
         disk = ""
         if outcome == "failed" and not any(rank.hung for rank in self.ranks):
             disk = await _within(_LOOK_LIMIT_S, disks.trouble, Path(self.launch.directory), detail) or ""
@@ -211,6 +211,7 @@ class RankProcesses:
                 incarnation=self.incarnation,
                 outcome=outcome,
                 detail=detail,
+                code=code,
                 generation=stable.generation,
                 stable_step=stable.step,
                 samples=stable.samples,

@@ -88,17 +88,17 @@ class RestartWorkers:
                 self._first_to_fail = rank, code
             self.processes.kill()
 
-    def _outcome(self, ended: Ended) -> tuple[Outcome, str]:
+    def _outcome(self, ended: Ended) -> tuple[Outcome, str, int | None]:
         if ended.error:
-            return "failed", ended.error
+            return "failed", ended.error, None
         if self.processes.leaving:
-            return "left", ""
+            return "left", "", None
         if self._first_to_fail is None:
-            return "finished", ""
+            return "finished", "", 0
         rank, code = self._first_to_fail
         if code < 0:
-            return "lost", f"killed by signal {-code}"
-        return "failed", rank.last_output or f"exit code {code}, and no output"
+            return "lost", f"killed by signal {-code}", code
+        return "failed", rank.last_output or f"exit code {code}, and no output", code
 
     def set_generation(self, generation: messages.NewGeneration) -> None:
         """Start the ranks in the first generation that includes this node; end them when a newer one is told."""

@@ -62,29 +62,31 @@ class SessionWorkers:
             # The node's ranks are in a generation together: without one of them the others cannot train.
             self.processes.kill()
 
-    def _outcome(self, ended: Ended) -> tuple[Outcome, str]:
+    def _outcome(self, ended: Ended) -> tuple[Outcome, str, int | None]:
         ranks = self.processes.ranks
         if ended.error:
-            return "failed", ended.error
+            return "failed", ended.error, None
         if any(rank.frozen for rank in ranks):
-            return "lost", "it froze and was killed"
+            return "lost", "it froze and was killed", None
         if any(rank.hung for rank in ranks):
             limit_s = self.processes.launch.hang_limit_s
-            return "failed", f"hung: its script did not return to its session for {limit_s:g} s"
+            return "failed", f"hung: its script did not return to its session for {limit_s:g} s", None
         if self.processes.leaving or all(rank.left for rank in ranks):
-            return "left", ""
-        raised = [rank for rank, code in zip(ranks, ended.codes, strict=False) if code > 0]
+            return "left", "", None
+        raised = [(rank, code) for rank, code in zip(ranks, ended.codes, strict=False) if code > 0]
         if raised:
-            return "failed", raised[0].last_output or "no output"
+            rank, code = raised[0]
+            return "failed", rank.last_output or "no output", code
         killed = [code for code in ended.codes if code < 0]
         if killed:
-            return "lost", f"killed by signal {-killed[0]}"
+            return "lost", f"killed by signal {-killed[0]}", killed[0]
         if all(rank.finished for rank in ranks):
-            return "finished", ""
-        return "failed", (
+            return "finished", "", 0
+        early = (
             "the script ended before its session did; does it loop over session.epochs()? "
             "One without a session needs mode 'restart'."
         )
+        return "failed", early, None
 
     # -- from the controller and the queue --------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ def ended_job(job: JobState) -> EndedJob:
         redone_steps=job.redone_steps,
         resizes=job.resizes,
         failures=job.failures,
+        exit_code=job.exit_code,
     )
 
 

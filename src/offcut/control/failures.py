@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from offcut.control.state import JobState
 from offcut.model import events as ev
 
 #: The wait before a restart is doubled at most this often.
 _DOUBLINGS = 7
+#: The last line of a traceback, also behind the rank with which launchers begin a line.
+_EXCEPTION = re.compile(r"(\[\w+\]:? *)?([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception|Exit|Interrupt|Warning)(:|$)")
 
 
 def count(job: JobState, event: ev.WorkerExited, generation: int) -> bool:
@@ -53,9 +57,21 @@ def reason(job: JobState, event: ev.WorkerExited) -> str:
 
 
 def last_line(event: ev.WorkerExited) -> str:
-    """Return how the worker ended, in one line: of a traceback, the exception."""
-    detail = event.detail.strip()
-    return detail.splitlines()[-1] if detail else event.outcome
+    """Return how the worker ended, in one line: the last line of what it printed that names an exception, else the
+    last one that is not blank.
+    """
+    lines = [line for line in event.detail.splitlines() if line.strip()]
+    raised = [line for line in lines if _EXCEPTION.match(line)]
+    return (raised or lines or [event.outcome])[-1].strip()
+
+
+def exit_code(event: ev.WorkerExited) -> int:
+    """Return the exit code of a job that ended because of this failure, as a shell has it: 128 + the signal's number
+    if a signal ended its script, 1 if it had no exit code or one of success.
+    """
+    if event.code is not None and event.code < 0:
+        return 128 - event.code
+    return event.code or 1
 
 
 def await_disk(job: JobState, event: ev.WorkerExited, now_s: float, first_s: float) -> float:

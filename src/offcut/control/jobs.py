@@ -8,6 +8,7 @@ from offcut.control import admission, curve_learning, ended_jobs, failures, memb
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
 from offcut.model import events as ev
+from offcut.model.ended_job import CANCELLED_CODE
 from offcut.model.events import Timer
 from offcut.plaintext import visible
 
@@ -53,7 +54,7 @@ def on_job_noted(context: EventContext, event: ev.JobNoted) -> None:
 def on_job_cancelled(context: EventContext, event: ev.JobCancelled) -> None:
     job = context.state.jobs.get(event.job)
     if job is not None and job.phase not in ENDED:
-        end(context, job, "cancelled", "cancelled by hand")
+        end(context, job, "cancelled", "cancelled by hand", CANCELLED_CODE)
 
 
 def on_job_paused(context: EventContext, event: ev.JobPaused) -> None:
@@ -148,16 +149,17 @@ def on_exit_while_finishing(context: EventContext, job: JobState, node: NodeStat
         node.worker = "none"
         (membership.detach_leaving if event.outcome == "left" else membership.detach)(context, job, node, gone=False)
     elif event.outcome in ("finished", "left"):
-        end(context, job, "finished", "its script came to its end")
+        end(context, job, "finished", "its script came to its end", 0)
     elif event.disk:
         context.log(job.job.id, f"{event.disk}. This is not counted as a failure")
         node.worker = "none"
         membership.detach(context, job, node, gone=True)
         reopen(context, job)
     elif event.outcome == "failed":
-        end(context, job, "failed", f"its script failed after training: {event.detail}")
+        reason = f"its script failed after training: {failures.last_line(event)}"
+        end(context, job, "failed", reason, failures.exit_code(event))
     elif failures.count(job, event, job.generation):
-        end(context, job, "failed", failures.reason(job, event))
+        end(context, job, "failed", failures.reason(job, event), failures.exit_code(event))
     else:
         node.worker = "none"
         membership.detach(context, job, node, gone=True)
@@ -186,9 +188,10 @@ def check_finishing(context: EventContext, job: JobState) -> None:
         reopen(context, job)
 
 
-def end(context: EventContext, job: JobState, phase: JobPhase, reason: str) -> None:
+def end(context: EventContext, job: JobState, phase: JobPhase, reason: str, exit_code: int) -> None:
     membership.take_all_nodes(context, job)
     job.phase = phase
+    job.exit_code = exit_code
     admission.note_end(context.state, job)
     job.reason = visible(reason)
     job.ended_s = context.now_s
@@ -209,4 +212,4 @@ def give_up_finishing(context: EventContext, job_id: str) -> None:
             why = (
                 f"it has trained, but its script still ran {limit_s} after its last step: what it saves may be missing"
             )
-        end(context, job, "failed", f"ended while finishing (finish_limit_s): {why}")
+        end(context, job, "failed", f"ended while finishing (finish_limit_s): {why}", 1)

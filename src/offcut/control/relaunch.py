@@ -109,7 +109,7 @@ def _may_go_on(context: EventContext, job: JobState) -> bool:
         context.set_timer(Timer("relaunch", job.job.id), wait_s)
     elif failure is not None and not launch.excused:
         if failures.count_launch(job, progressed=progressed):
-            jobs.end(context, job, "failed", failures.reason(job, failure))
+            jobs.end(context, job, "failed", failures.reason(job, failure), failures.exit_code(failure))
             return False
         context.set_timer(Timer("relaunch", job.job.id), failures.wait_s(job, settings.retry_wait_s))
     launch.excused = True
@@ -166,7 +166,7 @@ def _on_exit_while_finishing(context: EventContext, job: JobState, node: NodeSta
     if event.outcome == "finished":
         launch.finished += (event.member,)
         if len(launch.finished) == len(job.members):
-            jobs.end(context, job, "finished", "every rank of its script came to its end")
+            jobs.end(context, job, "finished", "every rank of its script came to its end", 0)
         else:
             membership.detach(context, job, node, gone=False)
         return

@@ -222,6 +222,8 @@ class JobState:
     trained_since_s: float | None = None
     ended_s: float | None = None
     reason: str = ""
+    #: The exit code of its script, as a shell has it; None until it has ended.
+    exit_code: int | None = None
     #: Whether it will have trained so soon that its successor may start.
     nears_end: bool = False
     progress: Progress = field(default_factory=Progress, compare=False)

@@ -73,7 +73,7 @@ def _on_failure(
     if not its_fault and failures.count(
         job, event, event.generation or membership.first_unformed_generation(job, event.member)
     ):
-        jobs.end(context, job, "failed", failures.reason(job, event))
+        jobs.end(context, job, "failed", failures.reason(job, event), failures.exit_code(event))
     elif event.generation == 0 and node_health.is_bad(context.state, node.name, its_fault=its_fault):
         nodes.set_aside(context, node)
     elif its_fault:
@@ -167,7 +167,7 @@ def renew(context: EventContext, job_id: str) -> None:
     why = f"{job.renewals + 1} generations in a row did not form; the last broke {job.break_reason}"
     job.renewals = 0
     if failures.count_broken(job):
-        jobs.end(context, job, "failed", why)
+        jobs.end(context, job, "failed", why, 1)
         return
     context.log(job_id, f"{why}: its workers are started again")
     membership.take_all_nodes(context, job)

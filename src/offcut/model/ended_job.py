@@ -9,6 +9,9 @@ from offcut.model.job import Job
 
 Outcome = Literal["finished", "failed", "cancelled"]
 
+#: The exit code of a job that was cancelled: what a shell says of a process that SIGTERM ended.
+CANCELLED_CODE = 143
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJob:
@@ -30,3 +33,5 @@ class EndedJob:
     redone_steps: int = 0
     resizes: int = 0
     failures: int = 0
+    #: The exit code of its script, as a shell has it; None: ended under a version that did not note it.
+    exit_code: int | None = None

@@ -46,6 +46,7 @@ def exit_of(now_s: float, node: str, message: messages.Exited) -> events.WorkerE
         stable_step=message.stable_step,
         samples=message.samples,
         disk=message.disk,
+        code=message.code,
     )
 
 

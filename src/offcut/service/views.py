@@ -8,7 +8,7 @@ from typing import Any
 
 from offcut.control import JobState, NodeState, State
 from offcut.control.state import ENDED
-from offcut.model.ended_job import EndedJob
+from offcut.model.ended_job import CANCELLED_CODE, EndedJob
 from offcut.model.events import Timer
 from offcut.service.controller import Controller
 from offcut.service.metrics import percentile
@@ -107,11 +107,19 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "resizes": item.resizes,
         "mode": item.job.mode,
         "failures": item.failures,
+        "exit_code": _exit_code(item.phase, item.exit_code),
         "weight": item.job.weight,
         "priority": item.job.priority,
         "submitted_s": item.submitted_s,
         "ended_s": item.ended_s,
     }
+
+
+def _exit_code(phase: str, noted: int | None) -> int | None:
+    """Return the job's exit code; None if it has not ended. Older versions did not note it."""
+    if noted is not None:
+        return noted
+    return {"finished": 0, "failed": 1, "cancelled": CANCELLED_CODE}.get(phase)
 
 
 def ended_job(item: EndedJob) -> dict[str, Any]:
@@ -136,6 +144,7 @@ def ended_job(item: EndedJob) -> dict[str, Any]:
         "resizes": item.resizes,
         "mode": its.mode,
         "failures": item.failures,
+        "exit_code": _exit_code(item.outcome, item.exit_code),
         "weight": its.weight,
         "priority": its.priority,
         "submitted_s": item.submitted_s,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from offcut.errors import ProtocolError
 
 #: Raised with every change that an older peer could misread.
-VERSION = 5
+VERSION = 6
 
 
 #: The longest text for people. A longer one is cut, so that its message is not lost because of it.
@@ -93,6 +93,8 @@ class Exited(Message):
     incarnation: Count
     outcome: Literal["left", "finished", "failed", "lost"]
     detail: Text = ""
+    #: The exit code of the process that made them end so; minus the signal's number if one ended it. None: not known.
+    code: Annotated[int, Field(ge=-255, le=255)] | None = None
     #: How the disk of its files made it fail; empty where it did not.
     disk: Text = ""
     generation: Count = 0

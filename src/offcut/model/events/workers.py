@@ -43,6 +43,8 @@ class WorkerExited:
     stable_step: int = 0
     samples: int = 0
     disk: str = ""
+    #: The exit code of the process that made them end so; minus the signal's number if one ended it.
+    code: int | None = None
     kind: Literal["worker_exited"] = "worker_exited"
 
 
