@@ -9,6 +9,7 @@ import numpy as np
 
 from offcut.pipeline.plan import Plan
 from offcut.pipeline.program import KIND_NAMES
+from offcut.pipeline.simulator import StepTimeline
 from offcut.plaintext import in_figure
 
 _COLOURS = {"F": "#4477aa", "B": "#ee8866", "I": "#ee8866", "W": "#ddcc77", "sync": "#aa3377"}
@@ -53,7 +54,7 @@ def plan_figure(plan: Plan, path: Path) -> None:
         gantt.barh([0], [0], color=_COLOURS[name], label=_NAMES[name])
     gantt.axvline(scale * timeline.step_s, color="black", lw=1)
     gantt.set_xlim(0, scale * timeline.step_s * 1.01)
-    gantt.set_yticks(range(ranks), [_row_name(plan, r) for r in range(ranks)], fontsize=8)
+    gantt.set_yticks(range(ranks), [_row_name(plan, timeline, r) for r in range(ranks)], fontsize=8)
     gantt.invert_yaxis()
     gantt.set_xlabel(f"time within one step ({unit})")
     gantt.set_title(
@@ -88,10 +89,6 @@ def _draw_sync(axis: Any, plan: Plan, timeline: Any, scale: float) -> None:
     axis.barh(range(len(sync)), scale * sync, left=scale * last, height=0.82, color=_COLOURS["sync"], alpha=0.6)
 
 
-def _row_name(plan: Plan, rank: int) -> str:
-    place, first = 0, 0
-    while rank >= first + plan.replicas[place]:
-        first += plan.replicas[place]
-        place += 1
-    spans = [f"{s.first_layer}-{s.end_layer - 1}" for s in plan.stages if s.place == place]
-    return f"device {rank}: layers {', '.join(spans)}"
+def _row_name(plan: Plan, timeline: StepTimeline, rank: int) -> str:
+    held = [s for s, holds in zip(plan.stages, timeline.held[rank], strict=True) if holds]
+    return f"device {rank}: layers {', '.join(f'{s.first_layer}-{s.end_layer - 1}' for s in held)}"

@@ -52,6 +52,10 @@ def checks() -> Iterator[Check]:
             yield from _chimera(p, p, ratio)
         for m in (2 * p, 4 * p):
             yield from _chimera(p, m, 1.0)
+        for pairs in (2, 4):
+            if p % (2 * pairs) == 0:
+                for m in (p, 2 * p, 3 * p):
+                    yield from _chimera(p, m, 1.0, pairs)
     for p in (2, 3, 4, 6, 8, 16):
         for b in (1.0, 2.0, 1.5):
             for c in (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0):
@@ -143,14 +147,22 @@ def _zero_bubble(p: int, m: int) -> Iterator[Check]:
     )
 
 
-def _chimera(p: int, m: int, ratio: float) -> Iterator[Check]:
-    run = _run("chimera", Shape(ranks=p, micro_batches=m), plain_costs([1.0] * p, [ratio] * p))
-    case = f"p={p} m={m} B={ratio}F"
-    idle = (p / 2 - 1) * 2 if ratio == 1 else (p - 2) * 2
+def _chimera(p: int, m: int, ratio: float, pairs: int = 1) -> Iterator[Check]:
+    """Check Chimera with f pairs and B = ratio F."""
+    name = "chimera" if pairs == 1 else f"chimera-{pairs}"
+    run = _run(name, Shape(ranks=p, micro_batches=m), plain_costs([1.0] * p, [ratio] * p))
+    case = f"p={p} m={m} f={pairs} B={ratio}F"
+    idle = p / pairs - 2 if ratio == 1 else (p - 2) * 2
     work = m * (1 + ratio)
-    yield Check(schedule="chimera", quantity="step", case=case, formula=work + idle, simulated=run.step_s)
-    bubble = (p - 2) / (2 * m + p - 2) if ratio == 1 else (p - 2) / (1.5 * m + p - 2)
-    yield Check(schedule="chimera", quantity="bubble", case=case, formula=bubble, simulated=run.bubble_of_step)
+
+    def check(quantity: str, formula: float, simulated: float) -> Check:
+        return Check(schedule=name, quantity=quantity, case=case, formula=formula, simulated=float(simulated))
+
+    yield check("step", work + idle, run.step_s)
+    yield check("bubble", idle / (work + idle), run.bubble_of_step)
+    if m == p and ratio == 1:
+        yield check("least in flight", p - p / (2 * pairs) + 1, run.peak_in_flight.min())
+        yield check("most in flight", p, run.peak_in_flight.max())
 
 
 def _link_warmup(p: int, m: int, f: float, b: float, c: float) -> Iterator[Check]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
+from offcut.pipeline.hardware import Link
 from offcut.pipeline.layer_profile import Floats
 from offcut.pipeline.planner.bound import plan_bound
 from offcut.pipeline.planner.device_chain import DeviceChain
-from offcut.pipeline.planner.partition import Cuts, balance, least_bound
+from offcut.pipeline.planner.partition import Cuts, StageSlots, balance, least_bound
 from offcut.pipeline.planner.problem import PlanningProblem
 from offcut.pipeline.schedules import SCHEDULES, Schedule, Shape
 from offcut.pipeline.schedules.linear import safe_depths
@@ -110,7 +112,7 @@ def _bound_of(costs: StageCosts, shape: Shape, schedule: Schedule) -> float:
     if shape.chunks == 1:
         return plan_bound(costs, m, replicas, splits_backward=schedule.splits_backward)
     work = np.zeros(len(replicas))
-    np.add.at(work, np.arange(costs.stages) % len(replicas), costs.stage_s)
+    np.add.at(work, [schedule.place_of(s, len(replicas)) for s in range(costs.stages)], costs.stage_s)
     return float((work * [-(-m // r) for r in replicas]).max())
 
 
@@ -146,12 +148,12 @@ class Splits:
                 places = stages * schedule.chunks
                 if places > layers:
                     continue
-                flights: tuple[int, ...] = ()
+                flights = (1,) * places
                 if self._bounded:
                     flights = tuple(schedule.in_flight(places - s, places, share) for s in range(places))
                 spare = self._bounded and schedule.name == "1f1b-link"
                 found = self._remembered(
-                    device_chain, replicas, stages, schedule.chunks, flights, share, schedule.weight_copies, spare
+                    device_chain, replicas, stages, schedule.place_of, flights, share, schedule.weight_copies, spare
                 )
                 yield from ((cuts, (replicas,) * stages, schedule) for cuts in found)
 
@@ -160,7 +162,7 @@ class Splits:
         device_chain: DeviceChain,
         replicas: int,
         stages: int,
-        chunks: int,
+        place_of: Callable[[int, int], int],
         flights: tuple[int, ...],
         share: int,
         weight_copies: int,
@@ -170,14 +172,15 @@ class Splits:
 
         If neither fits and `spare`, find the split of least bound with one micro-batch in flight.
         """
-        places = stages * chunks
-        slots = device_chain.slots(stages, replicas, flights or (1,) * places, weight_copies)
-        if chunks > 1:
+        places = len(flights)
+        slots = device_chain.slots(stages, replicas, flights, weight_copies)
+        if places > stages:
+            place = [place_of(s, stages) for s in range(places)]
             wide = replace(
                 slots,
-                chains=[slots.chains[s % stages] for s in range(places)],
-                links=([*slots.links, device_chain.hardware.link] * chunks)[:-1],
-                memory_bytes=[slots.memory_bytes[s % stages] / chunks for s in range(places)],
+                chains=[slots.chains[q] for q in place],
+                links=[self._link(slots, device_chain, *pair) for pair in pairwise(place)],
+                memory_bytes=[slots.memory_bytes[q] * stages / places for q in place],
             )
             split = balance(wide)
             return (split.cuts,) if split else ()
@@ -186,6 +189,15 @@ class Splits:
             split = least_bound(replace(slots, in_flight=(1,) * places), share, tolerance=1e-6)
             found = [split.cuts] if split else []
         return tuple(dict.fromkeys(found))
+
+    @staticmethod
+    def _link(slots: StageSlots, device_chain: DeviceChain, place: int, following: int) -> Link:
+        """Return the link between the places of two consecutive stages; within one place it takes no time."""
+        if place == following:
+            return Link(bandwidth_bytes_s=math.inf)
+        if abs(place - following) == 1:
+            return slots.links[min(place, following)]
+        return device_chain.hardware.link
 
 
 def neighbours(cuts: Cuts, replicas: Replicas, devices: int, work: Floats) -> Iterator[tuple[Cuts, Replicas]]:

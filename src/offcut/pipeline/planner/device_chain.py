@@ -14,7 +14,7 @@ import numpy as np
 
 from offcut.errors import InputError
 from offcut.pipeline.hardware import Hardware, Link, all_reduce_s
-from offcut.pipeline.layer_profile import Chain, LayerProfile
+from offcut.pipeline.layer_profile import Chain, Floats, LayerProfile
 from offcut.pipeline.planner.partition import Cuts, StageSlots
 from offcut.pipeline.schedules.base import Schedule
 from offcut.pipeline.stage_costs import StageCosts
@@ -57,7 +57,7 @@ class DeviceChain:
         #: Cumulative forward and backward seconds by layer, on the profile's device.
         self.work = np.append(0.0, np.cumsum(self.chain.forward_s + self.chain.backward_s))
         self._total_s = [chain.total_s for chain in self._chains]
-        self._latest: tuple[tuple[Cuts, tuple[int, ...], int], StageCosts] | None = None
+        self._latest: tuple[tuple[object, ...], StageCosts] | None = None
         self._sums = {id(chain): _sums(chain) for chain in by_kind.values()}
 
     @property
@@ -143,22 +143,27 @@ class DeviceChain:
 
         Args:
             cuts: stage s has the layers `[cuts[s], cuts[s + 1])`.
-            replicas: devices of each place; stage s is on place s mod len(replicas).
-            schedule: defines how many stages' weights a device holds.
+            replicas: devices of each place.
+            schedule: defines the place of each stage, and how many stages' weights a device holds.
 
         Returns:
             Seconds and bytes of each stage.
         """
         # Schedules are tried one after the other on the same split.
-        key = (cuts, tuple(replicas), schedule.weight_copies)
+        key = (cuts, tuple(replicas), schedule.weight_copies, schedule.place_of)
         if self._latest is None or self._latest[0] != key:
-            self._latest = (key, self._costs(cuts, replicas, schedule.weight_copies))
+            self._latest = (key, self._costs(cuts, replicas, schedule))
         return self._latest[1]
 
-    def _costs(self, cuts: Cuts, replicas: Sequence[int], weight_copies: int) -> StageCosts:
+    def _costs(self, cuts: Cuts, replicas: Sequence[int], schedule: Schedule) -> StageCosts:
         """Compute the costs without the cache."""
         places, stages = len(replicas), len(cuts) - 1
         firsts = [0, *accumulate(replicas)]
+        place = [schedule.place_of(s, places) for s in range(stages)]
+        # (first device, number of devices) of each stage. Copies on several places (Chimera) count as spread over all.
+        devices = [(firsts[q], replicas[q]) for q in place]
+        if schedule.weight_copies > 1:
+            devices = [(0, firsts[-1])] * stages
         low, high = np.array(cuts[:-1]), np.array(cuts[1:])
         if len(self._sums) == 1:
             sums = next(iter(self._sums.values()))
@@ -166,31 +171,37 @@ class DeviceChain:
         else:
             totals = np.empty((5, stages))
             for s in range(stages):
-                place = s % places
-                sums = self._sums[id(self.slowest(firsts[place], replicas[place]))]
+                sums = self._sums[id(self.slowest(*devices[s]))]
                 totals[:, s] = sums[:, high[s]] - sums[:, low[s]]
-        between = self.links(replicas)
-        hops = [between[s % places] if s % places < places - 1 else self.hardware.link for s in range(stages - 1)]
         crossing = self.chain.cut_bytes[high[:-1]]
         parameters = totals[4]
+        slowest_link = self.hardware.slowest_link
         sync = [
-            all_reduce_s(
-                float(parameters[s]),
-                replicas[s % places] * weight_copies,
-                self.hardware.slowest_link(firsts[s % places], replicas[s % places]),
-            )
+            all_reduce_s(float(parameters[s]), replicas[place[s]] * schedule.weight_copies, slowest_link(*devices[s]))
             for s in range(stages)
         ]
+        if schedule.weight_copies > 1:
+            hop_s = [slowest_link(0, firsts[-1]).transfer_s(size) for size in crossing]
+        else:
+            hop_s = self._hops(place, self.links(replicas), crossing)
         return StageCosts(
             forward_s=totals[0],
             backward_s=totals[1],
             weight_grad_s=totals[2],
-            hop_s=np.array([link.transfer_s(size) for link, size in zip(hops, crossing, strict=True)]),
+            hop_s=np.array(hop_s),
             sync_s=np.array(sync),
             stored_bytes=totals[3] + self.chain.cut_bytes[low],
             state_bytes=self.hardware.state_factor * parameters,
             parameter_bytes=parameters,
         )
+
+    def _hops(self, place: Sequence[int], between: Sequence[Link], crossing: Floats) -> list[float]:
+        """Return the seconds of a transfer from each stage to the next; 0 if both are on one place."""
+        hops = []
+        for a, b, size in zip(place[:-1], place[1:], crossing, strict=True):
+            link = between[min(a, b)] if abs(a - b) == 1 else self.hardware.link
+            hops.append(link.transfer_s(size) if a != b else 0.0)
+        return hops
 
 
 def _at_speed(chain: Chain, speed: float) -> Chain:

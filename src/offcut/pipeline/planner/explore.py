@@ -269,7 +269,9 @@ def evaluate(problem: PlanningProblem, one: CandidatePlan) -> Plan:
     costs, schedule, places = one.costs, one.schedule, len(one.replicas)
     sends: Sends = schedule.sends if problem.hardware.overlap else "blocking"
     timeline = simulate(schedule.program(one.shape), costs, sends=sends, occupancy=True)
-    versions = np.array([schedule.weight_versions(places, s % places) - 1 for s in range(costs.stages)])
+    versions = np.array(
+        [schedule.weight_versions(places, schedule.place_of(s, places)) - 1 for s in range(costs.stages)]
+    )
     fixed = costs.state_bytes + versions * costs.parameter_bytes
     return Plan(
         model=problem.profile.model,
@@ -306,7 +308,7 @@ def _stages(profile: LayerProfile, one: CandidatePlan) -> tuple[Stage, ...]:
         Stage(
             first_layer=one.cuts[s],
             end_layer=one.cuts[s + 1],
-            place=s % places,
+            place=one.schedule.place_of(s, places),
             forward_s=float(costs.forward_s[s]),
             backward_s=float(costs.backward_s[s]),
             weight_grad_s=float(costs.weight_grad_s[s]),

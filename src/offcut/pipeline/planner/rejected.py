@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from offcut.pipeline.plan import Plan
+from offcut.pipeline.schedules import schedule_named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class RejectedPlans:
         key = (plan.schedule, plan.family)
         if key not in self._ran or plan.step_s < self._ran[key].step_s:
             self._ran[key] = plan
-        if len(plan.stages) == len(plan.replicas) and plan.schedule not in ("zb-h1", "chimera"):
+        if _contiguous(plan):
             self._contiguous = min(self._contiguous, plan.step_s)
 
     def record_too_big(self, plan: Plan, over_bytes: float) -> None:
@@ -135,6 +136,12 @@ class RejectedPlans:
             memory_bytes=None,
             reason=self._refused.get(key, ""),
         )
+
+
+def _contiguous(plan: Plan) -> bool:
+    """Return True if every device has one stage and does whole backwards: the class of plans of `ChainBound`."""
+    schedule = schedule_named(plan.schedule)
+    return len(plan.stages) == len(plan.replicas) and schedule.weight_copies == 1 and not schedule.splits_backward
 
 
 def _why_slower(plan: Plan, best: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from offcut.errors import InputError
 from offcut.pipeline.schedules.base import Schedule, Sends, Shape
-from offcut.pipeline.schedules.chimera import CHIMERA
+from offcut.pipeline.schedules.chimera import CHIMERA, CHIMERA_2, CHIMERA_4, chimera
 from offcut.pipeline.schedules.fbp_as import FBP_AS, FBP_AS_STATIC
 from offcut.pipeline.schedules.gpipe import GPIPE
 from offcut.pipeline.schedules.interleaved import INTERLEAVED
@@ -30,6 +30,8 @@ SCHEDULES: dict[str, Schedule] = {
         INTERLEAVED,
         ZERO_BUBBLE_H1,
         CHIMERA,
+        CHIMERA_2,
+        CHIMERA_4,
         PIPEDREAM,
         PIPEDREAM_2BW,
         LINK_WARMUP,
@@ -55,4 +57,4 @@ def schedule_named(name: str) -> Schedule:
         raise InputError(f"unknown schedule '{name}'.", next_step=f"Known are {', '.join(SCHEDULES)}.") from None
 
 
-__all__ = ["SCHEDULES", "Schedule", "Sends", "Shape", "link_depths", "schedule_named"]
+__all__ = ["SCHEDULES", "Schedule", "Sends", "Shape", "chimera", "link_depths", "schedule_named"]

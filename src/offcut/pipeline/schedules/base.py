@@ -74,6 +74,16 @@ def one_version(ranks: int, stage: int) -> int:
     return 1
 
 
+def loop_place(stage: int, places: int) -> int:
+    """Return the place of a stage where stages go round the places (interleaved). For `Schedule.place_of`.
+
+    Args:
+        stage: the stage.
+        places: the number of places.
+    """
+    return stage % places
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """A named schedule. `refuses(shape)` returns the reason why it cannot run a shape, or the empty string.
@@ -81,8 +91,9 @@ class Schedule:
     Schedules of the 1F1B family have `depths`: the forwards of each stage ahead of its first backward, over all of its
     replicas. `in_flight(k, p, m)` bounds the micro-batches that the k-th stage from the end (1: the last) keeps of m
     in a pipeline of p; it never decreases in k. `weight_versions(p, s)` counts the copies of stage s's weights.
-    `weight_copies` is 2 where every rank holds two stages' weights (Chimera). `synchronous` False: the optimizer steps
-    without a flush, so a gradient may be older than the weights that it updates.
+    `weight_copies` is 2 f where every rank holds the weights of 2 f stages (Chimera). `chunks` is the number of stages
+    of a place, and `place_of(s, places)` the place of stage s. `synchronous` False: the optimizer steps without a
+    flush, so a gradient may be older than the weights that it updates.
     """
 
     name: str
@@ -94,6 +105,7 @@ class Schedule:
     sends: Sends = "overlap"
     weight_versions: Callable[[int, int], int] = one_version
     weight_copies: int = 1
+    place_of: Callable[[int, int], int] = loop_place
     chunks: int = 1
     splits_backward: bool = False
     synchronous: bool = True
