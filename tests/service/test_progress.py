@@ -135,3 +135,20 @@ def test_the_controller_dies_before_the_worker_does(tmp_path, monkeypatch):
         assert shown(it)[2] == 40
 
     asyncio.run(scenario())
+
+
+def test_the_time_left_follows_from_the_rate_at_the_present_size(tmp_path, monkeypatch):
+    async def scenario():
+        it = training(tmp_path, monkeypatch)
+        far = {"generation": 1, "total_steps": 100, "total_samples": 10_000}
+        say(it, messages.Formed, generation=1, step=1)
+        assert views.job(it.controller, it.state.jobs["a"])["time_left_s"] is None
+        say(it, messages.Progress, step=20, samples=2_000, **far)
+        job = views.job(it.controller, it.state.jobs["a"])
+        assert (job["total_steps"], job["time_left_s"]) == (100, None), "no throughput is known yet"
+        it.state.histories.observe("a", size=1, rate=50.0, spread=0.0, stretches=5, generation=1, settled=True)
+        assert abs(views.job(it.controller, it.state.jobs["a"])["time_left_s"] - 160.0) < 1e-6
+        say(it, messages.Progress, step=100, samples=10_000, **far)
+        assert views.job(it.controller, it.state.jobs["a"])["time_left_s"] == 0.0
+
+    asyncio.run(scenario())

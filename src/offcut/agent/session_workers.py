@@ -183,6 +183,8 @@ class SessionWorkers:
                     step=progress.step,
                     samples=progress.samples,
                     loss=progress.loss,
+                    total_steps=progress.total_steps,
+                    total_samples=progress.total_samples,
                     clock_s=progress.clock_s,
                 )
             )

@@ -31,6 +31,7 @@ def note_progress(state: State, event: ev.JobProgressed) -> None:
     job = state.jobs.get(event.job)
     if job is not None and note_step(job, event.time_s, event.generation, event.step, event.samples):
         job.progress.loss = event.loss
+        job.progress.total_steps, job.progress.total_samples = event.total_steps, event.total_samples
 
 
 def note_step(job: JobState, time_s: float, generation: int, step: int, samples: int) -> bool:

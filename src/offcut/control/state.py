@@ -149,6 +149,9 @@ class Progress:
     samples: int = 0
     loss: float = float("nan")
     time_s: float = 0.0
+    #: Steps and samples of the whole training, if it goes on like this; None: not known.
+    total_steps: int | None = None
+    total_samples: int | None = None
 
 
 @dataclass(slots=True)

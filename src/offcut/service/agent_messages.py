@@ -77,6 +77,8 @@ def event_of(
                 step=message.step,
                 samples=message.samples,
                 loss=float("nan") if message.loss is None else message.loss,
+                total_steps=message.total_steps,
+                total_samples=message.total_samples,
             )
         case messages.Note():
             return events.JobNoted(time_s=now_s, job=message.job, text=message.text)

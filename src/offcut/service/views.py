@@ -88,6 +88,7 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
     """Return one job as `offcut status` shows it."""
     now_s = controller.clock.now() if now_s is None else now_s
     loss = item.progress.loss
+    rate = controller.metrics.rate(now_s, item.job.id) if item.phase == "running" else 0.0
     return {
         "id": item.job.id,
         "name": item.job.name,
@@ -100,9 +101,11 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "generation": item.generation,
         "epoch": item.generation,  # its name in versions before 0.3, for one version
         "steps": item.progress.step,
+        "total_steps": item.progress.total_steps,
+        "time_left_s": _time_left_s(controller.state, item, rate),
         "samples": item.progress.samples,
         "loss": loss if math.isfinite(loss) else None,
-        "rate": controller.metrics.rate(now_s, item.job.id) if item.phase == "running" else 0.0,
+        "rate": rate,
         "steps_redone": item.redone_steps,
         "resizes": item.resizes,
         "mode": item.job.mode,
@@ -113,6 +116,24 @@ def job(controller: Controller, item: JobState, now_s: float | None = None) -> d
         "submitted_s": item.submitted_s,
         "ended_s": item.ended_s,
     }
+
+
+def _time_left_s(state: State, item: JobState, rate: float) -> float | None:
+    """Return how long the job still trains if it keeps its size; None: it does not train, or that is not known.
+
+    Args:
+        state: the controller's.
+        item: the job.
+        rate: its throughput over the last seconds, in samples/s: used until its throughput at this size was measured.
+    """
+    total = item.progress.total_samples
+    if item.phase != "running" or total is None:
+        return None
+    history = state.histories.jobs.get(item.job.id)
+    measured = [seen for seen in history.observations if seen.size == item.size] if history is not None else []
+    if measured:
+        rate = item.size * math.exp(measured[-1].log_efficiency)
+    return max(0, total - item.progress.samples) / rate if rate > 0 else None
 
 
 def _exit_code(phase: str, noted: int | None) -> int | None:
@@ -137,6 +158,8 @@ def ended_job(item: EndedJob) -> dict[str, Any]:
         "generation": item.generation,
         "epoch": item.generation,
         "steps": item.steps,
+        "total_steps": None,
+        "time_left_s": None,
         "samples": item.samples,
         "loss": item.loss if math.isfinite(item.loss) else None,
         "rate": 0.0,

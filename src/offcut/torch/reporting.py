@@ -27,6 +27,7 @@ class Reporter:
         state: the training.
         timing: how long this member itself works.
         fingerprint: returns the training's fingerprint for the data of a batch.
+        left: returns the steps and samples that the training has left; None: not known.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class Reporter:
         state: TrainingState,
         timing: StepTiming,
         fingerprint: Callable[[Any], str],
+        left: Callable[[Group], tuple[int, int] | None],
     ) -> None:
         self._link = link
+        self._left = left
         self._state = state
         self._timing = timing
         self._fingerprint = fingerprint
@@ -106,7 +109,7 @@ class Reporter:
         link.send(WorkerFinished(generation=generation, step=self._state.step, first=group.rank == 0))
 
     def _report(self, link: AgentLink, group: Group, data: Any) -> None:
-        generation = group.membership.generation
+        generation, left = group.membership.generation, self._left(group)
         link.progress(
             generation=generation,
             step=self.stable_step,
@@ -114,6 +117,8 @@ class Reporter:
             clock_s=self._stable_clock_s,
             own_s=self._timing.own_s,
             loss=self._state.loss,
+            total_steps=None if left is None else self._state.step + left[0],
+            total_samples=None if left is None else self._state.samples + left[1],
             first=group.rank == 0,
         )
         if self._announced == generation:

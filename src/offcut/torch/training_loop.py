@@ -70,6 +70,8 @@ class TrainingLoop:
         goal = os.environ.get(ENV_GOAL)
         self._goal_samples = int(goal) if goal else None
         self._goal_reached = False
+        #: The data epochs of the whole training; None: the script has not said them yet.
+        self._epochs: int | None = None
         self._faults = Faults.from_environment()
         #: The outcome of the last applied step, and whether a boundary has followed it.
         self._outcome: StepOutcome | None = None
@@ -84,7 +86,7 @@ class TrainingLoop:
         state.guard()
         context = JobContext.from_environment(self._faults)
         self._link = context.link if context is not None else None
-        self._reporter = Reporter(self._link, state, self._timing, fingerprint)
+        self._reporter = Reporter(self._link, state, self._timing, fingerprint, self._left)
         self._member: Membership = SoloMember()
         if context is not None:
             self._member = Member(context, *join(context), self._changing, self._timing)
@@ -170,6 +172,7 @@ class TrainingLoop:
             Each epoch: an iterator of this member's parts of its global batches.
         """
         self._take_part()
+        self._epochs = count
         state = self._state
         while state.cursor.epoch < count and not self._goal_reached:
             epoch = state.cursor.epoch
@@ -257,6 +260,15 @@ class TrainingLoop:
             return False
         self._reporter.note_stable()
         return True
+
+    def _left(self, group: Group) -> tuple[int, int] | None:
+        """Return the steps and samples that are left if the training goes on like this; None: not known."""
+        if self._epochs is None:
+            return None
+        state, goal = self._state, self._goal_samples
+        return self._sampler.left(
+            state.cursor, self._epochs, self._step.batch_size(group), None if goal is None else goal - state.samples
+        )
 
     def _leave_loop(self, epoch: int) -> None:
         """Note that the script leaves the loop over batches, at its end or by `break`."""

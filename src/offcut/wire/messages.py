@@ -141,6 +141,9 @@ class Progress(Message):
     step: Count
     samples: Count
     loss: Loss = None
+    #: Steps and samples of the whole training, if it goes on like this; None: not known.
+    total_steps: Count | None = None
+    total_samples: Count | None = None
     #: The first rank's clock at the end of that step.
     clock_s: Seconds | None = None
 

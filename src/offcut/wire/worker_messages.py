@@ -60,6 +60,9 @@ class StepProgress(Message):
     #: For how long the worker has computed in this process; waiting for other members is left out.
     own_s: Seconds
     loss: Loss = None
+    #: Steps and samples of the whole training, if it goes on like this; None: not known.
+    total_steps: Count | None = None
+    total_samples: Count | None = None
     #: Whether the worker has rank 0.
     first: bool
 

@@ -97,3 +97,28 @@ def test_epochs_are_shuffled_again_and_repeatably() -> None:
     assert not torch.equal(one, two)
     assert torch.equal(again.batch(Cursor(1, 0), 100), two)
     assert not torch.equal(Sampler(100, 2).batch(Cursor(0, 0), 100), one)
+
+
+@given(
+    samples=st.integers(1, 20),
+    size=small,
+    epochs=st.integers(0, 4),
+    goal=st.none() | st.integers(-1, 90),
+    steps_done=st.integers(0, 8),
+    drop_last=st.booleans(),
+)
+def test_what_is_left_is_what_a_training_does(samples, size, epochs, goal, steps_done, drop_last) -> None:
+    size = min(size, samples)
+    sampler = Sampler(samples, 0, drop_last=drop_last)
+    cursor, steps, trained = Cursor(), 0, 0
+    told = sampler.left(cursor, epochs, size, goal)
+    while cursor.epoch < epochs and (goal is None or trained < goal):
+        if sampler.done(cursor):
+            cursor = Cursor(cursor.epoch + 1, 0)
+            continue
+        if steps == steps_done:
+            now = sampler.left(cursor, epochs, size, None if goal is None else goal - trained)
+            assert (steps + now[0], trained + now[1]) == told
+        trained += len(sampler.batch(cursor, size))
+        cursor, steps = sampler.after(cursor, size), steps + 1
+    assert (steps, trained) == told

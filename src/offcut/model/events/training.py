@@ -39,6 +39,9 @@ class JobProgressed:
     step: int
     samples: int
     loss: float
+    #: Steps and samples of the whole training, if it goes on like this; None: not known.
+    total_steps: int | None = None
+    total_samples: int | None = None
     kind: Literal["job_progressed"] = "job_progressed"
 
 

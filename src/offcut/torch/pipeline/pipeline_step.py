@@ -58,6 +58,10 @@ class PipelineStep:
         self._made: list[torch.Tensor] = []
         self._loss = 0.0
 
+    def batch_size(self, group: Group) -> int:
+        """See `Step`."""
+        return self._stages.plan.batch
+
     def begin(self, group: Group) -> torch.Tensor:
         """Begin a step (see `Step`). Return the samples whose loss this member computes."""
         state = self._state

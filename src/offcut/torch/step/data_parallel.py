@@ -87,6 +87,10 @@ class DataParallelStep:
             )
         return bool(self._waiting)
 
+    def batch_size(self, group: Group) -> int:
+        """See `Step`."""
+        return self._policy.size(group.world)
+
     def begin(self, group: Group) -> torch.Tensor:
         """See `Step`."""
         state = self._state

@@ -29,6 +29,10 @@ class Step(Protocol):
         """Return whether parts of this step have still to begin."""
         ...
 
+    def batch_size(self, group: Group) -> int:
+        """Return the number of samples in a whole global batch of the group."""
+        ...
+
     def begin(self, group: Group) -> torch.Tensor:
         """Begin the next step, on the global batch at the cursor.
 

@@ -38,6 +38,36 @@ class Sampler:
         left = self.samples - offset
         return Cursor(cursor.epoch, self.samples if left < (size if self.drop_last else 1) else offset)
 
+    def left(self, cursor: Cursor, epochs: int, size: int, goal: int | None = None) -> tuple[int, int]:
+        """Return how many steps and samples are left.
+
+        Args:
+            cursor: where the next batch begins.
+            epochs: the data epochs of the whole training.
+            size: samples in a whole global batch.
+            goal: the training ends as soon as it has trained this many more samples, if that is earlier; None: it does
+                not.
+        """
+        if cursor.epoch >= epochs or (goal is not None and goal <= 0):
+            return 0, 0
+        here = self._count(max(0, self.samples - cursor.offset), size)
+        epoch, later = self._count(self.samples, size), epochs - cursor.epoch - 1
+        steps, samples = here[0] + later * epoch[0], here[1] + later * epoch[1]
+        if goal is None or goal > samples:
+            return steps, samples
+        if goal <= here[1]:
+            steps = -(-goal // size)
+            return steps, min(steps * size, here[1])
+        whole, rest = divmod(goal - here[1] - 1, epoch[1])
+        last = -(-(rest + 1) // size)
+        return here[0] + whole * epoch[0] + last, here[1] + whole * epoch[1] + min(last * size, epoch[1])
+
+    def _count(self, samples: int, size: int) -> tuple[int, int]:
+        """Return how many steps these samples of a data epoch make, and how many samples those use."""
+        if self.drop_last:
+            return samples // size, samples - samples % size
+        return -(-samples // size), samples
+
     def done(self, cursor: Cursor) -> bool:
         """Return whether the data epoch has no sample left."""
         return cursor.offset >= self.samples
