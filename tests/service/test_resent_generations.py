@@ -38,3 +38,32 @@ def test_each_agent_is_told_once_or_twice(tmp_path: Path, monkeypatch: pytest.Mo
         controlled.journal.close()
 
     asyncio.run(scenario())
+
+
+def test_agents_that_come_back_before_the_rendezvous_store_answers_are_told_once_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        controlled = Controlled(tmp_path, monkeypatch)
+        controlled.submit("a", "6")
+        controlled.train("a", *NODES)
+        members = controlled.state.jobs["a"].members
+        controlled.restart()
+        rendezvous = controlled.controller.rendezvous
+        rendezvous.address = None
+        connections = [
+            controlled.dial(
+                member.node, messages.WorkerReport(job="a", incarnation=member.incarnation, ready=True, generation=1)
+            )
+            for member in members
+        ]
+        assert not any(connection._socket.heard for connection in connections)
+        rendezvous.address = "127.0.0.1:1"
+        rendezvous._changed()
+        rendezvous._changed()
+        for connection in connections:
+            (told,) = connection._socket.heard
+            assert told.generation == controlled.state.jobs["a"].generation
+        controlled.journal.close()
+
+    asyncio.run(scenario())

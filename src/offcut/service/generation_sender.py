@@ -57,6 +57,8 @@ class GenerationSender:
         self._now = now
         #: Generations that wait until it is known where their members meet.
         self._unsent: dict[str, effects.SetGeneration] = {}
+        #: By job: agents that came back while it was not known where the members of the newest generation meet.
+        self._untold: dict[str, set[str]] = {}
         #: By job: the generation that was last sent to an agent that came back.
         self._resent: dict[str, tuple[tuple[int, tuple[Member, ...], str], messages.NewGeneration]] = {}
         #: By job: the generation that was sent last, and when; and a newer one that waits until it may be sent.
@@ -105,6 +107,7 @@ class GenerationSender:
         job = self._state.jobs.get(effect.job)
         if job is None:
             return
+        self._untold.pop(effect.job, None)
         self._resent.pop(effect.job, None)
         self._sent_s[effect.job] = asyncio.get_running_loop().time()
         whole = self._message(job, effect.generation, effect.members, abort=effect.abort, departing=effect.departing)
@@ -127,7 +130,11 @@ class GenerationSender:
             effect, timer = self._waiting[job_id]
             self._waiting[job_id] = replace(effect, abort=True), timer
             return
-        if job is None or job.generation == 0 or (job.members and not self._meeting_point(job, job.members)):
+        if job is None or job.generation == 0:
+            return
+        if job.members and not self._meeting_point(job, job.members):
+            if not job.restarts:  # in mode `restart` all are told when the agent of the first rank comes back
+                self._untold.setdefault(job_id, set()).add(node)
             return
         # After a restart of the controller all members ask for the same message.
         what = (job.generation, job.members, self._meeting_point(job, job.members))
@@ -152,6 +159,10 @@ class GenerationSender:
                 del self._unsent[effect.job]
             elif job.generation == effect.generation:
                 self.send(effect)
+        untold, self._untold = self._untold, {}
+        for job_id, nodes in untold.items():
+            for node in sorted(nodes):
+                self.send_again(job_id, node)
         # Members that look for each other through a store that has died would do so for long.
         return [
             events.GenerationBroken(
@@ -171,7 +182,7 @@ class GenerationSender:
 
     def forget(self, job: str) -> None:
         """Drop what is kept of a job that has left the state."""
-        for kept in (self._unsent, self._resent, self._last, self._sent_s):
+        for kept in (self._unsent, self._untold, self._resent, self._last, self._sent_s):
             kept.pop(job, None)
         if job in self._waiting:
             self._waiting.pop(job)[1].cancel()
