@@ -1,7 +1,7 @@
 """What a training script imports: `from offcut.torch import Session`.
 
 - `session`: the contract with the user's script; `training_loop`: the common part of all sessions; `epoch`: one pass
-  over the data
+  over the data; `training_member`: one member's boundaries and steps, without a loop
 - `fingerprint`: a hash of what a script trains; `reporting`: reports to the agent and the step records
 - `state`: the state of a training, and checkpoints of it
 - `membership`: the members of a job, and how a worker that joins gets the state

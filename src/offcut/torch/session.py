@@ -119,7 +119,7 @@ class Session(TrainingLoop):
             clip_norm=clip_norm,
             scaler=scaler,
             device=device,
-            visit=self._at,
+            visit=self._visit,
         )
 
         def join(context: JobContext) -> tuple[ReplicatedSync, Checkpoints]:
@@ -180,7 +180,7 @@ class Session(TrainingLoop):
             InputError: it was called outside the loop over batches, or twice for a batch, or without a gradient.
             OffcutError: the members' states, or the parameters that they train, are not the same.
         """
-        step, group = self._data_parallel, self._member.group
+        step, group = self._data_parallel, self._training.membership.group
         if loss is None:
             step.check_gradient()
         elif group is not None and not group.stale():
@@ -188,7 +188,7 @@ class Session(TrainingLoop):
             self.backward(loss)
         if not step.end_part() or step.failed:
             return False
-        return self._run_step()
+        return self._training.run_step()
 
     def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *, retain_graph: bool = False) -> bool:
         """Do one of several updates within a step, as GANs need them: backward, reduce, clip, update one optimizer.
@@ -207,25 +207,25 @@ class Session(TrainingLoop):
         Raises:
             InputError: the optimizer is not the session's or had its update, or the share comes in several parts.
         """
-        step = self._data_parallel
+        step, training = self._data_parallel, self._training
         step.check_update(optimizer)
         step.backward(loss, optimizer, retain_graph=retain_graph)
         if step.failed:
             return False
-        group = self._group()
-        if self._link is not None:
+        group = training.group
+        if training.link is not None:
             self._state.copy_boundary()
-        self._reporter.script_runs(False)
+        training.reporter.script_runs(False)
         try:
-            with self._timing:
+            with training.timing:
                 # No flags: all members switch after whole steps only.
                 step.reduce_for(group, [optimizer], MemberFlags())
         except Abandoned as reason:
-            self._fail_step(reason)
+            training.fail_step(reason)
             return False
         finally:
-            self._reporter.script_runs(True)
-        with self._changing:
+            training.reporter.script_runs(True)
+        with training.changing:
             step.update(group, [optimizer])
         return True
 

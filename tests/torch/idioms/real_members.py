@@ -57,7 +57,7 @@ class Stage:
         """Stand here if the test wants it, until what it has told this worker meanwhile has arrived."""
         self._pipe.send(("at", point, session.steps))
         generation, leaving = self._pipe.recv()
-        link = session._link
+        link = session._training.link
         if link is not None:
             with link.changed:
                 link.changed.wait_for(lambda: link.newer_than(generation - 1) and (link.leaving or not leaving))

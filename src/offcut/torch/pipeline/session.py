@@ -88,12 +88,12 @@ class PipelineSession(TrainingLoop):
             sampler=sampler,
             fetcher=Fetcher(dataset, collate, seed),
             clip_norm=clip_norm,
-            visit=self._at,
+            visit=self._visit,
         )
         self._checkpoints: LayerCheckpoints | None = None
         super().__init__(self._layers, sampler, self._pipeline_step, join=self._join, fingerprint=lambda data: whole)
-        if self._link is None:
-            self._stages.place(self._group(), self._plans.one_device_plan())
+        if self._training.link is None:
+            self._stages.place(self._training.group, self._plans.one_device_plan())
 
     def _join(self, context: JobContext) -> tuple[LayeredSync, LayerCheckpoints]:
         self._checkpoints = LayerCheckpoints(
@@ -125,7 +125,7 @@ class PipelineSession(TrainingLoop):
             InputError: it was called without a batch, or twice for one.
         """
         self._pipeline_step.check_batch()
-        return self._run_step()
+        return self._training.run_step()
 
     def whole_model(self) -> nn.Module:
         """Return the model with all its layers, for saving or evaluating it.

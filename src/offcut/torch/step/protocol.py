@@ -1,4 +1,4 @@
-"""The Protocol of a training step: the interface between the training loop and the step of any kind of job."""
+"""The Protocols of a training step and its samples: the interface between a member and the steps of any kind of job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,24 @@ from typing import Any, Protocol
 import torch
 
 from offcut.torch.membership.process_group import Group
+from offcut.torch.state.cursor import Cursor
 from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
+
+
+class SampleOrder(Protocol):
+    """Which samples belong to which step, as far as the training loop asks."""
+
+    def done(self, cursor: Cursor) -> bool:
+        """Return whether the data epoch has no sample left."""
+        ...
+
+    def left(self, cursor: Cursor, epochs: int, size: int, goal: int | None) -> tuple[int, int] | None:
+        """Return how many steps and samples are left; None: not known. See `Sampler.left`."""
+        ...
+
+    def end(self, epoch: int) -> Cursor:
+        """Return the cursor at the end of a data epoch."""
+        ...
 
 
 class Step(Protocol):

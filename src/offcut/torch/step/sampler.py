@@ -71,3 +71,7 @@ class Sampler:
     def done(self, cursor: Cursor) -> bool:
         """Return whether the data epoch has no sample left."""
         return cursor.offset >= self.samples
+
+    def end(self, epoch: int) -> Cursor:
+        """Return the cursor at the end of a data epoch."""
+        return Cursor(epoch, self.samples)
