@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import threading
@@ -76,8 +77,43 @@ def test_a_lease_of_a_process_of_this_host_that_is_gone_is_taken_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "STALE_S", 1e6)
+    monkeypatch.setattr(leases, "_SETTLE_S", 1e6)
     leave(path, replace(US, id="another", started=US.started + 1))
     Lease(path).acquire()
+    with pytest.raises(StoreError, match="is used by"):
+        Lease(path).acquire()
+
+
+def test_of_many_of_one_host_who_take_the_lease_of_a_process_that_is_gone_one_has_it(path: Path) -> None:
+    leave(path, replace(US, id="another", started=US.started + 1))
+    outcomes: list[str] = []
+    barrier = threading.Barrier(8)
+
+    def take() -> None:
+        barrier.wait()
+        try:
+            Lease(path).acquire()
+            outcomes.append("has it")
+        except StoreError:
+            outcomes.append("refused")
+
+    takers = [threading.Thread(target=take) for _ in range(8)]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join()
+    assert sorted(outcomes) == ["has it", *["refused"] * 7]
+
+
+def test_without_file_locks_the_lease_is_taken_once_it_has_settled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(leases.fcntl, "flock", no_locks)
+    leave(path, replace(US, id="another", started=US.started + 1))
+    began_s = time.monotonic()
+    Lease(path).acquire()
+    assert time.monotonic() - began_s >= leases._SETTLE_S
 
 
 def test_a_lease_of_another_host_is_taken_once_it_is_stale(path: Path) -> None:

@@ -8,6 +8,7 @@ died, or if nothing has been written for a while. The one that waits measures th
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import secrets
@@ -30,7 +31,7 @@ _log = structlog.get_logger()
 RENEW_S = 5.0
 #: A lease that has not been renewed for this long may be taken over.
 STALE_S = 30.0
-#: If several controllers take it over at once, the last of them has written after this.
+#: If controllers of several hosts take it over at once, the last of them has written after this.
 _SETTLE_S = 1.0
 
 
@@ -102,24 +103,45 @@ class Lease:
             StoreError: A live controller has it.
         """
         try:
-            if not self._create():
-                found, verdict = self._look()
-                if verdict == "watch":
-                    who = found.host if found is not None else "an unknown host"
-                    _log.info("lease_watched", held_by=who, for_s=STALE_S, file=str(self._path))
-                    verdict = self._watch(found)
-                if verdict == "held":
-                    raise self._refusal(found)
-                self._write()
-                time.sleep(_SETTLE_S)
-                now = self._read()
-                if now is None or now.id != self._us.id:
-                    raise self._refusal(now)
+            if not self._create() and not self._acquire_from_this_host():
+                self._acquire_from_another_host()
         except OSError as error:
             raise StoreError(
                 f"The lease {self._path} cannot be taken: {error.strerror}.", next_step="Choose another with --share."
             ) from None
         self._held = True
+
+    def _acquire_from_this_host(self) -> bool:
+        """Acquire the lease of a process of this host that is gone. Return False if that cannot be done at once.
+
+        A file lock keeps the other controllers of this host out meanwhile. One of another host that has watched the
+        lease until it was stale may write it at this moment: the first renewal finds that.
+        """
+        lock = self._path.with_name(f"{self._path.name}.lock")
+        with os.fdopen(os.open(lock, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError:  # the file system has no locks
+                return False
+            if self._look()[1] != "free":
+                return False
+            self._write()
+            return True
+
+    def _acquire_from_another_host(self) -> None:
+        """Acquire the lease if it is not renewed while it is watched, or if its holder has ended."""
+        found, verdict = self._look()
+        if verdict == "watch":
+            who = found.host if found is not None else "an unknown host"
+            _log.info("lease_watched", held_by=who, for_s=STALE_S, file=str(self._path))
+            verdict = self._watch(found)
+        if verdict == "held":
+            raise self._refusal(found)
+        self._write()
+        time.sleep(_SETTLE_S)
+        now = self._read()
+        if now is None or now.id != self._us.id:
+            raise self._refusal(now)
 
     async def keep(self) -> None:
         """Renew the lease until cancelled, in a thread. LeaseLost when another controller has taken it over."""
@@ -132,7 +154,9 @@ class Lease:
                 lost.set_exception(error)
 
         def renew() -> None:
-            while not ended.wait(RENEW_S):
+            wait_s = min(_SETTLE_S, RENEW_S)
+            while not ended.wait(wait_s):
+                wait_s = RENEW_S
                 try:
                     self.renew()
                 except OSError as error:
