@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,13 @@ def test_without_a_certificate_no_network_address_is_accepted(tmp_path: Path) ->
         endpoint("localhost", tmp_path)
     with pytest.raises(InputError, match="is not an address of this machine"):
         endpoint("203.0.113.7", tmp_path).bind()  # of the range kept for documentation: no machine has it
+
+
+def test_a_name_that_resolves_to_loopback_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian maps a host's own name to 127.0.1.1: agents could not connect, and no one would know why."""
+    certificate.create(tmp_path, ["login1"])
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with pytest.raises(InputError, match="resolves login1 to its own loopback") as refused:
+        endpoint("login1", tmp_path).bind()
+    assert "127.0.1.1" in refused.value.next_step

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offcut.errors import InputError
+from offcut.process.network_interfaces import is_loopback, resolves_to_loopback
 from offcut.wire.tls import Certificate
 
 _LOOPBACK = "127.0.0.1"
@@ -22,6 +23,12 @@ class Endpoint:
 
     def bind(self) -> socket.socket:
         """Return a listening socket. InputError if this machine has no such address or the port is taken."""
+        if not self._is_meant_as_loopback and resolves_to_loopback(self.host):
+            raise InputError(
+                f"--listen: this machine resolves {self.host} to its own loopback, where no other machine can connect.",
+                next_step="Name the address under which compute nodes see this machine (`hostname -I` lists its "
+                "addresses), or correct /etc/hosts, where Debian maps a host's own name to 127.0.1.1.",
+            )
         try:
             family, _, _, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             return socket.create_server(address[:2], family=family)
@@ -30,6 +37,10 @@ class Endpoint:
                 f"--listen: {self.host}:{self.port} is not an address of this machine: {error.strerror}.",
                 next_step="Name this machine as compute nodes see it; `hostname -I` lists its addresses.",
             ) from None
+
+    @property
+    def _is_meant_as_loopback(self) -> bool:
+        return self.host == "localhost" or is_loopback(self.host)
 
     def url(self, port: int) -> str:
         """Return the address that agents connect to, given the port that was bound."""

@@ -2,7 +2,8 @@
 
 - `job_context`: what the environment says about the job; `agent_link`: the connection to the agent
 - `process_group`: the process group of one generation
-- `rendezvous_store`, `socket_timeouts`: how members find each other, and how they notice that one is gone
+- `rendezvous_store`, `reachable_address`: how members find each other, and over which network
+- `socket_timeouts`: how they notice that one is gone
 - `member`: entering a generation, switching to the next one, leaving in time; `process_exit`: the end of the process
 - `solo_member`: the member of a script that runs without offcut
 - `state_sync`: brings members to the state that they need; `script_check`: checks that their scripts are the same

@@ -9,6 +9,7 @@ until that work ends, because its destructor would block until then.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ import torch.distributed as dist
 from offcut.errors import ResizeError
 from offcut.membership.generation import Generation
 from offcut.torch.membership import socket_timeouts
+from offcut.torch.membership.reachable_address import reachable_address
 from offcut.torch.membership.rendezvous_store import RendezvousStore
 
 #: Gloo's own time-out. It is long because newer generations end a wait, and because a member may evaluate for long
@@ -28,6 +30,10 @@ from offcut.torch.membership.rendezvous_store import RendezvousStore
 _PENDING = timedelta(hours=12)
 #: How long the members may take to find each other before they give this generation up.
 _FORMING = timedelta(seconds=60)
+
+#: The user's choice of an interface. gloo alone would take the address that this host's name resolves to, which on
+#: Debian is 127.0.1.1.
+_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 _left_behind: list[Group] = []
 
@@ -107,8 +113,12 @@ class Forming:
     ended.
     """
 
-    def __init__(self, membership: Generation, rank: int, changed: threading.Condition) -> None:
+    def __init__(
+        self, membership: Generation, rank: int, changed: threading.Condition, address: str | None = None
+    ) -> None:
         self.membership = membership
+        #: Where the other members connect to this one; found out unless it is known. None: as gloo's own settings say.
+        self.address = address
         self._rank = rank
         self._changed = changed
         self._outcome: dist.ProcessGroupGloo | Exception | None = None
@@ -124,8 +134,10 @@ class Forming:
                 membership.store, membership.job, membership.generation, membership.secret, _FORMING
             )
             store = dist.PrefixStore(membership.group, self.store)
+            if self.address is None and not os.environ.get(_INTERFACE):
+                self.address = reachable_address(membership, self._rank, store)
             known = socket_timeouts.inodes()
-            gloo = dist.ProcessGroupGloo(store, self._rank, membership.world, _FORMING)
+            gloo = _gloo(store, self._rank, membership.world, self.address)
             gloo._set_default_timeout(_PENDING)
             socket_timeouts.break_when_silent(known)
             self._outcome = gloo
@@ -148,6 +160,15 @@ class Forming:
         if isinstance(self._outcome, Exception):
             raise Abandoned(f"the members did not find each other: {self._outcome}")
         return self._outcome
+
+
+def _gloo(store: dist.Store, rank: int, world: int, address: str | None) -> dist.ProcessGroupGloo:
+    if address is None:
+        return dist.ProcessGroupGloo(store, rank, world, _FORMING)
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout = _FORMING
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+    return dist.ProcessGroupGloo(store, rank, world, options)
 
 
 class Group:
@@ -174,10 +195,12 @@ class Group:
         self._within: list[Group] = []
         self._gloo: dist.ProcessGroupGloo | None = None
         self._store: RendezvousStore | None = None
+        self._address: str | None = None
         if self.world > 1:
             forming = forming or Forming(membership, rank, changed)
             self._gloo = forming.wait(stale)
             self._store = forming.store
+            self._address = forming.address
 
     def _start(self, start: Callable[[], dist.Work], *, watched: bool = False) -> Pending:
         try:
@@ -247,7 +270,9 @@ class Group:
         def stale() -> bool:
             return self.stale()  # which changes once the generation has formed
 
-        self._within.append(Group(part, list(ranks).index(self.rank), self._changed, stale))
+        rank = list(ranks).index(self.rank)
+        forming = Forming(part, rank, self._changed, self._address) if part.world > 1 else None
+        self._within.append(Group(part, rank, self._changed, stale, forming))
         return self._within[-1]
 
     def leave(self) -> None:
