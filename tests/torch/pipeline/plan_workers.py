@@ -11,6 +11,7 @@ from pipeline_peers.plan_runner import PlanRunner
 from torch import nn
 
 from offcut.pipeline.plan import Plan, Stage
+from offcut.pipeline.schedules import schedule_named
 
 LAYERS, WIDTH = 8, 6
 
@@ -25,9 +26,11 @@ def make_plan(
     overlap: bool = True,
 ) -> Plan:
     """A plan of those stages; times matter to 1f1b-link's depths alone, and there it takes them as equal."""
+    place_of = schedule_named(schedule).place_of
     stages = tuple(
         Stage(
-            first_layer=first, end_layer=end, place=s % len(replicas), forward_s=1.0, backward_s=2.0, weight_grad_s=1.0,
+            first_layer=first, end_layer=end, place=place_of(s, len(replicas)),
+            forward_s=1.0, backward_s=2.0, weight_grad_s=1.0,
             hop_s=1.0 if s < len(cuts) - 2 else 0.0, sync_s=0.0, parameter_bytes=0.0, state_bytes=0.0, stored_bytes=1.0,
         )
         for s, (first, end) in enumerate(pairwise(cuts))

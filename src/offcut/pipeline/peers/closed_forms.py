@@ -47,6 +47,12 @@ def checks() -> Iterator[Check]:
             yield from _interleaved(p, m)
             if p > 2 and m > p:
                 yield from _zero_bubble(p, m)
+            if m >= 2 * p:
+                yield from _zero_bubble_v(p, m)
+                yield from _dual_pipe_v(p, m)
+    for p in range(2, 17):
+        for m in (2 * p, 5 * p):
+            yield from _v_building_blocks(p, m)
     for p in (4, 8, 16):
         for ratio in (1.0, 2.0):
             yield from _chimera(p, p, ratio)
@@ -145,6 +151,47 @@ def _zero_bubble(p: int, m: int) -> Iterator[Check]:
         formula=p,
         simulated=float(run.peak_in_flight.max()),
     )
+
+
+def _run_v(name: str, p: int, m: int, f: float = 1.0, i: float = 1.0, w: float = 1.0) -> StepTimeline:
+    """Simulate a schedule of 2 p uniform stages."""
+    stages = 2 * p
+    costs = plain_costs([f] * stages, [i + w] * stages, weight_grad_s=[w] * stages)
+    return _run(name, Shape(ranks=p, micro_batches=m, chunks=2), costs)
+
+
+def _zero_bubble_v(p: int, m: int) -> Iterator[Check]:
+    run, case = _run_v("zb-v", p, m), f"p={p} m={m} F=I=W=1"
+
+    def check(quantity: str, formula: float, simulated: float) -> Check:
+        return Check(schedule="zb-v", quantity=quantity, case=case, formula=formula, simulated=float(simulated))
+
+    yield check("step", 6 * m + p - 1, run.step_s)
+    yield check("bubble of span", 0.0, run.bubble_of_span)
+    yield from (check(f"in flight at {s}", 2 * p, run.peak_in_flight[s]) for s in range(p))
+
+
+def _v_building_blocks(p: int, m: int) -> Iterator[Check]:
+    """Check V-Half and V-Min against 1F1B's bubble of 6 (p - 1) and its 2 p activations."""
+    case = f"p={p} m={m} F=I=W=1"
+    half, third = _run_v("v-half", p, m), _run_v("v-min", p, m)
+    for name, run, bubble, held, below in (
+        ("v-half", half, 3 * (p - 1) - (p % 2 == 0), p + 3, 0.0),
+        ("v-min", third, 4 * (p - 1) - 1, 2 * p / 3 + 3, 3.0),
+    ):
+        yield Check(schedule=name, quantity="step", case=case, formula=6 * m + bubble, simulated=run.step_s)
+        most = float(run.peak_in_flight.max())
+        yield Check(schedule=name, quantity="most in flight", case=case, formula=held, simulated=most, below=below)
+
+
+def _dual_pipe_v(p: int, m: int) -> Iterator[Check]:
+    for f, i, w in ((1.0, 1.0, 1.0), (2.0, 2.0, 1.0)):
+        run, case = _run_v("dualpipe-v", p, m, f, i, w), f"p={p} m={m} F=I={f} W={w}"
+        # The authors' bubble, (p - 1)(F&B + B - 3 W), less (p - 1) F: see the schedule's file.
+        step = 2 * m * (f + i + w) + (p - 1) * (2 * i - w)
+        yield Check(schedule="dualpipe-v", quantity="step", case=case, formula=step, simulated=run.step_s)
+        most = float(run.peak_in_flight.max())
+        yield Check(schedule="dualpipe-v", quantity="most in flight", case=case, formula=2 * p + 1, simulated=most)
 
 
 def _chimera(p: int, m: int, ratio: float, pairs: int = 1) -> Iterator[Check]:

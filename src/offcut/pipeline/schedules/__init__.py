@@ -5,6 +5,7 @@ from __future__ import annotations
 from offcut.errors import InputError
 from offcut.pipeline.schedules.base import Schedule, Sends, Shape
 from offcut.pipeline.schedules.chimera import CHIMERA, CHIMERA_2, CHIMERA_4, chimera
+from offcut.pipeline.schedules.dual_pipe_v import DUAL_PIPE_V
 from offcut.pipeline.schedules.fbp_as import FBP_AS, FBP_AS_STATIC
 from offcut.pipeline.schedules.gpipe import GPIPE
 from offcut.pipeline.schedules.interleaved import INTERLEAVED
@@ -15,7 +16,9 @@ from offcut.pipeline.schedules.one_f_one_b_sno import ONE_F_ONE_B_SNO
 from offcut.pipeline.schedules.one_f_one_b_so import ONE_F_ONE_B_SO
 from offcut.pipeline.schedules.pipedream import PIPEDREAM
 from offcut.pipeline.schedules.pipedream_2bw import PIPEDREAM_2BW
+from offcut.pipeline.schedules.v_building_blocks import V_HALF, V_MIN
 from offcut.pipeline.schedules.zero_bubble_h1 import ZERO_BUBBLE_H1
+from offcut.pipeline.schedules.zero_bubble_v import ZERO_BUBBLE_V
 
 SCHEDULES: dict[str, Schedule] = {
     schedule.name: schedule
@@ -29,6 +32,10 @@ SCHEDULES: dict[str, Schedule] = {
         ONE_F_ONE_B_SO,
         INTERLEAVED,
         ZERO_BUBBLE_H1,
+        ZERO_BUBBLE_V,
+        V_HALF,
+        V_MIN,
+        DUAL_PIPE_V,
         CHIMERA,
         CHIMERA_2,
         CHIMERA_4,

@@ -84,6 +84,16 @@ def loop_place(stage: int, places: int) -> int:
     return stage % places
 
 
+def v_place(stage: int, places: int) -> int:
+    """Return the place of a stage where stages go along the places and back (ZB-V). For `Schedule.place_of`.
+
+    Args:
+        stage: the stage, below twice the number of places.
+        places: the number of places.
+    """
+    return min(stage, 2 * places - 1 - stage)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """A named schedule. `refuses(shape)` returns the reason why it cannot run a shape, or the empty string.
