@@ -17,7 +17,7 @@ from torch.distributed.pipelining import schedules
 def operations(actions: list[Any]) -> list[str]:
     """A rank's actions in PyTorch's notation, with pairs of forward and backward as two."""
     flat = [part for action in actions if action is not None for part in (action.sub_actions or (action,))]
-    return [f"{a.stage_index}{a.computation_type}{a.microbatch_index}" for a in flat]
+    return [repr(a) for a in flat]
 
 
 @pytest.mark.parametrize(
