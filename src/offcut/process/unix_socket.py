@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 from pathlib import Path
@@ -40,6 +39,8 @@ def listen(path: Path) -> socket.socket:
 
 async def answers(path: Path) -> bool:
     """Return whether a process listens on the UNIX socket."""
+    import asyncio
+
     try:
         _, writer = await asyncio.open_unix_connection(str(path))
     except OSError:
