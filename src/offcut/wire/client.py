@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -41,12 +42,14 @@ class Client:
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         connection = _UnixConnection(self._socket, self._timeout_s)
         try:
-            connection.request(
-                method,
-                quote(path, safe=f"{_SAFE}?"),
-                body=content,
-                headers={"Connection": "close"} | ({} if content is None else {"Content-Type": "application/json"}),
-            )
+            # A controller that finds the request too large answers before it has read it.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(
+                    method,
+                    quote(path, safe=f"{_SAFE}?"),
+                    body=content,
+                    headers={"Connection": "close"} | ({} if content is None else {"Content-Type": "application/json"}),
+                )
             response = connection.getresponse()
             answer = response.read()
         except (OSError, HTTPException) as error:
