@@ -8,11 +8,12 @@ from datetime import datetime
 from pathlib import Path
 
 from offcut.cli.number_format import format_duration
-from offcut.cli.output import Sheet, print_json, print_table, text
+from offcut.cli.output import Sheet, line, print_json, print_table, text
 from offcut.cluster.slurm import idle_nodes, modes, pilot_script
 from offcut.cluster.slurm.claim_choice import against_claims
 from offcut.cluster.slurm.commands import Commands, check_installed
 from offcut.cluster.slurm.decision import Decider, LookInput
+from offcut.cluster.slurm.hazards import hazards
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.site_rules import SiteRulesFile
@@ -22,12 +23,13 @@ async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
     """Look at the queue once, and print what would be claimed. Nothing is submitted."""
     check_installed()
     query = QueueQuery(Commands(site.command_limit_s), site, pilot_script.pilot_name(shared))
-    site = modes.fit(site, await query.setup())
+    setup = await query.setup()
+    site = modes.fit(site, setup)
     rules = SiteRulesFile.locate()
     await rules.open()
     view = await query.snapshot()
     given = LookInput(pilots={}, rules=rules.rules, now=datetime.now())
-    decision = Decider(site, query.user, pilot_script.pilot_name(shared)).decide(view, given)
+    decision = Decider(site, query.user, pilot_script.pilot_name(shared), setup).decide(view, given)
     found = decision.idle
     limit = against_claims(site, rules.rules, given.now) or "a cap, or the share of another controller"
     chosen = {candidate.node for candidate in decision.chosen}
@@ -36,6 +38,8 @@ async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:
         return
     title = f"{len(view.nodes)} nodes in {site.partition}, {len(found)} idle, {len(chosen)} to claim"
     print_candidates(found, chosen, title, limit)
+    for fact in hazards(setup, site):
+        line(f"Note: {fact.found}. {fact.next_step}".strip())
 
 
 def print_candidates(

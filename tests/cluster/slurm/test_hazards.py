@@ -12,7 +12,7 @@ from offcut.cluster.slurm.slurm_config import SlurmSetup
 
 MAIN = "PartitionName=main Nodes=n[1-4] PriorityTier=10 PreemptMode=OFF State=UP"
 IDLE = "PartitionName=idle Nodes=n[1-4] PriorityTier=1 PreemptMode=CANCEL State=UP AllowAccounts=pilots"
-QOS = "normal||cluster||\nlow||cancel|00:03:00|\n"
+QOS = "normal||cluster|||||\nlow||cancel|00:03:00||||\n"
 
 
 def slurm(*, partitions: str = "", nodes: dict[str, NodeSetup] | None = None, accounts: str = "", **config: str):
@@ -44,6 +44,7 @@ def test_a_setup_as_the_docs_describe_it_costs_nothing() -> None:
         ({"CompleteWait": "32 sec"}, "complete wait", "for up to 32 s"),
         ({"SuspendTime": "300 sec", "SuspendProgram": "/off"}, "power saving", "idle for 300 s are powered down"),
         ({"PrivateData": "jobs"}, "private jobs", "hides which nodes waiting jobs are planned on"),
+        ({"PrivateData": "reservations"}, "private reservations", "pilots do not leave before one begins"),
     ],
 )
 def test_settings_of_slurm_conf(config: dict[str, str], what: str, says: str) -> None:
@@ -84,6 +85,7 @@ def test_limits_of_the_account() -> None:
         facts["limits"].found
         == "pilots use up limits of the account 'physics': MaxJobs=3, MaxSubmitJobs=4, GrpTRES=node=6"
     )
+    assert facts["submitted jobs"].found.startswith("the user 'ann' (MaxSubmitJobs) limits submitted jobs to 4")
     assert facts["wall time"].found == "the account 'physics' limits pilots to 20 min (MaxWall)"
 
 

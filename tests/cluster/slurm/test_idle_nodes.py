@@ -180,6 +180,31 @@ def test_backfill_leaves_nodes_on_which_a_job_is_planned_after_our_pilots() -> N
     assert idle_nodes.wanted(waits_for_others, ours, site(mode="backfill")) == {}
 
 
+@pytest.mark.parametrize(
+    ("begins_in_s", "pilot_ends_in_s", "leaves"),
+    [
+        (300, 1200, False),
+        (60, 1200, True),  # the next look, 30 s from now, would be 30 s before it
+        (-5, 1200, True),
+        (-900, 1200, False),  # it has ended
+        (60, 30, False),  # claimed when the reservation was known
+    ],
+)
+def test_a_held_node_is_left_before_a_reservation_begins(
+    begins_in_s: float, pilot_ends_in_s: float, leaves: bool
+) -> None:
+    reserved = ReservationRow(
+        name="maint", nodes="n[1-2]", start_s=NOW_S + begins_in_s, end_s=NOW_S + begins_in_s + 600
+    )
+    seen = view(node("n1", "allocated"), node("n3", "allocated"), reserved=(reserved,))
+    ours = held(pilot("n1", NOW_S + pilot_ends_in_s), pilot("n3"))
+    for mode in ("preemptible", "backfill"):
+        leave = idle_nodes.wanted(seen, ours, site(mode=mode))
+        assert leave == ({"n1": "the reservation maint begins there"} if leaves else {})
+    rare = idle_nodes.wanted(seen, ours, site(), next_look_s=290.0)
+    assert list(rare) == (["n1"] if leaves or begins_in_s == 300 else []), "looks are rarer with many controllers"
+
+
 def test_the_caps() -> None:
     assert limits.most_nodes(8, 0, None, 1.0) == 8
     assert limits.most_nodes(8, 2, None, 0.5) == 5

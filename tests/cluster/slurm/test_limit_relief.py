@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from offcut.cluster.slurm import text
 from offcut.cluster.slurm.limit_relief import LimitRelief
 from offcut.cluster.slurm.records import JobRow, PartitionRow, View
+from offcut.cluster.slurm.slurm_config import SlurmSetup
 from offcut.cluster.slurm.waiting_jobs import PILOT_NICE, MadeWay
 
 NOW_S = 1_000_000.0
@@ -65,6 +67,15 @@ def test_whose_pilots_count_against_which_limit(reason: str, whose: dict[str, st
 
 def test_the_qos_of_a_partition_counts_too() -> None:
     assert leaves(job("QOSGrpNodeLimit", qos="high"), partition_qos="shared") == 1
+
+
+def test_an_account_above_both_that_has_a_limit() -> None:
+    accounts = "lab|root|||node=3|||\nphysics|lab||||||\nchemistry|lab||||||\nmaths|root||||||\nroot|||||||\n"
+    setup = SlurmSetup(config={}, partitions={}, accounts=text.read_accounts(accounts))
+    relief = LimitRelief(limited_accounts=setup.limited_accounts)
+    colleague = job("AssocGrpNodeLimit", user="bob", account="chemistry")
+    assert len(relief.decide(view(colleague), pilots(4)).leave) == 1
+    assert relief.decide(view(colleague), pilots(4, account="maths")).leave == {}, "no limit above both"
 
 
 def test_as_many_leave_as_the_job_needs() -> None:

@@ -5,17 +5,20 @@ The texts of sacctmgr were printed by a Slurm 22.05.8 with slurmdbd.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from offcut.cluster.slurm import modes, text
+from offcut.cluster.slurm.account_limits import submit_limit
 from offcut.cluster.slurm.site import SlurmSite, make_site
 from offcut.cluster.slurm.slurm_config import SlurmSetup
 from offcut.errors import ClusterError, InputError
 
-QOS = """normal||cluster||
-low||cancel||00:20:00
-high|low,normal|cluster|00:02:00|
-susp||suspend||
+QOS = """normal||cluster|||||
+low||cancel||00:20:00|||
+high|low,normal|cluster|00:02:00||||
+susp||suspend|||||
 """
 ASSOCIATIONS = "physics||low|3|4|node=6|\n"
 BY_TIER = {"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL"}
@@ -111,7 +114,7 @@ def test_a_pilot_is_no_longer_than_the_least_limit_of_accounting() -> None:
     accounts = "physics|||||node=6|00:10:00\nphysics|idle||||node=6|00:05:00\n"
     assert modes.fit(site(), slurm(BY_TIER, associations=accounts)).longest == 300, "the partition's own association"
     with pytest.raises(InputError, match="the QOS 'tiny' allows 30 s"):
-        modes.fit(site(qos="tiny"), slurm(BY_TIER, qos="tiny||cluster||00:00:30\n"))
+        modes.fit(site(qos="tiny"), slurm(BY_TIER, qos="tiny||cluster||00:00:30|||\n"))
 
 
 def test_a_partition_that_is_not_there() -> None:
@@ -134,3 +137,28 @@ def test_nodes_of_scontrol_and_broken_lines_of_sacctmgr() -> None:
 def test_pilots_leave_room_for_jobs_that_their_user_submits(limit: str, given: int | None, most: int | None) -> None:
     setup = slurm(BY_TIER, associations=f"physics||normal||{limit}||\n")
     assert modes.fit(site(max_nodes=given), setup).max_nodes == most
+
+
+@pytest.mark.parametrize(
+    ("qos", "accounts", "limit", "of"),
+    [
+        ("normal||cluster|||9||", "", 9, "the QOS 'normal' (MaxSubmitJobsPerUser)"),
+        ("normal||cluster||||8|", "", 8, "the QOS 'normal' (MaxSubmitJobsPerAccount)"),
+        ("normal||cluster|||9||7", "", 7, "the QOS 'normal' (GrpSubmitJobs)"),
+        ("low||cluster|||3||", "physics|lab||||||\nlab|root|6|||||\n", 6, "the account 'lab' (GrpSubmitJobs)"),
+        (
+            "normal||cluster|||||",
+            "physics|lab|5|||||\nlab|physics|6|||||\n",
+            5,
+            "the account 'physics'",
+        ),
+    ],
+)
+def test_pilots_leave_room_below_limits_of_qos_and_accounts(qos: str, accounts: str, limit: int, of: str) -> None:
+    setup = replace(
+        slurm(BY_TIER, qos=qos, associations="physics||normal||||\n"), accounts=text.read_accounts(accounts)
+    )
+    found = submit_limit(setup, site())
+    assert found is not None
+    assert (found.jobs, found.of.startswith(of)) == (limit, True)
+    assert modes.fit(site(), setup).max_nodes == limit // 2

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from offcut.cluster.slurm import idle_nodes
-from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, View
+from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, ReservationRow, View
 from offcut.cluster.slurm.site import SlurmSite, make_site
 from offcut.cluster.slurm.waiting_jobs import PILOT_NICE, MadeWay
 
@@ -86,6 +86,30 @@ def test_a_job_that_requires_a_drained_node_is_ignored() -> None:
 def test_a_job_of_a_higher_priority_uses_what_is_idle_first() -> None:
     assert leaves(view(job("1"), job("2"), idle=("n4",)), "n1", "n2") == ["n1"]
     assert leaves(view(job("1", nodes=3), job("2"), idle=("n4",)), "n1", "n2") == ["n1", "n2"], "none is left for job 2"
+
+
+def test_a_job_that_is_planned_elsewhere_and_could_start_now_on_our_nodes() -> None:
+    later = {"reason": "Resources", "start_s": NOW_S + 600, "end_s": NOW_S + 4200}  # its limit is an hour
+    elsewhere = job(scheduled="n4", **later)
+    assert len(leaves(view(elsewhere), "n1", "n2", mode="backfill")) == 1
+    assert len(leaves(view(job(partition="idle", scheduled="n4", **later)), "n1", mode="preemptible")) == 1
+    assert leaves(view(elsewhere, idle=("n3",)), "n1", "n2") == [], "it starts on the idle node"
+    after_us = {**later, "start_s": PILOTS_END_S + 600}
+    assert leaves(view(job(nodes=4, scheduled="n[1-4]", **after_us)), "n1", "n2") == [], "it waits for others, too"
+
+
+def test_a_job_that_would_delay_one_of_a_higher_priority_would_not_start_on_our_nodes() -> None:
+    first = job("1", nodes=4, scheduled="n[1-4]", reason="Resources", start_s=NOW_S + 1800, end_s=NOW_S + 9000)
+
+    def second(limit_s: float) -> JobRow:
+        return job("2", scheduled="n4", start_s=NOW_S + 9000, end_s=NOW_S + 9000 + limit_s)
+
+    assert leaves(view(first, second(3600)), "n1") == []
+    assert leaves(view(first, second(1800)), "n1") == ["n1"], "it ends before"
+    assert leaves(view(second(3600), first), "n1") == ["n1"], "the one planned there has a lower priority"
+    assert leaves(view(first, second(1800), idle=("n3",)), "n1") == [], "the idle node lasts long enough"
+    reserved = ReservationRow(name="maint", nodes="n1", start_s=NOW_S + 1800, end_s=NOW_S + 9000)
+    assert leaves(replace(view(second(3600)), reservations=(reserved,)), "n1", "n2") == ["n2"]
 
 
 def test_a_preemptible_pilot_leaves_for_jobs_that_cannot_preempt_it() -> None:

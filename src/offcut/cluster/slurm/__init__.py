@@ -4,7 +4,10 @@
 - `records`: nodes, jobs, reservations, partitions as Slurm shows them
 - `text`, `schema`: reading them, from the commands' text and from their JSON (pure)
 - `slurm_config`: how this Slurm is set up: configuration, partitions, nodes, QOS, our associations
-- `modes`: which mode fits, and how long a pilot may run (pure)
+- `modes`: which mode fits, how long a pilot may run, and how many there may be (pure)
+- `preemptors`: for which jobs Slurm preempts pilots at once (pure)
+- `account_limits`: which limits of accounting hold for pilots (pure)
+- `node_fit`: which nodes lack the features or generic resources of pilots (pure)
 - `hazards`: what in a Slurm's setup costs its queue or its users something (pure)
 - `idle_nodes`: which idle nodes are safe to claim, for how long, and why (pure)
 - `waiting_jobs`: which of our nodes to leave for jobs that wait (pure)

@@ -104,7 +104,7 @@ class SlurmCluster:
         setup = await self._query.setup()
         self._site = modes.fit(self._site, setup)
         await self._rules.open()
-        self._decider = Decider(self._site, self._query.user, self._name)
+        self._decider = Decider(self._site, self._query.user, self._name, setup)
         self._warnings = [f"{fact.found}. {fact.next_step}".strip() for fact in hazards(setup, self._site)]
         for warning in self._warnings:
             _log.warning("slurm_setup", found=warning)
@@ -300,6 +300,7 @@ class SlurmCluster:
                 submissions=self._table.submissions_now(self._rate.left(view.clock_s), view.clock_s),
                 demand=self._demand,
                 rules=rules,
+                next_look_s=max(self._interval_s(), 10 * view.took_s),
                 now=datetime.now(),
             ),
         )

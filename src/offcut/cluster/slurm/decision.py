@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from offcut.cluster.slurm import idle_nodes, limits, pilot_script, power, shares, waiting_jobs
 from offcut.cluster.slurm.claim_choice import against_claims, choose_claims, choose_surplus
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.cluster.slurm.limit_relief import LimitRelief
+from offcut.cluster.slurm.node_fit import unfit_nodes
 from offcut.cluster.slurm.pilot_state import Pilot, PilotState
+from offcut.cluster.slurm.preemptors import Preemptors, preemptors
 from offcut.cluster.slurm.records import View
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.site_rules import SiteRules
+from offcut.cluster.slurm.slurm_config import SlurmSetup
 
 #: A pilot in one of these states holds its node, or will, and the queue has not asked for the node.
 _KEEPS = frozenset({PilotState.SUBMITTING, PilotState.SUBMITTED, PilotState.PENDING, PilotState.RUNNING})
@@ -34,6 +37,8 @@ class LookInput:
     #: How many nodes our jobs could use in all; None where that is not known.
     demand: int | None = None
     rules: SiteRules = field(default_factory=SiteRules)
+    #: Seconds until the next look; None for the site's interval.
+    next_look_s: float | None = None
     #: The local time.
     now: datetime
 
@@ -57,13 +62,18 @@ class LookDecision:
 class Decider:
     """Decides after each look. It remembers what earlier looks showed, so that nothing goes to and fro."""
 
-    def __init__(self, site: SlurmSite, user: str, name: str) -> None:
-        """`user` and `name`: of this controller, as its pilots show them."""
+    def __init__(self, site: SlurmSite, user: str, name: str, setup: SlurmSetup | None = None) -> None:
+        """`user` and `name`: of this controller, as its pilots show them. `setup`: where None, nothing special."""
         self._site = site
+        self._preemptors = Preemptors() if setup is None else preemptors(setup, site)
+        self._unfit = {} if setup is None else unfit_nodes(setup, site)
         self._us = user, name
         self._made_way = waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s))
         self._balance = shares.ShareBalance(confirm_s=site.interval_s / 4, patience_s=max(120.0, 4 * site.interval_s))
-        self._limit_relief = LimitRelief(waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s)))
+        self._limit_relief = LimitRelief(
+            waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s)),
+            {} if setup is None else setup.limited_accounts,
+        )
         self._queue_use = power.QueueUse()
         #: Nodes that are being released because others have a share of them.
         self._yielding: set[str] = set()
@@ -77,7 +87,7 @@ class Decider:
             if pilot.holds_node and (row := view.own.get(pilot.job or ""))
         }
         idle = [
-            one
+            one if one.node not in self._unfit else replace(one, safe=False, why=self._unfit[one.node])
             for one in idle_nodes.candidates(view, self._site)
             if one.node not in given.pilots and pilot_script.is_valid_node_name(one.node)
         ]
@@ -100,7 +110,9 @@ class Decider:
             submissions=given.submissions,
         )
         leave = dict.fromkeys(unused & held.keys(), power.unused_reason(limit_s))
-        leave |= idle_nodes.wanted(view, held, self._site, self._made_way)
+        leave |= idle_nodes.wanted(
+            view, held, self._site, self._made_way, preemptors=self._preemptors, next_look_s=given.next_look_s
+        )
         relief = self._limit_relief.decide(
             view, {node: held[node].pilot for node in held if node in running and node not in leave}
         )

@@ -8,10 +8,14 @@ from typing import Literal
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from offcut.cluster.slurm import modes, text
+from offcut.cluster.slurm import modes
+from offcut.cluster.slurm.account_limits import submit_limit, wall_limit
+from offcut.cluster.slurm.preemptors import exempt_time
 from offcut.cluster.slurm.records import expand
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.slurm_config import SlurmSetup
+
+_POWER_STEP = "leave_idle_after_s in the site's rules (/etc/offcut/site.toml) lets them go; so do max_nodes, exclude."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ def hazards(setup: SlurmSetup, site: SlurmSite) -> list[Fact]:
     preemptible = site.mode == "preemptible" or (site.mode is None and shown)
     return [
         *(_preemption(setup, site) if preemptible else ()),
+        *_reservations(setup),
         *_after_a_pilot(setup),
         *_power(setup, site),
         *_accelerators(setup, site),
@@ -38,13 +43,12 @@ def hazards(setup: SlurmSetup, site: SlurmSite) -> list[Fact]:
 
 
 def _preemption(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
-    qos = setup.qos_of(site.qos, site.account, site.partition)
-    exempt_s = text.duration_s(setup.config.get("PreemptExemptTime", "NONE"))
-    where = "slurm.conf"
-    if qos is not None and qos.exempt_s is not None:
-        exempt_s, where = qos.exempt_s, f"the QOS '{qos.name}'"
-    if exempt_s:
-        found = f"a main job waits until a pilot has run for {exempt_s:g} s (PreemptExemptTime of {where})"
+    exempt = exempt_time(setup, site)
+    if exempt.s:
+        found = (
+            f"no main job preempts a pilot until a pilot has run for {exempt.s:g} s (PreemptExemptTime of "
+            f"{exempt.of}); pilots leave for one at the next look ({site.interval_s:g} s)"
+        )
         yield Fact("exempt time", "note", found, "Ask for PreemptExemptTime=00:00:00, or a QOS of pilots that has it.")
     ours = setup.partitions[site.partition]
     equal = [row.name for row in setup.sharing(site.partition) if row.priority_tier == ours.priority_tier]
@@ -57,6 +61,12 @@ def _preemption(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
         yield Fact(
             "private jobs", "note", found, "Windows have no known end: more pilots are preempted than necessary."
         )
+
+
+def _reservations(setup: SlurmSetup) -> Iterator[Fact]:
+    if not setup.sees_all("reservations"):
+        found = "PrivateData=reservations hides those of others, so pilots do not leave before one begins"
+        yield Fact("private reservations", "note", found, "Ask for PrivateData without it, or set a short longest_s.")
 
 
 def _after_a_pilot(setup: SlurmSetup) -> Iterator[Fact]:
@@ -74,7 +84,7 @@ def _power(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
     after = setup.config.get("SuspendTime", "INFINITE").split(" ")[0]
     if after.isdigit() and setup.config.get("SuspendProgram", "(null)") != "(null)":
         found = f"nodes that are idle for {after} s are powered down; those that pilots hold are not"
-        yield Fact("power saving", "note", found, "Training costs that power: limit it by max_nodes, nodes or exclude.")
+        yield Fact("power saving", "note", found, _POWER_STEP)
     cloud = [node for node in expand(setup.partitions[site.partition].nodes) if _is_cloud(setup, node)]
     if cloud:
         yield Fact("cloud", "note", f"{_folded(cloud)}: of the cloud, so never claimed", "They cost while used.")
@@ -106,12 +116,17 @@ def _limits(setup: SlurmSetup, site: SlurmSite) -> Iterator[Fact]:
     row = setup.association(site.account, site.partition)
     if row is not None:
         given = {"MaxJobs": row.max_jobs, "MaxSubmitJobs": row.max_submit_jobs, "GrpTRES": row.group_tres or None}
-        limits = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        limits = [f"{name}={value}" for name, value in given.items() if value is not None]
+        limits += [f"those of the account '{one.name}'" for one in setup.lineage(row.account) if one.limited]
         if limits:
-            found = f"pilots use up limits of the account '{row.account}': {limits}"
+            found = f"pilots use up limits of the account '{row.account}': {', '.join(limits)}"
             step = "Pilots leave for jobs that pend on one, at the next query. An account of its own avoids it."
             yield Fact("limits", "note", found, step)
-    wall = modes.wall_limit(setup, site)
+    submit = submit_limit(setup, site)
+    if submit is not None:
+        found = f"{submit.of} limits submitted jobs to {submit.jobs}: pilots use at most half of that"
+        yield Fact("submitted jobs", "note", found, "An account or QOS of its own avoids it.")
+    wall = wall_limit(setup, site)
     if wall is not None and wall.max_s < site.longest:
         yield Fact("wall time", "note", f"{wall.of} limits pilots to {wall.max_s / 60:g} min (MaxWall)")
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from offcut.cluster.slurm.records import JobRow, View
 from offcut.cluster.slurm.waiting_jobs import PILOT_NICE, MadeWay
 
+_NONE: frozenset[str] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Relief:
@@ -27,6 +29,8 @@ class LimitRelief:
     """Decides it, look after look. A job that leaving has not helped is ignored for a while."""
 
     made_way: MadeWay = field(default_factory=MadeWay)
+    #: For each account, itself and those above it that have a limit for all their users together.
+    limited_accounts: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def decide(self, view: View, held: Mapping[str, JobRow]) -> Relief:
         """Return what to do.
@@ -44,7 +48,7 @@ class LimitRelief:
                 continue
             if self.made_way.has_noted(job.id):
                 waits = True
-            freed = [node for node, pilot in left.items() if _shares_limit(job, pilot, view)]
+            freed = [node for node, pilot in left.items() if self._shares_limit(job, pilot, view)]
             needs = job.tasks if "Jobs" in job.reason or "JobLimit" in job.reason else job.tasks * job.node_count
             for node in freed[:needs]:
                 del left[node]
@@ -54,22 +58,22 @@ class LimitRelief:
                 waits = True
         return Relief(leave, waits)
 
-
-def _shares_limit(job: JobRow, pilot: JobRow, view: View) -> bool:
-    """Return whether the pilot counts against the limit on which the job pends."""
-    reason = job.reason
-    same_user, same_account = job.user == pilot.user, job.account == pilot.account
-    if reason.startswith("AssocGrp"):
-        return same_account
-    if reason.startswith("Assoc"):
-        return same_account and same_user
-    if not reason.startswith(("QOS", "MaxCpuPer", "MaxNodePer", "MaxMemPer", "MaxGRESPer", "MaxBillingPer")):
-        return False
-    if not set(_qos(job, view)) & set(_qos(pilot, view)):
-        return False
-    if "PerUser" in reason:
-        return same_user
-    return same_account if "PerAccount" in reason else True
+    def _shares_limit(self, job: JobRow, pilot: JobRow, view: View) -> bool:
+        """Return whether the pilot counts against the limit on which the job pends."""
+        reason = job.reason
+        same_user, same_account = job.user == pilot.user, job.account == pilot.account
+        if reason.startswith("AssocGrp"):
+            limited = self.limited_accounts
+            return same_account or not limited.get(job.account, _NONE).isdisjoint(limited.get(pilot.account, _NONE))
+        if reason.startswith("Assoc"):
+            return same_account and same_user
+        if not reason.startswith(("QOS", "MaxCpuPer", "MaxNodePer", "MaxMemPer", "MaxGRESPer", "MaxBillingPer")):
+            return False
+        if not set(_qos(job, view)) & set(_qos(pilot, view)):
+            return False
+        if "PerUser" in reason:
+            return same_user
+        return same_account if "PerAccount" in reason else True
 
 
 def _qos(job: JobRow, view: View) -> Iterator[str]:

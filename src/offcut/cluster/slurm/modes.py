@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from offcut.cluster.slurm.account_limits import submit_limit, wall_limit
 from offcut.cluster.slurm.records import PartitionRow
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.slurm_config import SlurmSetup
@@ -111,32 +112,11 @@ def fit(site: SlurmSite, setup: SlurmSetup) -> SlurmSite:
 def _most_pilots(setup: SlurmSetup, site: SlurmSite) -> int | None:
     """Return how many pilots there may be at most.
 
-    At most half of what our MaxSubmitJobs allows: an sbatch of the same user that is refused cannot be seen, so nothing
-    could make room for it.
+    At most half of what a limit of submitted jobs allows: an sbatch that is refused cannot be seen, so nothing could
+    make room for it.
     """
-    association = setup.association(site.account, site.partition)
-    if association is None or association.max_submit_jobs is None:
+    limit = submit_limit(setup, site)
+    if limit is None:
         return site.max_nodes
-    most = max(1, association.max_submit_jobs // 2)
+    most = max(1, limit.jobs // 2)
     return most if site.max_nodes is None else min(most, site.max_nodes)
-
-
-@dataclass(frozen=True, slots=True)
-class WallLimit:
-    """The longest time limit, seconds, that accounting allows a pilot, and whose limit it is."""
-
-    max_s: float
-    of: str
-
-
-def wall_limit(setup: SlurmSetup, site: SlurmSite) -> WallLimit | None:
-    """Return the least MaxWall of the pilot's QOS, the partition's QOS and our association; None for no limit."""
-    qos = setup.qos_of(site.qos, site.account, site.partition)
-    of_partition = setup.qos.get(setup.partitions[site.partition].qos)
-    association = setup.association(site.account, site.partition)
-    known = [
-        *((row.max_wall_s, f"the QOS '{row.name}'") for row in (qos, of_partition) if row is not None),
-        *([(association.max_wall_s, f"the account '{association.account}'")] if association else ()),
-    ]
-    limits = [WallLimit(max_s, of) for max_s, of in known if max_s is not None]
-    return min(limits, key=lambda limit: limit.max_s, default=None)

@@ -108,6 +108,11 @@ class JobRow:
     reason: str = ""
 
     @property
+    def limit_s(self) -> float | None:
+        """Its time limit, where the scheduler has planned when it starts and ends."""
+        return None if self.start_s is None or self.end_s is None else self.end_s - self.start_s
+
+    @property
     def is_ending(self) -> bool:
         """Whether Slurm is ending it or has ended it."""
         return self.state == "COMPLETING" or self.state in ENDED
@@ -145,6 +150,7 @@ class NodeSetup:
     cloud: bool = False
     #: Accelerators, e.g. `gpu:a100:4`; empty for none.
     gres: str = ""
+    features: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +164,20 @@ class QosRow:
     exempt_s: float | None = None
     #: The longest time limit of its jobs. None: no limit.
     max_wall_s: float | None = None
+    #: How many of its jobs one user, one account, and all together may have submitted at once. None: no limit.
+    max_submit_jobs: tuple[int | None, int | None, int | None] = (None, None, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRow:
+    """An account: its place in the tree of accounts, and what limits all its users together."""
+
+    name: str
+    #: Empty for the root of the tree.
+    parent: str = ""
+    #: It has any limit on what its users have together (GrpTRES, GrpJobs and such).
+    limited: bool = False
+    max_submit_jobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

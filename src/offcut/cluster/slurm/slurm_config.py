@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from offcut.cluster.slurm import text
 from offcut.cluster.slurm.account import user_name
 from offcut.cluster.slurm.commands import CommandError, Commands
-from offcut.cluster.slurm.records import AssociationRow, NodeSetup, PartitionRow, QosRow, expand
+from offcut.cluster.slurm.records import AccountRow, AssociationRow, NodeSetup, PartitionRow, QosRow, expand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,8 @@ class SlurmSetup:
     nodes: Mapping[str, NodeSetup] = field(default_factory=dict)
     #: Empty without slurmdbd, or where it does not answer.
     qos: Mapping[str, QosRow] = field(default_factory=dict)
+    #: Those that sacctmgr shows us.
+    accounts: Mapping[str, AccountRow] = field(default_factory=dict)
     #: Our own.
     associations: tuple[AssociationRow, ...] = ()
     user: str = ""
@@ -32,9 +34,13 @@ class SlurmSetup:
     @property
     def sees_all_jobs(self) -> bool:
         """Whether `squeue` shows us the jobs of other users."""
+        return self.sees_all("jobs")
+
+    def sees_all(self, kind: str) -> bool:
+        """Return whether Slurm shows us what others have of this kind: `jobs`, `reservations`, as in PrivateData."""
         slurm_user = self.config.get("SlurmUser", "").partition("(")[0]
         is_operator = self.user in ("root", slurm_user) or self.admin_level in ("Administrator", "Operator")
-        return is_operator or "jobs" not in self.config.get("PrivateData", "").split(",")
+        return is_operator or kind not in self.config.get("PrivateData", "").split(",")
 
     def sharing(self, partition: str) -> list[PartitionRow]:
         """Return the other partitions that are up and have nodes in common with this one."""
@@ -49,6 +55,19 @@ class SlurmSetup:
         if len({row.account for row in fit}) != 1:
             return None
         return max(fit, key=lambda row: row.partition == partition)
+
+    def lineage(self, account: str) -> Iterator[AccountRow]:
+        """Yield the account and those above it, as far as sacctmgr shows them."""
+        seen = set()
+        while (row := self.accounts.get(account)) is not None and account not in seen:
+            yield row
+            seen.add(account)
+            account = row.parent
+
+    @property
+    def limited_accounts(self) -> dict[str, frozenset[str]]:
+        """For each account, itself and those above it that have a limit for all their users together."""
+        return {name: frozenset(row.name for row in self.lineage(name) if row.limited) for name in self.accounts}
 
     def qos_of(self, given: str, account: str, partition: str) -> QosRow | None:
         """Return the QOS that a pilot would have: the given one, else our default. None if that is not known."""
@@ -67,14 +86,17 @@ async def read_setup(commands: Commands) -> SlurmSetup:
     settings = text.read_config(config)
     user = user_name()
     qos: dict[str, QosRow] = {}
+    accounts: dict[str, AccountRow] = {}
     associations: list[AssociationRow] = []
     admin_level, default_account = "None", ""
     if settings.get("AccountingStorageType") == "accounting_storage/slurmdbd":
         ask = ("sacctmgr", "--noheader", "--parsable2", "--readonly", "show")
-        mine = ("where", f"user={user}", f"cluster={settings.get('ClusterName', '')}")
+        cluster = f"cluster={settings.get('ClusterName', '')}"
+        mine, accounts_alone = ("where", f"user={user}", cluster), ("where", "user=", cluster)
         try:
-            shown_qos, shown_associations, shown_user = await asyncio.gather(
+            shown_qos, shown_accounts, shown_associations, shown_user = await asyncio.gather(
                 commands.run((*ask, "qos", f"format={text.QOS_FORMAT}")),
+                commands.run((*ask, "association", *accounts_alone, f"format={text.ACCOUNT_FORMAT}")),
                 commands.run((*ask, "association", *mine, f"format={text.ASSOCIATION_FORMAT}")),
                 commands.run((*ask, "user", user, "format=AdminLevel,DefaultAccount")),
             )
@@ -83,6 +105,7 @@ async def read_setup(commands: Commands) -> SlurmSetup:
             pass
         else:
             qos = text.read_qos(shown_qos)
+            accounts = text.read_accounts(shown_accounts)
             associations = text.read_associations(shown_associations)
             admin_level, _, default_account = shown_user.strip().partition("|")
     return SlurmSetup(
@@ -90,6 +113,7 @@ async def read_setup(commands: Commands) -> SlurmSetup:
         partitions=text.read_partitions(partitions),
         nodes=text.read_node_setups(nodes),
         qos=qos,
+        accounts=accounts,
         associations=tuple(associations),
         user=user,
         admin_level=admin_level,

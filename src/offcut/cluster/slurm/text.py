@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from offcut.cluster.slurm.records import (
+    AccountRow,
     AssociationRow,
     JobRow,
     NodeRow,
@@ -27,8 +28,9 @@ NODE_FORMAT = "%N|%T"
 JOB_FORMAT = "%i|%T|%P|%D|%N|%n|%Y|%S|%e|%u|%r|%K|%y"
 #: The fields of a row that begins with a mark: account, QOS, and the job's name.
 _NAMED = "|%a|%q|%j"
-#: Fields of a QOS and of an association: sacctmgr --parsable2.
-QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime,MaxWall"
+#: Fields of a QOS, an account and an association: sacctmgr --parsable2.
+QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime,MaxWall,MaxSubmitPU,MaxSubmitPA,GrpSubmit"
+ACCOUNT_FORMAT = "Account,ParentName,GrpSubmit,GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall"
 ASSOCIATION_FORMAT = "Account,Partition,DefaultQOS,MaxJobs,MaxSubmitJobs,GrpTRES,MaxWall"
 
 #: Marks that sinfo appends to a state.
@@ -168,10 +170,15 @@ def read_node_setups(text: str) -> dict[str, NodeSetup]:
     found = {}
     for line in text.splitlines():
         # The first of each name counts: free text (Comment, Reason) comes last and may look like a field.
-        name, gres, state = (re.search(rf"(?:^|\s){key}=(\S*)", line) for key in ("NodeName", "Gres", "State"))
+        name, gres, state, features = (
+            re.search(rf"(?:^|\s){key}=(\S*)", line) for key in ("NodeName", "Gres", "State", "ActiveFeatures")
+        )
         if name is not None and state is not None:
-            cloud = "CLOUD" in state[1].rstrip("*").split("+")
-            found[name[1]] = NodeSetup(cloud=cloud, gres=_or_empty(gres[1]) if gres else "")
+            found[name[1]] = NodeSetup(
+                cloud="CLOUD" in state[1].rstrip("*").split("+"),
+                gres=_or_empty(gres[1]) if gres else "",
+                features=frozenset(filter(None, _or_empty(features[1]).split(","))) if features else frozenset(),
+            )
     return found
 
 
@@ -184,8 +191,18 @@ def read_qos(text: str) -> dict[str, QosRow]:
             preempt_mode=mode or "cluster",
             exempt_s=duration_s(exempt),
             max_wall_s=duration_s(wall),
+            max_submit_jobs=(_count(per_user), _count(per_account), _count(together)),
         )
-        for name, preempts, mode, exempt, wall in _parsable(text, 5)
+        for name, preempts, mode, exempt, wall, per_user, per_account, together in _parsable(text, 8)
+    )
+    return {row.name: row for row in rows}
+
+
+def read_accounts(text: str) -> dict[str, AccountRow]:
+    """Read the output of `sacctmgr --noheader --parsable2 show association where user= format=ACCOUNT_FORMAT`."""
+    rows = (
+        AccountRow(name=name, parent=parent, limited=any((submit, *limits)), max_submit_jobs=_count(submit))
+        for name, parent, submit, *limits in _parsable(text, 8)
     )
     return {row.name: row for row in rows}
 
@@ -197,13 +214,17 @@ def read_associations(text: str) -> list[AssociationRow]:
             account=account,
             partition=partition,
             default_qos=default_qos,
-            max_jobs=int(jobs) if jobs.isdigit() else None,
-            max_submit_jobs=int(submit) if submit.isdigit() else None,
+            max_jobs=_count(jobs),
+            max_submit_jobs=_count(submit),
             group_tres=tres,
             max_wall_s=duration_s(wall),
         )
         for account, partition, default_qos, jobs, submit, tres, wall in _parsable(text, 7)
     ]
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
 
 
 def _parsable(text: str, fields: int) -> Iterator[list[str]]:

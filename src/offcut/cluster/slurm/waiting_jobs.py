@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from offcut.cluster.slurm.records import JobRow, View, expand
@@ -55,38 +56,44 @@ class MadeWay:
 
 
 def nodes_to_leave(
-    view: View, ends_s: Mapping[str, float | None], idle: Iterable[str], jobs: Iterable[JobRow], made_way: MadeWay
+    view: View,
+    ends_s: Mapping[str, float | None],
+    idle: Iterable[str],
+    made_way: MadeWay,
+    leaves_for: Callable[[JobRow], bool] = lambda _: True,
 ) -> dict[str, str]:
-    """Return which of our nodes `jobs` would start on, and for each the reason to leave it.
+    """Return which of our nodes waiting jobs would start on, and for each the reason to leave it.
 
     Args:
         view: The queue.
         ends_s: Our nodes, and when the pilot of each ends.
         idle: Nodes that are idle or about to be; jobs use these first.
-        jobs: Jobs that wait, those of the highest priority first.
         made_way: For which jobs nodes were left before; updated.
+        leaves_for: Whether pilots leave for this job: Slurm does not preempt them for it.
     """
     made_way.forget({job.id for job in view.waiting}, view.time_s)
-    room = _Room(idle=dict.fromkeys(idle), ours=dict(ends_s))
+    room = _Room(view.time_s, idle=dict.fromkeys(idle), ours=dict(ends_s))
+    for reservation in view.reservations:
+        room.note_plan(expand(reservation.nodes), reservation.start_s)
     leave: dict[str, str] = {}
     usable: dict[tuple[str, ...], frozenset[str]] = {}
-    for job in jobs:
+    for job in view.waiting:
         if not room.ours:
             break
         patient = job.nice >= PILOT_NICE or made_way.in_vain(job.id, view.time_s)
-        if patient or not waits_for_nodes(job.reason):
-            continue
-        # A row of an array shows the plan of one of its tasks only.
-        if job.start_s is not None and job.tasks == 1:
-            found = room.planned(job)
-        else:
+        if not patient and waits_for_nodes(job.reason) and leaves_for(job):
             if job.partitions not in usable:
                 usable[job.partitions] = _usable(job.partitions, view)
-            found = room.fitting(job, usable[job.partitions])
-        for node in found:
-            leave[node] = f"job {job.id} waits for it"
-        if found:
-            made_way.note(job.id, view.time_s)
+            # A row of an array shows the plan of one of its tasks only.
+            found = room.planned(job) if job.start_s is not None and job.tasks == 1 else []
+            # A plan on nodes of others may be later than the job could start on ours.
+            found = found or room.fitting(job, usable[job.partitions])
+            for node in found:
+                leave[node] = f"job {job.id} waits for it"
+            if found:
+                made_way.note(job.id, view.time_s)
+        if job.scheduled and job.start_s is not None:
+            room.note_plan(expand(job.scheduled), job.start_s)
     return leave
 
 
@@ -102,8 +109,17 @@ def _usable(partitions: Iterable[str], view: View) -> frozenset[str]:
 class _Room:
     """The nodes that are idle and those that we hold, less what jobs of a higher priority will use."""
 
+    now_s: float
     idle: dict[str, None]
     ours: dict[str, float | None]
+    #: When a reservation, or a job of a higher priority, is planned to begin on a node.
+    _planned_s: dict[str, float] = field(default_factory=dict)
+
+    def note_plan(self, nodes: Iterable[str], start_s: float) -> None:
+        """Note that something is planned on these nodes: a job that would not end before does not start there."""
+        for node in nodes:
+            if node in self.idle or node in self.ours:
+                self._planned_s[node] = min(start_s, self._planned_s.get(node, math.inf))
 
     def planned(self, job: JobRow) -> list[str]:
         """Return our nodes on which the job is planned for the end of our pilots: it waits for us."""
@@ -120,8 +136,8 @@ class _Room:
             return left
         planned, required = expand(job.scheduled), expand(job.required)
         for _ in range(job.tasks):
-            idle = [node for node in self.idle if node in usable]
-            ours = [node for node in self.ours if node in usable]
+            idle = [node for node in self.idle if node in usable and self._lasts(node, job)]
+            ours = [node for node in self.ours if node in usable and self._lasts(node, job)]
             ours.sort(key=lambda node: (node not in required, node not in planned))
             must = sum(node in required for node in ours)
             short = max(must, job.node_count - len(idle))
@@ -130,6 +146,16 @@ class _Room:
             self._use(idle[: max(0, job.node_count - short)], ours[:short])
             left += ours[:short]
         return left
+
+    def _lasts(self, node: str, job: JobRow) -> bool:
+        """Return whether the job, begun now, would end before what is planned on the node.
+
+        If its limit is not known, it would.
+        """
+        planned_s = self._planned_s.get(node)
+        if planned_s is None or job.limit_s is None:
+            return True
+        return self.now_s + job.limit_s <= planned_s + _ROUNDING_S
 
     def _use(self, idle: Iterable[str], ours: Iterable[str]) -> None:
         for node in idle:
