@@ -1,236 +1,204 @@
-"""The cost of offcut for the main queue: the start delay of its jobs, with and without offcut, on a real Slurm.
+"""The cost of offcut for the main queue: how much later its jobs start, on a real Slurm of virtual nodes.
 
-    python benchmarks/slurm_delay.py [--quick] [--json] [--log FILE.swf.gz] [--nodes 12] [--jobs 110] [--length-s 200]
+    python benchmarks/slurm_delay.py [--mode preemptible|backfill] [--runs 3] [--seed 0] [--quick] [--json]
 
-The first jobs of a real SWF log, compressed in time and scaled to the machine, are submitted to the partition `main` of
-a private Slurm three times: twice alone (A and A', which show how much Slurm varies by itself)
-and once while offcut harvests the idle nodes (B). A job's delay is from the call of sbatch to the first line of its
-script. Jobs are paired: `a_a` is A' less A, `b_a` is B less the mean of A and A'. The three take place one after
-another on a fresh Slurm each, in an order that `--seed` draws.
+Definitions
+-----------
+Start delay
+    Seconds from the call of `sbatch` to the first line of the job's script. A task of a job array is a job of its own:
+    its delay counts from the array's one `sbatch`, so it contains the wait for the tasks before it.
+A, A', B
+    The same block of main jobs (same instants, sizes, run times), played on the same Slurm: twice without offcut (A and
+    A'), and once while offcut trains on every node that it may claim (B). At the beginning of B every node is claimed.
+    The controller is started before each B and ended after it; A and A' begin when every node is idle.
+Pair
+    One main job in A, A' and B. Tasks of an array are paired by their index: Slurm starts them in this order.
+Added delay
+    Of a pair: delay in B less the mean of its delays in A and A'. An array on a full machine queues behind itself in A
+    as well, so the added delay of its tasks is what an administrator sees: by how much the whole array was shifted.
+    `added_delay_p50_s` and `added_delay_p99_s` are quantiles over all pairs of all runs, each task counted once.
+Noise
+    The same jobs, Slurm with itself: A' less A. `noise_p50_s` is the median of its size, `noise_p99_s` the 99th
+    percentile of the difference taken both ways, since which of the two came first means nothing.
+Claimed share
+    The share of main jobs in B of which at least one node was held by a pilot when they were submitted.
+Trained share
+    Trained node-seconds (by the controller's journal) as a share of the idle node-seconds (no main job held the node)
+    less the time in which workers booted, in idle windows of at least 5 s, over all B.
+Orphans
+    Jobs of offcut that Slurm still lists, and processes of jobs that are still alive, after the controller's end.
 
-The trained time comes from the controller's journal, the idle time from the main jobs' own times and nodes.
+A run is three blocks: two streams of 55 jobs of one node and 20 of two to four nodes each, at random instants of 35 s,
+and an array of 150 tasks of one node: 300 main jobs. For each block the order of A, A' and B is drawn, so that the
+three follow each other within two minutes and no phase always comes first. Each run has a Slurm and a seed of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import setting
+from slurm_delay_harvest import LONG_WINDOW_S, Harvest, idle_windows, node_seconds, took_claimed_node
+from slurm_delay_stream import MainJob, Started, job_array, job_stream, play
+from slurm_delay_train import STEP_S
 
-from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig
-from offcut.report.run_timeline import timeline
-from offcut.service.paths import StatePaths
-from offcut.store.journal import Journal
-from offcut.traces.read_log import read_log
-from offcut.wire.client import Client
+from offcut.cluster.slurm.testbed import FAST_SCHEDULER, SlurmTestbed, SlurmTestbedConfig
 
-LOG = "logs/alcf-theta_2022.swf.gz"
-TRAIN = Path(__file__).with_name("slurm_delay_train.py")
-#: Windows shorter than this are not counted in `trained_share`.
-LONG_WINDOW_S = 60.0
-#: Workers are forked from one process because the nodes share this machine; measured scaling would show its load.
-SITE = """
-[settings]
-horizon_s = 20.0
-profiler = "oracle"
-[slurm]
-partition = "idle"
-interval_s = 1.0
-pending_limit_s = 10.0
-bench_s = 5.0
-worker_template = "{template}"
-[slurm.worker_env]
-GLOO_SOCKET_IFNAME = "lo"
-"""
+KINDS = ("single", "several", "array", "all")
+PHASES = ("A", "A'", "B")
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+#: Between two phases, so that what the one has left to do does not slow the next.
+SETTLE_S = 1.0
 
 
 @dataclass(frozen=True)
-class MainJob:
-    at_s: float
-    run_s: float
+class Pair:
+    """One main job, with its start delays in A, A' and B."""
+
+    kind: str
     nodes: int
-    limit_min: int
+    a_s: float
+    a2_s: float
+    b_s: float
+    claimed: bool
+
+    @property
+    def added_s(self) -> float:
+        return self.b_s - (self.a_s + self.a2_s) / 2
+
+
+@dataclass
+class Measured:
+    """What the runs gave so far."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    windows: dict[str, dict[str, float]] = field(default_factory=lambda: {"all": {}, "long": {}})
+    orphans: int = 0
+    orders: list[list[str]] = field(default_factory=list)
+    loads: list[float] = field(default_factory=list)
+
+    def add_windows(self, kind: str, sums: dict[str, float]) -> None:
+        known = self.windows[kind]
+        for name, value in sums.items():
+            known[name] = known.get(name, 0.0) + value
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A main job as it went: delay from sbatch to its script, and when it held which nodes (seconds since 1970)."""
+class Blocks:
+    """How many main jobs of each kind a run has."""
 
-    delay_s: float
-    start_s: float
-    end_s: float
-    nodes: tuple[str, ...]
+    streams: int = 2
+    single: int = 55
+    several: int = 20
+    length_s: float = 35.0
+    array: int = 150
 
-
-def workload(log: Path, nodes: int, jobs: int, length_s: float) -> list[MainJob]:
-    """The log's first jobs: submissions spread over `length_s`, run times alike, sizes by the machines'."""
-    read = read_log(log)
-    first = sorted(read.jobs, key=lambda job: job.submit_s)[:jobs]
-    factor = (first[-1].submit_s - first[0].submit_s) / length_s
-    machine = read.machine or max(job.nodes for job in first)
-    return [
-        MainJob(
-            at_s=(job.submit_s - first[0].submit_s) / factor,
-            run_s=max(0.2, job.run_s / factor),
-            nodes=min(nodes, math.ceil(job.nodes / machine * nodes)),
-            limit_min=max(1, math.ceil((job.requested_s or job.run_s) / factor / 60)),
-        )
-        for job in first
-    ]
+    def draw(self, seed: int) -> list[list[MainJob]]:
+        """Return the blocks' jobs."""
+        drawn = [job_stream(self.single, self.several, self.length_s, 1000 * seed + i) for i in range(self.streams)]
+        return [*drawn, job_array(self.array)]
 
 
-def play(slurm: SlurmTestbed, jobs: Sequence[MainJob], scratch: Path) -> list[Ran]:
-    """Submit every job at its time, and wait for the last to end."""
-    submitted: list[float] = [0.0] * len(jobs)
-    failures: list[str] = []
-
-    def submit(index: int, job: MainJob) -> None:
-        note = scratch / f"{index}.started"
-        script = f'echo "$(date +%s.%N) $SLURM_JOB_NODELIST" >{note}\nexec sleep {job.run_s:.3f}'
-        submitted[index] = time.time()
-        try:
-            slurm.submit(script, "--partition=main", f"--nodes={job.nodes}", f"--time={job.limit_min}", "--exclusive")
-        except Exception as error:
-            failures.append(str(error))
-
-    began_s = time.monotonic()
-    threads = []
-    for index, job in enumerate(jobs):
-        time.sleep(max(0.0, began_s + job.at_s - time.monotonic()))
-        threads.append(threading.Thread(target=submit, args=(index, job)))
-        threads[-1].start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise SystemExit(f"sbatch failed: {failures[0]}")
-    give_up_s = time.monotonic() + 600
-    while slurm.run("squeue", "--noheader", "--partition=main", "--format=%i").strip():
-        if time.monotonic() > give_up_s:
-            raise SystemExit("the main queue does not come to its end")
-        time.sleep(0.2)
-    ran = []
-    for index, job in enumerate(jobs):
-        start, hosts = (scratch / f"{index}.started").read_text().split(" ", 1)
-        names = tuple(slurm.run("scontrol", "show", "hostnames", hosts.strip()).split())
-        ran.append(Ran(float(start) - submitted[index], float(start), float(start) + job.run_s, names))
-    return ran
+QUICK = Blocks(streams=1, single=16, several=6, length_s=8.0, array=24)
 
 
-class Harvest:
-    """offcut on the private Slurm, with two trainings without end."""
-
-    def __init__(self, slurm: SlurmTestbed, root: Path) -> None:
-        self.paths = StatePaths(root)
-        self.paths.prepare()
-        (root / "site.toml").write_text(SITE.format(template=slurm.worker_template))
-        command = [sys.executable, "-m", "offcut", "up", "--cluster", "slurm", "--config", str(root / "site.toml")]
-        with (root / "controller.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--state", str(root), "--log-json"], env=slurm.env, stdout=log, stderr=log
-            )
-        give_up_s = time.monotonic() + 120
-        while not self.paths.socket.exists():
-            if self.process.poll() is not None or time.monotonic() > give_up_s:
-                raise SystemExit(f"the controller did not start: {(root / 'controller.log').read_text()[-800:]}")
-            time.sleep(0.05)
-        self.client = Client(self.paths.socket)
-        for name in ("a", "b"):
-            sizes = f"1:{len(slurm.config.names)}"
-            job = {"name": name, "command": [str(TRAIN)], "workdir": str(root), "sizes": sizes}
-            self.client.post("/v1/jobs", job)
-        while sum(job["size"] for job in self.client.get("/v1/status")["jobs"]) < len(slurm.config.names):
-            if time.monotonic() > give_up_s:
-                raise SystemExit("not every idle node came to be trained on")
-            time.sleep(0.1)
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(120)
-
-
-def idle_windows(
-    ran: Sequence[Ran], names: Sequence[str], from_s: float, to_s: float
-) -> list[tuple[str, float, float]]:
-    """(node, start, end) in which no main job held the node."""
-    windows = []
-    for name in names:
-        free_s = from_s
-        for job in sorted((job for job in ran if name in job.nodes), key=lambda job: job.start_s):
-            if job.start_s > free_s:
-                windows.append((name, free_s, min(job.start_s, to_s)))
-            free_s = max(free_s, job.end_s)
-        if free_s < to_s:
-            windows.append((name, free_s, to_s))
-    return windows
-
-
-def node_seconds(
-    paths: StatePaths, windows: Sequence[tuple[str, float, float]], least_s: float = 0.0
-) -> dict[str, float]:
-    """Idle, claimed, booting and trained node-seconds within the windows of at least `least_s`."""
-    journal = Journal(paths.journal)
-    run = timeline(journal.replay())
-    journal.close()
-    sums = {"idle": 0.0, "claimed": 0.0, "boots": 0.0, "trained": 0.0}
-    for node, start_s, end_s in windows:
-        if end_s - start_s < least_s:
-            continue
-        sums["idle"] += end_s - start_s
-        for span in run.spans:
-            if span.node == node and span.condition in ("held", "boots", "trains"):
-                shared_s = max(0.0, min(end_s, span.end_s) - max(start_s, span.start_s))
-                sums["claimed"] += shared_s
-                sums["boots"] += shared_s if span.condition == "boots" else 0.0
-                sums["trained"] += shared_s if span.condition == "trains" else 0.0
-    return sums
-
-
-def one_phase(phase: str, jobs: Sequence[MainJob], nodes: int) -> tuple[list[Ran], dict[str, Any]]:
+def measure_run(measured: Measured, blocks: Blocks, seed: int, given: argparse.Namespace) -> None:
+    """Play every block three times on a fresh Slurm, and add what was measured."""
     root = Path(tempfile.mkdtemp(prefix="slurm-delay-"))
-    slurm = SlurmTestbed(root / "slurm", SlurmTestbedConfig.with_nodes(nodes, worker_template=phase == "B"))
+    preempts = given.mode == "preemptible"
+    config = SlurmTestbedConfig.with_nodes(
+        given.nodes,
+        worker_template=True,
+        preempt_mode="CANCEL" if preempts else "OFF",
+        scheduler="" if given.site_defaults else FAST_SCHEDULER,
+        lines={"MinJobAge": "30"},
+    )
+    slurm = SlurmTestbed(root / "slurm", config)
     slurm.start()
-    harvest = None
-    totals: dict[str, Any] = {}
+    rng = random.Random(seed)
     try:
-        if phase == "B":
-            harvest = Harvest(slurm, root / "offcut")
-        began_s = time.time()
-        (root / "main").mkdir()
-        ran = play(slurm, jobs, root / "main")
-        ended_s = time.time()
-        if harvest is not None:
-            harvest.stop()
-            left = slurm.run("squeue", "--noheader", "--format=%i").split()
-            time.sleep(1.0)  # let jobs that are ending end
-            windows = idle_windows(ran, slurm.config.names, began_s, ended_s)
-            totals = {
-                "all": node_seconds(harvest.paths, windows),
-                "long": node_seconds(harvest.paths, windows, LONG_WINDOW_S),
-                "orphans": len(left) + len(slurm.strays()),
-            }
-        return ran, totals
+        for number, jobs in enumerate(blocks.draw(seed)):
+            order = list(PHASES)
+            rng.shuffle(order)
+            measured.orders.append(order)
+            played: dict[str, list[Started]] = {}
+            claimed: list[bool] = []
+            for phase in order:
+                await_idle(slurm)
+                scratch = root / f"{number}-{PHASES.index(phase)}"
+                if phase == "B":
+                    played[phase], claimed = play_with_offcut(measured, slurm, jobs, scratch, given)
+                else:
+                    played[phase] = play(slurm, jobs, scratch / "main")
+                measured.loads.append(os.getloadavg()[0])
+                show_phase(seed, number, phase, played[phase])
+            measured.pairs += [
+                Pair(a.kind, len(a.nodes), a.delay_s, a2.delay_s, b.delay_s, held)
+                for a, a2, b, held in zip(*(played[phase] for phase in PHASES), claimed, strict=True)
+            ]
     finally:
-        if harvest is not None and harvest.process.poll() is None:
-            harvest.process.kill()
         slurm.stop()
         if not os.environ.get("OFFCUT_KEEP"):
             shutil.rmtree(root, ignore_errors=True)
+
+
+def play_with_offcut(
+    measured: Measured, slurm: SlurmTestbed, jobs: Sequence[MainJob], scratch: Path, given: argparse.Namespace
+) -> tuple[list[Started], list[bool]]:
+    """Play the jobs while offcut trains. Return how they went, and which of them took a claimed node."""
+    harvest = Harvest(slurm, scratch / "offcut", mode=given.mode, interval_s=given.interval_s)
+    try:
+        time.sleep(SETTLE_S)
+        began_s = time.time()
+        started = play(slurm, jobs, scratch / "main")
+        ended_s = time.time()
+        measured.orphans += harvest.stop()
+    finally:
+        if harvest.process.poll() is None:
+            harvest.process.kill()
+    spans = harvest.spans()
+    windows = idle_windows(started, slurm.config.names, began_s, ended_s)
+    measured.add_windows("all", node_seconds(spans, windows))
+    long = [window for window in windows if window[2] - window[1] >= LONG_WINDOW_S]
+    measured.add_windows("long", node_seconds(spans, long))
+    return started, [took_claimed_node(job, spans) for job in started]
+
+
+def await_idle(slurm: SlurmTestbed) -> None:
+    """Wait until every node is idle, and a little longer."""
+    give_up_s = time.monotonic() + 60
+    show = ("sinfo", "--noheader", "--partition=main", "--states=idle", "--format=%D")
+    while int(slurm.run(*show).strip() or 0) < len(slurm.config.names):
+        if time.monotonic() > give_up_s:
+            raise SystemExit("not every node became idle")
+        time.sleep(0.2)
+    time.sleep(SETTLE_S)
+
+
+def show_phase(seed: int, block: int, phase: str, jobs: Sequence[Started]) -> None:
+    delays = [job.delay_s for job in jobs]
+    words = ", ".join(f"{name} {quantile(delays, share):.2f} s" for name, share in QUANTILES.items())
+    print(
+        f"seed {seed}, block {block}, {phase:2}: {len(jobs)} jobs, start delay {words}, "
+        f"mean {statistics.fmean(delays):.2f} s; load {os.getloadavg()[0]:.1f}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -238,89 +206,104 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--log", type=Path, default=setting.shared() / "data" / LOG)
-    parser.add_argument("--nodes", type=int, default=12)
-    parser.add_argument("--jobs", type=int, default=110)
-    parser.add_argument("--length-s", type=float, default=200.0)
-    parser.add_argument("--seed", type=int, default=0, help="of the order of A, A' and B")
-    given = parser.parse_args()
-    if given.quick:
-        given.jobs, given.length_s = 24, 40.0
-    jobs = workload(given.log, given.nodes, given.jobs, given.length_s)
-    order = ["A", "A'", "B"]
-    random.Random(given.seed).shuffle(order)
-    machine = setting.made_with()
-    print(
-        f"{machine}; {given.log.name}, {len(jobs)} jobs in {given.length_s:g} s on {given.nodes} nodes", file=sys.stderr
-    )
-    delays: dict[str, list[float]] = {}
-    totals: dict[str, Any] = {}
-    for phase in order:
-        ran, more = one_phase(phase, jobs, given.nodes)
-        delays[phase] = [job.delay_s for job in ran]
-        totals |= more
-        p50, p99, mean = quantile(delays[phase], 0.5), quantile(delays[phase], 0.99), statistics.fmean(delays[phase])
-        words = f"{phase:2}: start delay p50 {p50:.2f} s, p99 {p99:.2f} s, mean {mean:.2f} s"
-        print(f"{words}; load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
-    document = report(jobs, delays, totals, order, machine, given)
-    if given.json:
-        print(json.dumps(document, indent=2))
-    else:
-        print_tables(document)
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    return {name: round(quantile(values, share), 4) for name, share in QUANTILES.items()}
 
 
-def report(
-    jobs: Sequence[MainJob],
-    delays: dict[str, list[float]],
-    totals: dict[str, Any],
-    order: Sequence[str],
-    machine: dict[str, Any],
-    given: argparse.Namespace,
-) -> dict[str, Any]:
-    pairs = list(zip(delays["A"], delays["A'"], delays["B"], strict=True))
-    a_a = [second - first for first, second, _ in pairs]
-    b_a = [harvested - (first + second) / 2 for first, second, harvested in pairs]
-    long = totals["long"]
-    base = long["idle"] - long["boots"]
-    # Which of the two came first means nothing: noise is the difference taken both ways.
-    both_ways = [*a_a, *(-value for value in a_a)]
-    size = [abs(value) for value in a_a]
+def figures(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return the figures of one kind of job, by the definitions above."""
+    differences = [pair.a2_s - pair.a_s for pair in pairs]
     return {
-        "machine": machine,
-        "log": given.log.name,
-        "order": list(order),
-        "seed": given.seed,
-        "nodes": given.nodes,
-        "rows": [
-            {"job": i, "nodes": job.nodes, "run_s": job.run_s, "a_s": a, "a2_s": a2, "b_s": b}
-            for i, (job, (a, a2, b)) in enumerate(zip(jobs, pairs, strict=True))
-        ],
-        "node_seconds": {"all": totals["all"], "long": long},
-        "noise": {"p50_s": quantile(size, 0.5), "p99_s": quantile(both_ways, 0.99)},
+        "n": len(pairs),
+        "without_s": quantiles([delay for pair in pairs for delay in (pair.a_s, pair.a2_s)]),
+        "with_s": quantiles([pair.b_s for pair in pairs]),
+        "added_s": quantiles([pair.added_s for pair in pairs]),
+        "noise_p50_s": round(quantile([abs(value) for value in differences], 0.5), 4),
+        "noise_p99_s": round(quantile([*differences, *(-value for value in differences)], 0.99), 4),
+        "claimed_share": round(sum(pair.claimed for pair in pairs) / len(pairs), 3),
+    }
+
+
+def report(measured: Measured, by_run: Sequence[Sequence[Pair]], about: dict[str, Any]) -> dict[str, Any]:
+    kinds = {
+        kind: figures(chosen)
+        for kind in KINDS
+        if (chosen := [pair for pair in measured.pairs if kind in (pair.kind, "all")])
+    }
+    long = measured.windows["long"]
+    base = long.get("idle", 0.0) - long.get("boots", 0.0)
+    return {
+        **about,
+        "orders": measured.orders,
+        "loads": [round(load, 2) for load in measured.loads],
+        "kinds": kinds,
+        "runs": [figures(pairs) for pairs in by_run],
+        "node_seconds": measured.windows,
+        "rows": [asdict(pair) for pair in measured.pairs],
         "summary": {
-            "added_delay_p50_s": quantile(b_a, 0.5),
-            "added_delay_p99_s": quantile(b_a, 0.99),
-            "trained_share": long["trained"] / base if base > 0 else None,
-            "orphans": totals["orphans"],
+            "added_delay_p50_s": kinds["all"]["added_s"]["p50"],
+            "added_delay_p99_s": kinds["all"]["added_s"]["p99"],
+            "trained_share": round(long["trained"] / base, 4) if base > 0 else None,
+            "orphans": measured.orphans,
         },
     }
 
 
 def print_tables(document: dict[str, Any]) -> None:
-    summary, noise = document["summary"], document["noise"]
-    print(f"{len(document['rows'])} main jobs, paired")
-    print(f"added delay        p50 {summary['added_delay_p50_s']:.3f} s   p99 {summary['added_delay_p99_s']:.3f} s")
-    print(f"Slurm with itself  p50 {noise['p50_s']:.3f} s   p99 {noise['p99_s']:.3f} s")
+    set_up = ", ".join(f"{name} {value}" for name, value in document["setting"].items())
+    print(f"{set_up}; load {min(document['loads']):.1f} to {max(document['loads']):.1f}")
+    head = f"{'':8} {'n':>5}  {'without p50/p90/p99':>20}  {'with p50/p90/p99':>20}  {'added p50/p90/p99':>20}"
+    print(f"{head}  {'noise p50/p99':>14}  claimed")
+    for kind, row in document["kinds"].items():
+        cells = ["/".join(f"{value:.2f}" for value in row[key].values()) for key in ("without_s", "with_s", "added_s")]
+        noise = f"{row['noise_p50_s']:.2f}/{row['noise_p99_s']:.2f}"
+        shown = "  ".join(f"{cell:>20}" for cell in cells)
+        print(f"{kind:8} {row['n']:5}  {shown}  {noise:>14}  {100 * row['claimed_share']:.0f} %")
+    for number, row in enumerate(document["runs"], start=1):
+        print(f"run {number}: added p50 {row['added_s']['p50']:.3f} s, p99 {row['added_s']['p99']:.3f} s")
     for kind, sums in document["node_seconds"].items():
-        shown = ", ".join(f"{name} {value:.0f}" for name, value in sums.items())
-        print(f"node-seconds in {kind} windows: {shown}")
+        print(f"node-seconds in {kind} windows: {', '.join(f'{name} {value:.0f}' for name, value in sums.items())}")
+    summary = document["summary"]
     if summary["trained_share"] is not None:
-        print(f"trained, of the idle node-seconds in long windows less boot: {100 * summary['trained_share']:.1f} %")
+        share = 100 * summary["trained_share"]
+        print(f"trained, of the idle node-seconds in windows of {LONG_WINDOW_S:g} s or more, less boot: {share:.1f} %")
     print(f"orphans: {summary['orphans']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mode", choices=("preemptible", "backfill"), default="preemptible")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of the first run's jobs and orders; each further one +1")
+    parser.add_argument("--nodes", type=int, default=12)
+    parser.add_argument(
+        "--interval-s", type=float, default=2.0, help="from one look of offcut at the queue to the next"
+    )
+    parser.add_argument("--site-defaults", action="store_true", help="Slurm's own scheduler settings, not fast ones")
+    parser.add_argument("--quick", action="store_true", help="46 main jobs in one run")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    blocks = QUICK if given.quick else Blocks()
+    about = {
+        "machine": setting.made_with(),
+        "setting": {
+            "mode": given.mode,
+            "nodes": given.nodes,
+            "interval_s": given.interval_s,
+            "step_s": STEP_S,
+            "seed": given.seed,
+            "SchedulerParameters": "(default)" if given.site_defaults else FAST_SCHEDULER,
+            "PreemptMode": "CANCEL, GraceTime 0" if given.mode == "preemptible" else "OFF",
+        },
+    }
+    print(about["machine"], file=sys.stderr)
+    measured, by_run = Measured(), []
+    for run in range(given.runs):
+        before = len(measured.pairs)
+        measure_run(measured, blocks, given.seed + run, given)
+        by_run.append(measured.pairs[before:])
+    document = report(measured, by_run, about)
+    print(json.dumps(document, indent=2)) if given.json else print_tables(document)
 
 
 if __name__ == "__main__":
