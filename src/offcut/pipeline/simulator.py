@@ -16,7 +16,7 @@ from offcut.pipeline.layer_profile import Floats
 from offcut.pipeline.program import B, F, Program, W
 from offcut.pipeline.schedules.base import Sends
 from offcut.pipeline.simulator_kernels import run_blocking, run_overlapped, totals_of_ranks
-from offcut.pipeline.stage_costs import StageCosts, as_sent
+from offcut.pipeline.stage_costs import MicroBatchScale, StageCosts, as_sent
 
 
 class DeadlockError(OffcutError):
@@ -45,7 +45,14 @@ class StepTimeline:
     bubble_of_span: float
 
 
-def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", occupancy: bool = False) -> StepTimeline:
+def simulate(
+    program: Program,
+    costs: StageCosts,
+    *,
+    sends: Sends = "overlap",
+    occupancy: bool = False,
+    scale: MicroBatchScale | None = None,
+) -> StepTimeline:
     """Simulate one step of a program.
 
     Args:
@@ -54,6 +61,7 @@ def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", o
         sends: how results are sent (see `Sends`).
         occupancy: True: a rank sends one message at a time, so a slow link limits the rate. False: a transfer is a pure
             delay, as in the papers' formulae.
+        scale: how the micro-batches differ; None: they are equal.
 
     Returns:
         Times and memory of every rank.
@@ -66,28 +74,37 @@ def simulate(program: Program, costs: StageCosts, *, sends: Sends = "overlap", o
     seen = as_sent(costs, sends, shared=shared)
     duration = np.stack([seen.forward_s, seen.backward_s, seen.backward_s - seen.weight_grad_s, seen.weight_grad_s])
     arrays = (program.kind, program.stage, program.micro_batch, program.lane_start)
+    equal = np.ones(program.micro_batches)
+    scales = MicroBatchScale(time=equal, size=equal) if scale is None else scale
     if sends == "blocking":
-        start, end, ok = run_blocking(*arrays, duration, seen.hop_s, program.stages, program.micro_batches)
+        start, end, ok = run_blocking(*arrays, duration, seen.hop_s, program.stages, scales.time, scales.size)
     else:
         start, end, ok = run_overlapped(
-            *arrays, program.rank_of_lane, duration, seen.hop_s, program.stages, program.micro_batches, occupancy
+            *arrays, program.rank_of_lane, duration, seen.hop_s, program.stages, scales.time, scales.size, occupancy
         )
     if not ok:
         raise DeadlockError("the program cannot finish: its operations wait for each other.")
-    return _summary(program, costs, duration, start, end, shared=shared)
+    return _summary(program, costs, duration, (start, end), scales, shared=shared)
 
 
 def _summary(
-    program: Program, costs: StageCosts, duration: Floats, start: Floats, end: Floats, *, shared: bool
+    program: Program,
+    costs: StageCosts,
+    duration: Floats,
+    times: tuple[Floats, Floats],
+    scales: MicroBatchScale,
+    *,
+    shared: bool,
 ) -> StepTimeline:
     """Add up times and memory by rank."""
     ranks = program.ranks
-    arrays = (program.kind, program.stage, program.lane_start, program.rank_of_lane)
+    start, end = times
+    arrays = (program.kind, program.stage, program.micro_batch, program.lane_start, program.rank_of_lane)
     busy, first, last, held, peak_bytes, peak_count = totals_of_ranks(
-        *arrays, duration, start, end, costs.stored_bytes, ranks
+        *arrays, duration, start, end, costs.stored_bytes, scales.time, scales.size, ranks
     )
     if shared:
-        peak_bytes, peak_count = _peaks_by_clock(program, costs, start, end)
+        peak_bytes, peak_count = _peaks_by_clock(program, costs, start, end, scales.size)
     step = float((last + held @ costs.sync_s).max())
     lanes = np.bincount(program.rank_of_lane, minlength=ranks)
     worked = last > 0
@@ -108,7 +125,7 @@ def _summary(
 
 
 def _peaks_by_clock(
-    program: Program, costs: StageCosts, start: Floats, end: Floats
+    program: Program, costs: StageCosts, start: Floats, end: Floats, size: Floats
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Return the peaks of ranks with two lanes: what ends makes room before what starts at that time."""
     rank = np.repeat(program.rank_of_lane, np.diff(program.lane_start))
@@ -117,6 +134,7 @@ def _peaks_by_clock(
     peak_bytes, peak_count = np.zeros(program.ranks), np.zeros(program.ranks, dtype=np.int64)
     for r in range(program.ranks):
         mine = order[rank[order] == r]
-        peak_bytes[r] = (change * costs.stored_bytes[program.stage])[mine].cumsum().max()
+        stored = costs.stored_bytes[program.stage] * size[program.micro_batch]
+        peak_bytes[r] = (change * stored)[mine].cumsum().max()
         peak_count[r] = change[mine].cumsum().max()
     return peak_bytes, peak_count

@@ -9,7 +9,7 @@ from numba import njit
 
 @njit(cache=True)
 def run_overlapped(  # type: ignore[no-untyped-def]
-    kind, stage, micro_batch, lane_start, rank_of_lane, duration, hop, stages, micro_batches, occupancy
+    kind, stage, micro_batch, lane_start, rank_of_lane, duration, hop, stages, time, size, occupancy
 ):
     """Compute start and end of every operation if transfers overlap with computing.
 
@@ -24,7 +24,8 @@ def run_overlapped(  # type: ignore[no-untyped-def]
         duration: shape (4, stages), seconds by kind and stage.
         hop: shape (stages - 1,), seconds of a transfer over each boundary in either direction.
         stages: the number of stages.
-        micro_batches: the number of micro-batches.
+        time: shape (micro-batches,), multiplies the durations.
+        size: shape (micro-batches,), multiplies the transfers.
         occupancy: True if a rank sends one message at a time.
 
     Returns:
@@ -33,7 +34,7 @@ def run_overlapped(  # type: ignore[no-untyped-def]
     n = len(kind)
     lanes = len(lane_start) - 1
     row_of = np.array([0, 1, 1, 2])
-    where = np.full((3, stages, micro_batches), -1, dtype=np.int64)
+    where = np.full((3, stages, len(time)), -1, dtype=np.int64)
     lane_of = np.empty(n, dtype=np.int64)
     for lane in range(lanes):
         for o in range(lane_start[lane], lane_start[lane + 1]):
@@ -81,17 +82,17 @@ def run_overlapped(  # type: ignore[no-untyped-def]
                     local = rank_of_lane[lane_of[second]] == rank
                     at = max(at, end[second] if local else arrives[second])
                 start[o] = at
-                end[o] = at + duration[k, s]
+                end[o] = at + duration[k, s] * time[i]
                 clock[lane] = end[o]
                 # The result goes to the neighbour as soon as it is there and the wire is free.
                 target = -1
                 lag = 0.0
                 if k == 0 and s < stages - 1:
                     target = where[0, s + 1, i]
-                    lag = hop[s]
+                    lag = hop[s] * size[i]
                 elif (k in (1, 2)) and s > 0:
                     target = where[1, s - 1, i]
-                    lag = hop[s - 1]
+                    lag = hop[s - 1] * size[i]
                 if target >= 0 and rank_of_lane[lane_of[target]] != rank:
                     leaves = max(end[o], wire_free[rank]) if occupancy else end[o]
                     arrives[o] = leaves + lag
@@ -106,7 +107,7 @@ def run_overlapped(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, micro_batches):  # type: ignore[no-untyped-def]
+def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, time, size):  # type: ignore[no-untyped-def]
     """Compute start and end of every operation if transfers block both sides.
 
     Sender and receiver meet: after an operation a rank sends its result and receives what its next operation needs. The
@@ -121,7 +122,8 @@ def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, mi
         duration: shape (4, stages), seconds by kind and stage.
         hop: shape (stages - 1,), seconds of a transfer over each boundary in either direction.
         stages: the number of stages.
-        micro_batches: the number of micro-batches.
+        time: shape (micro-batches,), multiplies the durations.
+        size: shape (micro-batches,), multiplies the transfers.
 
     Returns:
         (start, end, ok): seconds, shape (operations,); ok is 0 if the program cannot finish.
@@ -132,7 +134,7 @@ def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, mi
     end = np.full(n, -1.0)
     clock = np.zeros(lanes)
     # A token is one message: (direction, boundary, micro-batch). Each side posts the time at which it came to it.
-    posted = np.full((2, max(1, stages - 1), micro_batches, 2), -1.0)
+    posted = np.full((2, max(1, stages - 1), len(time), 2), -1.0)
     position = lane_start[:-1].copy()
     # What a lane is about to do: 0 and 1 its exchanges (before the operation at `position`), 2 the operation.
     phase = np.zeros(lanes, dtype=np.int64)
@@ -171,13 +173,13 @@ def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, mi
                         side = posted[sent_direction, sent_boundary, i]
                         side[0] = clock[lane] if side[0] < 0 else side[0]
                         ready = ready and side[1] >= 0
-                        at = max(at, max(side[0], side[1]) + hop[sent_boundary])
+                        at = max(at, max(side[0], side[1]) + hop[sent_boundary] * size[i])
                     if get_now:
                         i = micro_batch[o]
                         side = posted[got_direction, got_boundary, i]
                         side[1] = clock[lane] if side[1] < 0 else side[1]
                         ready = ready and side[0] >= 0
-                        at = max(at, max(side[0], side[1]) + hop[got_boundary])
+                        at = max(at, max(side[0], side[1]) + hop[got_boundary] * size[i])
                     if not ready:
                         break
                     clock[lane] = at
@@ -187,7 +189,7 @@ def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, mi
                         position[lane] += 1
                 else:
                     start[o] = clock[lane]
-                    end[o] = clock[lane] + duration[kind[o], stage[o]]
+                    end[o] = clock[lane] + duration[kind[o], stage[o]] * time[micro_batch[o]]
                     clock[lane] = end[o]
                     position[lane] += 1
                     phase[lane] = 0
@@ -200,19 +202,22 @@ def run_blocking(kind, stage, micro_batch, lane_start, duration, hop, stages, mi
 
 @njit(cache=True)
 def totals_of_ranks(  # type: ignore[no-untyped-def]
-    kind, stage, lane_start, rank_of_lane, duration, start, end, stored, ranks
+    kind, stage, micro_batch, lane_start, rank_of_lane, duration, start, end, stored, time, size, ranks
 ):
     """Add up times and memory by rank.
 
     Args:
         kind: shape (operations,), the kind of each operation, lane after lane.
         stage: shape (operations,).
+        micro_batch: shape (operations,).
         lane_start: shape (lanes + 1,), the first operation of each lane.
         rank_of_lane: shape (lanes,).
         duration: shape (4, stages), seconds by kind and stage.
         start: shape (operations,), seconds.
         end: shape (operations,), seconds.
         stored: shape (stages,), bytes kept per micro-batch in flight.
+        time: shape (micro-batches,), multiplies the durations.
+        size: shape (micro-batches,), multiplies the bytes.
         ranks: the number of ranks.
 
     Returns:
@@ -228,20 +233,21 @@ def totals_of_ranks(  # type: ignore[no-untyped-def]
     peak_count = np.zeros(ranks, dtype=np.int64)
     for lane in range(len(lane_start) - 1):
         rank = rank_of_lane[lane]
-        size = 0.0
+        held_bytes = 0.0
         count = 0
         for o in range(lane_start[lane], lane_start[lane + 1]):
             k, s = kind[o], stage[o]
-            busy[rank] += duration[k, s]
+            busy[rank] += duration[k, s] * time[micro_batch[o]]
+            kept = stored[s] * size[micro_batch[o]]
             first[rank] = min(first[rank], start[o])
             last[rank] = max(last[rank], end[o])
             held[rank, s] = 1.0
             if k == 0:
-                size += stored[s]
+                held_bytes += kept
                 count += 1
-                peak_bytes[rank] = max(peak_bytes[rank], size)
+                peak_bytes[rank] = max(peak_bytes[rank], held_bytes)
                 peak_count[rank] = max(peak_count[rank], count)
             elif k != 2:
-                size -= stored[s]
+                held_bytes -= kept
                 count -= 1
     return busy, first, last, held, peak_bytes, peak_count

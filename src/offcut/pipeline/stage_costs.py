@@ -41,6 +41,17 @@ class StageCosts:
         return self.forward_s + self.backward_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchScale:
+    """How micro-batches differ from the one that `StageCosts` describes, shape (m,) each.
+
+    `time[i]` multiplies the computing times of micro-batch i, `size[i]` its transfers and stored bytes.
+    """
+
+    time: Floats
+    size: Floats
+
+
 def plain_costs(
     forward_s: Sequence[float],
     backward_s: Sequence[float],

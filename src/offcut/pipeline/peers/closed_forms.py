@@ -96,6 +96,10 @@ def _linear(p: int, m: int, f: float, b: float, c: float) -> Iterator[Check]:
     yield check("1f1b", "bubble", (p - 1) / (m + p - 1), run.bubble_of_step)
     yield from (check("1f1b", f"in flight at {s}", min(m, p - s), run.peak_in_flight[s]) for s in range(p))
 
+    # Equal slices of tokens; unequal ones are in the tests of the planner of slices.
+    run = _run("terapipe", shape, free)
+    yield check("terapipe", "step", ideal, run.step_s)
+
     # 1F1B-AS streams: with c <= F the link demand a / F is met and c does not show.
     run = _run("1f1b-as", shape, linked)
     yield check("1f1b-as", "step", ideal, run.step_s)

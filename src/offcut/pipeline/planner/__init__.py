@@ -6,5 +6,6 @@
 - `bound`: lower bounds of a step's time; `bound_searches`: the compiled searches behind them
 - `candidates`: splits with a schedule, each with its lower bound
 - `explore`: the exploration of one size; `rejected`: why the other plans lost
+- `token_slices`: slices of the tokens of a causal language model (TeraPipe)
 - `curve`: the best plans of all sizes as a scaling curve
 """

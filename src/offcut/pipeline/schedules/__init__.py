@@ -16,6 +16,7 @@ from offcut.pipeline.schedules.one_f_one_b_sno import ONE_F_ONE_B_SNO
 from offcut.pipeline.schedules.one_f_one_b_so import ONE_F_ONE_B_SO
 from offcut.pipeline.schedules.pipedream import PIPEDREAM
 from offcut.pipeline.schedules.pipedream_2bw import PIPEDREAM_2BW
+from offcut.pipeline.schedules.terapipe import TERAPIPE
 from offcut.pipeline.schedules.v_building_blocks import V_HALF, V_MIN
 from offcut.pipeline.schedules.zero_bubble_h1 import ZERO_BUBBLE_H1
 from offcut.pipeline.schedules.zero_bubble_v import ZERO_BUBBLE_V
@@ -42,6 +43,7 @@ SCHEDULES: dict[str, Schedule] = {
         PIPEDREAM,
         PIPEDREAM_2BW,
         LINK_WARMUP,
+        TERAPIPE,
     )
 }
 
