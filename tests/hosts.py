@@ -53,6 +53,11 @@ class Host:
         assert done.returncode == 0, (command, done.stderr)
         return done.stdout
 
+    def reaches(self, address: str, port: str) -> bool:
+        """Return whether a program on this host can connect there."""
+        connect = [*self.enter, "timeout", "2", "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}"]
+        return subprocess.run(connect, capture_output=True, check=False).returncode == 0
+
     def set_links(self, state: str, *names: str) -> None:
         """Set these links of the host `up` or `down`; without names both of its networks."""
         for name in names or ("management", "data"):
@@ -111,7 +116,6 @@ class Hosts:
         file = self._directory / f"hosts-{host.name}"
         file.write_text("\n".join(["127.0.0.1 localhost", *names]) + "\n")
         host.run("mount", "--bind", str(file), "/etc/hosts")
-        host.run("mount", "-t", "sysfs", "sysfs", "/sys")  # which shows the links of this host
         for place in own:
             place.mkdir(exist_ok=True)
             host.run("mount", "-t", "tmpfs", "tmpfs", str(place))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from live import Running, command_of, kept_if_failed, wait_for
-from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig, missing
+from offcut.cluster.slurm.testbed import CONTROLLER, SlurmTestbed, SlurmTestbedConfig, missing
 
 #: For modules of tests that need one: one such module at a time.
 MARKS = [pytest.mark.slurm, pytest.mark.live, pytest.mark.xdist_group("slurm")]
@@ -71,16 +71,17 @@ def _toml(value: object) -> str:
 
 
 class Harvesting(Running):
-    """`offcut up --cluster slurm` on a private Slurm."""
+    """`offcut up --cluster slurm` on a private Slurm, on the host of its slurmctld."""
 
-    def __init__(self, root: Path, slurm: SlurmTestbed, **site: object) -> None:
+    def __init__(self, root: Path, slurm: SlurmTestbed, *options: str, **site: object) -> None:
         self.slurm = slurm
         template = {"worker_template": str(slurm.worker_template)} if slurm.config.worker_template else {}
         self._site = write_site(root / "site.toml", **{**template, **site})
-        super().__init__(root, 0)
+        super().__init__(root, 0, *options)
 
     def launch(self, *program: str) -> None:
-        command = [*program, "--cluster", "slurm", "--config", str(self._site)]
+        command = [*self.slurm.config.host(CONTROLLER).enter, *program, *self._options]
+        command += ["--cluster", "slurm", "--config", str(self._site)]
         command += ["--state", str(self.paths.root), "--log-json", "--profiler", "oracle"]
         with (self.paths.root / "controller.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -90,7 +91,8 @@ class Harvesting(Running):
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `offcut …` against this controller."""
-        command = [sys.executable, "-m", "offcut", *arguments, "--state", str(self.paths.root)]
+        enter = self.slurm.config.host(CONTROLLER).enter
+        command = [*enter, sys.executable, "-m", "offcut", *arguments, "--state", str(self.paths.root)]
         return subprocess.run(command, env=self.slurm.env, capture_output=True, text=True, check=False)
 
     def pilots(self) -> dict[str, str]:

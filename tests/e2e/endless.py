@@ -1,4 +1,4 @@
-"""Two tests that never end, with all kinds of processes that tests start: test_killed_tests.py runs and kills them."""
+"""Tests that never end, with all kinds of processes that tests start: test_killed_tests.py runs and kills them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from golden import SCRIPT
 
+from hosts import Hosts
 from live import wait_for
 from reaper import ENV_MARK, marked
 from slurmed import private_slurm  # noqa: F401
@@ -46,3 +47,8 @@ def test_slurm_runs_a_job(private_slurm: Callable) -> None:  # noqa: F811
     daemon = "import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0: time.sleep(1000)\n os._exit(0)"
     subprocess.run(["python3", "-c", daemon], check=True)
     _ready("slurm")
+
+
+def test_hosts_wait(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, ["n01"])
+    _ready("hosts", *(host.pid for host in hosts.all.values()))

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hosts import lacking
 from live import wait_for
 from offcut.cluster.slurm.testbed import missing
 from reaper import ENV_MARK, kill_marked, marked
@@ -29,7 +30,7 @@ def _living(pids: list[int]) -> list[int]:
 def test_nothing_is_left_of_killed_tests(tmp_path: Path) -> None:
     """First one of the processes that run tests is killed, then the one that directs them."""
     mark = f"{os.environ[ENV_MARK]}/{uuid.uuid4().hex[:12]}"
-    names = ["job"] if missing() else ["job", "slurm"]
+    names = ["job", *(["slurm"] if not missing() else []), *(["hosts"] if not lacking() else [])]
     environment = {**os.environ, ENV_MARK: mark, "OFFCUT_TEST_READY": str(tmp_path)}
     chosen = ["-k", " or ".join(names), "-n", str(len(names)), "--max-worker-restart", "0"]
     with (tmp_path / "log").open("wb") as log:

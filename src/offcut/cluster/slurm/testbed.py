@@ -40,6 +40,19 @@ FAST_SCHEDULER = (
 )
 
 
+#: The daemon that serves the cluster; the others are named for their nodes.
+CONTROLLER = "slurmctld"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonHost:
+    """A host that runs one of the daemons; `enter` begins a command line that runs a program there."""
+
+    name: str
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmTestbedConfig:
     """What the cluster is like. `lines` are added to slurm.conf or replace its lines; an empty value removes one."""
@@ -57,6 +70,8 @@ class SlurmTestbedConfig:
     #: Empty: Slurm's own defaults, as at a site that has changed nothing.
     scheduler: str = FAST_SCHEDULER
     lines: Mapping[str, str] = field(default_factory=dict)
+    #: By daemon (CONTROLLER or a node's name): where it runs, if that is not this machine. All see one file system.
+    hosts: Mapping[str, DaemonHost] = field(default_factory=dict)
     #: Workers are forked from one process with torch imported, because all nodes share this machine.
     worker_template: bool = False
     #: Modules that this process imports beside torch.
@@ -66,6 +81,10 @@ class SlurmTestbedConfig:
     def with_nodes(cls, nodes: int, **fields: Any) -> Self:
         """Return the configuration of `nodes` nodes, called n01, n02, …"""
         return cls(names=tuple(f"n{i:02d}" for i in range(1, nodes + 1)), **fields)
+
+    def host(self, daemon: str) -> DaemonHost:
+        """Return where this daemon runs."""
+        return self.hosts.get(daemon) or DaemonHost(name=socket.gethostname().split(".")[0])
 
 
 def missing() -> str:
@@ -137,7 +156,7 @@ class SlurmTestbed:
 
     def stop(self) -> None:
         """Cancel every job, end every daemon, and kill what jobs have left."""
-        if self._alive("slurmctld"):
+        if self._alive(CONTROLLER):
             with suppress(ClusterError, subprocess.TimeoutExpired):
                 jobs = self.run("squeue", "--noheader", "--format=%A").split()
                 with suppress(ClusterError):  # waiting jobs cannot be sent a signal
@@ -161,16 +180,16 @@ class SlurmTestbed:
     def start_controller(self) -> None:
         """Start slurmctld, from the state that the last one saved, if any."""
         # -i: continue if the saved state cannot be read. Only jobs of this test cluster are at stake.
-        self._spawn("slurmctld", [_program("slurmctld") or "slurmctld", "-D", "-i", "-f", str(self.conf)])
+        self._spawn(CONTROLLER, [_program("slurmctld") or "slurmctld", "-D", "-i", "-f", str(self.conf)])
         self._until("slurmctld", self._pings)
 
     def stop_controller(self, *, crash: bool = False) -> None:
         """Stop slurmctld. Jobs run on, and every command fails. A crash does not save its last changes."""
         if not crash:
-            self._daemons["slurmctld"].terminate()
+            self._daemons[CONTROLLER].terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._daemons["slurmctld"].wait(_STOP_PATIENCE_S)
-        self._kill("slurmctld")
+                self._daemons[CONTROLLER].wait(_STOP_PATIENCE_S)
+        self._kill(CONTROLLER)
 
     def start_node(self, name: str) -> None:
         (self.directory / "spool" / name).mkdir(exist_ok=True)
@@ -185,7 +204,7 @@ class SlurmTestbed:
     def run(self, *command: str, stdin: str = "", limit_s: float = 30.0) -> str:
         """Run a command against this cluster and return its output. ClusterError with its message if it fails."""
         done = subprocess.run(
-            command,
+            (*self.config.host(CONTROLLER).enter, *command),
             input=stdin,
             env=self.env,
             cwd=self.directory,
@@ -238,7 +257,7 @@ class SlurmTestbed:
     def _spawn(self, name: str, argv: Sequence[str]) -> None:
         with (self.directory / "log" / f"{name}.out").open("ab") as out:
             self._daemons[name] = subprocess.Popen(
-                argv,
+                (*self.config.host(name).enter, *argv),
                 env={**self.env, "OMP_NUM_THREADS": "1"},
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
@@ -262,7 +281,7 @@ class SlurmTestbed:
         while not holds():
             dead = [name for name in self._daemons if not self._alive(name)]
             if dead or time.monotonic() > give_up_s:
-                said = self._last_words(dead[0] if dead else "slurmctld")
+                said = self._last_words(dead[0] if dead else CONTROLLER)
                 raise ClusterError(
                     f"The private Slurm in {self.directory} did not come up (waited for: {what}): {said}",
                     next_step=f"Its logs are in {self.directory / 'log'}.",
@@ -284,12 +303,12 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _slurm_conf(directory: Path, config: SlurmTestbedConfig) -> str:
-    host = socket.gethostname().split(".")[0]
     user = getpass.getuser()
     ports = _free_ports(len(config.names) + 1)
+    controller = config.host(CONTROLLER)
     settings = {
         "ClusterName": "private",
-        "SlurmctldHost": f"{host}(127.0.0.1)",
+        "SlurmctldHost": f"{controller.name}({controller.address})",
         "SlurmctldPort": str(ports[0]),
         "SlurmUser": user,
         "SlurmdUser": user,
@@ -328,7 +347,8 @@ def _slurm_conf(directory: Path, config: SlurmTestbedConfig) -> str:
     shape = f"CPUs={config.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={config.cpus} ThreadsPerCore=1"
     gres = f" Gres=gpu:{config.gpus}" if config.gpus else ""
     for name, port in zip(config.names, ports[1:], strict=True):
-        where = f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+        host = config.host(name)
+        where = f"NodeName={name} NodeHostname={host.name} NodeAddr={host.address} Port={port}"
         lines.append(f"{where} {shape} RealMemory={config.memory_mib}{gres} State=UNKNOWN")
     both = f"Nodes={','.join(config.names)} OverSubscribe=EXCLUSIVE MaxTime=INFINITE State=UP"
     lines += [

@@ -1,0 +1,196 @@
+"""Training across hosts with names, addresses and routes of their own, and a network that does not connect them all.
+
+See `hosts.py` for what they are like. No one sets GLOO_SOCKET_IFNAME here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
+
+import host_templates
+from hosts import LOGIN, Hosts, lacking
+from live import kept_if_failed, wait_for
+from offcut.cluster.slurm.testbed import CONTROLLER, DaemonHost, SlurmTestbed, SlurmTestbedConfig, missing
+from offcut.process.parent_death import die_with_parent
+from offcut.wire import certificate
+from offcut.wire.step_records import StepHistory, history
+from slurmed import MARKS, Harvesting
+
+pytestmark = [*MARKS, pytest.mark.timeout(300)]
+
+NODES = ("n01", "n02", "n03")
+EPOCHS = 40
+
+
+@dataclass
+class Cluster:
+    hosts: Hosts
+    slurm: SlurmTestbed
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A Slurm whose daemons run on hosts of their own, with a worker template on each."""
+    if lacks := missing() or lacking():
+        if os.environ.get("CI") == "true":
+            pytest.fail(lacks)
+        pytest.skip(lacks)
+    with kept_if_failed(request, "offcut-hosts-") as root:
+        local, state = root / "local", root / "state"
+        state.mkdir(mode=0o700)
+        hosts = Hosts(root, NODES, hidden=[state], private=[local])
+        places = {
+            name: DaemonHost(name=host.name, address=host.management, enter=host.enter)
+            for name, host in hosts.all.items()
+        }
+        places[CONTROLLER] = places.pop(LOGIN)
+        slurm = SlurmTestbed(root / "slurm", SlurmTestbedConfig(names=NODES, hosts=places))
+        pids = [str(hosts.all[name].pid) for name in NODES]
+        templates = subprocess.Popen(
+            [sys.executable, host_templates.__file__, str(local / "workers.sock"), *pids],
+            preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509
+        )
+        try:
+            slurm.start()
+            yield Cluster(hosts, slurm, root)
+        finally:
+            slurm.stop()
+            templates.kill()
+            templates.wait()
+            hosts.stop()
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Harvesting]:
+    """A controller on the login node: its state is on a disk of its own, agents dial in over TLS."""
+    login = cluster.hosts.login
+    certificate.create(cluster.state / "tls", [LOGIN, login.management])
+    found = Harvesting(
+        cluster.state,
+        cluster.slurm,
+        *("--share", str(cluster.root / "share"), "--listen", login.management),
+        node_dir=str(cluster.root / "local"),
+        worker_template=str(cluster.root / "local" / "workers.sock"),
+        worker_env={},
+    )
+    try:
+        yield found
+        found.stop()
+        found.nothing_left()
+    finally:
+        found.kill_everything()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[int, StepHistory]:
+    """The steps of a training that nothing disturbs."""
+    return undisturbed(tmp_path_factory.mktemp("reference") / "run", EPOCHS)
+
+
+@dataclass
+class Training:
+    """A job on up to three nodes, at a pace that leaves time to disturb it."""
+
+    running: Harvesting
+    job: str
+    pace: Pace
+
+    @classmethod
+    def start(cls, running: Harvesting, directory: Path) -> Training:
+        pace = Pace(directory, EPOCHS * STEPS_PER_EPOCH)
+        fields = {"sizes": "1:3", "checkpoint_age_s": 2.0}
+        return cls(running, running.submit(SCRIPT, "--epochs", str(EPOCHS), *pace.options, **fields), pace)
+
+    def until_size(self, size: int) -> None:
+        self.running.until(self.job, f"size {size}", self.pace.awaiting(lambda shown: shown["size"] == size))
+
+    def until_steps(self, more: int) -> None:
+        to = self.running.job(self.job)["steps"] + more
+        self.running.until(self.job, "progress", self.pace.awaiting(lambda shown: shown["steps"] >= to))
+
+    def check_end(self, reference: dict[int, StepHistory]) -> None:
+        """Wait for the end; the steps and losses are those of an undisturbed run."""
+        self.pace.to_the_end()
+        shown = self.running.until(self.job, "the end", lambda shown: shown["state"] == "finished")
+        assert shown["steps"] == EPOCHS * STEPS_PER_EPOCH
+        assert_same_training(history(self.running.paths.job(self.job) / "records"), reference)
+
+
+def worker_on(cluster: Cluster, node: str) -> psutil.Process:
+    """Return the worker on the node: the child of the worker template there."""
+    namespace = os.stat(f"/proc/{cluster.hosts.all[node].pid}/ns/net").st_ino
+
+    def is_there(pid: int) -> bool:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino == namespace
+
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if host_templates.__file__ in process.cmdline() and is_there(process.pid) and is_there(process.ppid()):
+                return process
+    raise AssertionError(f"no worker on {node}")
+
+
+def test_hosts_are_like_a_site_s(cluster: Cluster) -> None:
+    """The other tests prove nothing if the hosts are not what they are meant to be."""
+    hosts = cluster.hosts
+    for name, host in hosts.all.items():
+        assert host.run("hostname").strip() == name
+        assert host.run("getent", "ahostsv4", name).split()[0] == "127.0.1.1"
+    first, second = hosts.all["n01"], hosts.all["n02"]
+    (port,) = re.findall(r"^NodeName=n02 .* Port=(\d+)", cluster.slurm.conf.read_text(), re.MULTILINE)
+    assert first.reaches(second.data, port), "slurmd listens at all addresses"
+    assert hosts.login.reaches(second.management, port)
+    assert not first.reaches(second.management, port)
+    assert first.run("ls", str(cluster.state)) == ""
+    assert first.run("ls", str(cluster.slurm.directory))
+
+
+def test_grows_gives_way_survives_a_kill_and_finishes_as_if_undisturbed(
+    cluster: Cluster, running: Harvesting, reference: dict[int, StepHistory], tmp_path: Path
+) -> None:
+    training = Training.start(running, tmp_path)
+    training.until_size(3)
+    training.until_steps(5)
+    main = cluster.slurm.submit("exec sleep 600", "--partition=main", "--nodes=2")
+    wait_for("the main job to run", lambda: cluster.slurm.state(main) == "RUNNING")
+    training.until_size(1)
+    cluster.slurm.run("scancel", str(main))
+    training.until_size(3)
+    training.until_steps(5)
+    worker_on(cluster, "n02").kill()
+    training.until_steps(20)
+    training.until_size(3)
+    training.check_end(reference)
+
+
+def test_a_node_whose_links_are_down_for_a_while_costs_no_step(
+    cluster: Cluster, running: Harvesting, reference: dict[int, StepHistory], tmp_path: Path
+) -> None:
+    training = Training.start(running, tmp_path)
+    training.until_size(3)
+    training.until_steps(5)
+    host = cluster.hosts.all["n03"]
+    host.set_links("down")
+    training.until_size(2)
+    training.until_steps(20)
+    host.set_links("up")
+    training.until_size(3)
+    training.until_steps(5)
+    training.check_end(reference)
