@@ -134,7 +134,7 @@ class Agent(asyncio.Protocol):
                 attempt = 0
                 await self._lost.wait()
             if not self.ended:
-                await asyncio.sleep(agent_line._RETRY_S[min(attempt, len(agent_line._RETRY_S) - 1)])
+                await asyncio.sleep(agent_line.retry_wait_s(attempt))
                 attempt += 1
 
     # -- the connection ---------------------------------------------------------------------------------------------

@@ -34,9 +34,10 @@ GOOD = {"Authorization": "Bearer good"}
 class Echo:
     """Greets with the first message, and answers each."""
 
-    def __init__(self, agent: AgentSocket, served: Served) -> None:
+    def __init__(self, agent: AgentSocket, served: Served, peer: str) -> None:
         self.agent = agent
         self.served = served
+        self.peer = peer
 
     def receive(self, data: bytes) -> int:
         self.served.heard.append(data)
@@ -54,7 +55,7 @@ class Echo:
 
 
 class Served:
-    """A server on loopback whose credential is the word 'good'."""
+    """A server on loopback. Credentials begin with the word 'good'; what follows it names the agent."""
 
     def __init__(self, limits: NetworkLimits, tls: ssl.SSLContext | None = None) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -66,7 +67,7 @@ class Served:
         self.server.start()
 
     def admit(self, agent: AgentSocket, authorization: str) -> Echo | None:
-        return Echo(agent, self) if authorization == "Bearer good" else None
+        return Echo(agent, self, authorization) if authorization.startswith("Bearer good") else None
 
     async def ask(self, data: bytes) -> bytes:
         """Return what is answered, to the end."""
@@ -225,6 +226,46 @@ def test_strangers_who_only_connect_do_not_keep_an_agent_out(tmp_path: Path, tls
             await first.close()
             while served.server._all:
                 await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
+def test_agents_that_dial_at_once_do_not_displace_each_other() -> None:
+    limits = NetworkLimits(connections=50, pending=4, greeting_s=60.0, displace_s=0.0)
+
+    async def scenario() -> None:
+        async with serving(limits) as served:
+            agents = [
+                await connect(served.url, additional_headers={"Authorization": f"Bearer good {i}"}) for i in range(20)
+            ]
+            for agent in agents:  # all have been admitted, and none has greeted until now
+                await agent.send("hello")
+                assert await agent.recv() == "heard 5 bytes"
+            for agent in agents:
+                await agent.close()
+
+    asyncio.run(scenario())
+
+
+def test_of_an_agent_the_newest_connection_that_has_not_greeted_is_open() -> None:
+    limits = NetworkLimits(connections=9, pending=9, greeting_s=60.0)
+
+    async def scenario() -> None:
+        async with serving(limits) as served:
+            older, newer = [await connect(served.url, additional_headers=GOOD) for _ in range(2)]
+            with pytest.raises(ConnectionClosed):
+                await older.recv()
+            await newer.send("hello")
+            assert await newer.recv() == "heard 5 bytes"
+            async with connect(served.url, additional_headers=GOOD) as third:
+                await newer.send("hello")
+                assert await newer.recv() == "heard 5 bytes"  # it has greeted: who it is for decides what replaces it
+                await third.send("hello")
+                assert await third.recv() == "heard 5 bytes"
+            await newer.close()
+            while served.server._all:
+                await asyncio.sleep(0.01)
+            assert not served.server._admitted
 
     asyncio.run(scenario())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,8 +24,8 @@ from offcut.wire.tls import trusting
 
 _log = structlog.get_logger()
 
-#: Waits between two attempts, seconds: short at first, because a restart takes about a second.
-_RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+#: The longest waits before the next attempts, seconds: short at first, because a restart takes about a second.
+_RETRY_S = (0.05, 0.1, 0.2, *(0.5,) * 8, 1.0)
 #: A heartbeat is sent after this long without a message. The controller gives an agent up after `SILENCE_S` (5 s).
 _HEARTBEAT_S = 2.0
 #: One message of the controller: a generation of ten thousand members is a tenth of this.
@@ -33,6 +34,14 @@ _LARGEST_MESSAGE = 16 << 20
 _MOST_WAITING = 1000
 #: A controller that refuses an agent accepts its connection first.
 _LASTS_S = 1.0
+
+
+def retry_wait_s(attempt: int) -> float:
+    """Return how long to wait after this many attempts without success, in seconds.
+
+    It is drawn, so that agents that were cut off at one instant do not all dial at another.
+    """
+    return _RETRY_S[min(attempt, len(_RETRY_S) - 1)] * random.uniform(0.5, 1.0)
 
 
 class ControllerLink:
@@ -114,7 +123,7 @@ class ControllerLink:
                 _log.warning("controller_refused", error=str(error))
             finally:
                 self._note_cut()
-            await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            await asyncio.sleep(retry_wait_s(attempt))
             attempt += 1
 
     def _look_up(self) -> tuple[dict[str, Any], str]:

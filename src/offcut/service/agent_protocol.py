@@ -33,6 +33,10 @@ class AgentProtocol:
         self._greeted = greeted
         self._connection: AgentConnection | None = None
 
+    @property
+    def peer(self) -> str:
+        return f"{self._identity.node} {self._identity.pilot}"
+
     def receive(self, data: bytes) -> int:
         connection = self._connection
         if data == _HEARTBEAT and connection is not None:

@@ -28,10 +28,12 @@ _TELL_AGAIN_S = 60.0
 
 
 class _Connection:
-    """An accepted connection, pending until its agent has greeted. `since_s` leaves out what this server was late."""
+    """An accepted connection. `since_s` leaves out what this server was late."""
 
     def __init__(self, since_s: float) -> None:
         self.since_s = since_s
+        #: What its credential names, until it has greeted.
+        self.peer: str | None = None
         self.socket: AgentSocket | None = None
         self.opening: asyncio.Task[None] | None = None
         self.limit: asyncio.TimerHandle | None = None
@@ -46,8 +48,10 @@ class _Connection:
 class AgentServer:
     """`admit` is given a connection and its Authorization header, and returns what is behind it, or None to refuse it.
 
-    A connection counts as pending until `greeted` is called for it, for `limits.greeting_s` at most. Pending ones have
-    a limit of their own, so that strangers cannot keep agents out for longer than a moment: the oldest makes room.
+    A connection is pending until it has shown a credential that is admitted. Pending ones have a limit of their own, so
+    that strangers cannot keep agents out for longer than a moment: the oldest makes room. Agents that dial all at once
+    do not displace each other that way. Of each there is one connection at most for which `greeted` has not been called
+    yet, its newest; `greeted` must be called within `limits.greeting_s`.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class AgentServer:
         self._all: set[_Connection] = set()
         #: The oldest first.
         self._pending: dict[_Connection, None] = {}
+        #: By what the credential names: connections that were admitted and have not greeted.
+        self._admitted: dict[str, _Connection] = {}
         self._by_socket: dict[AgentSocket, _Connection] = {}
         self._closed = False
         #: How much later than due this loop has run in all: peers are not charged for their wait.
@@ -88,9 +94,7 @@ class AgentServer:
         """Keep the connection open: its agent has said who it is."""
         connection = self._by_socket.get(agent)
         if connection is not None:
-            self._pending.pop(connection, None)
-            if connection.limit is not None:
-                connection.limit.cancel()
+            self._awaited_no_more(connection)
 
     # -- accepting --------------------------------------------------------------------------------------------------
 
@@ -132,7 +136,7 @@ class AgentServer:
 
     async def _start(self, connection: _Connection, accepted: socket.socket) -> None:
         def protocol() -> AgentSocket:
-            connection.socket = AgentSocket(self._limits, self._admit, self._lost)
+            connection.socket = AgentSocket(self._limits, self._check, self._lost)
             self._by_socket[connection.socket] = connection
             return connection.socket
 
@@ -148,11 +152,31 @@ class AgentServer:
         if task.cancelled() or task.exception() is not None:
             self._forget(connection)
 
+    def _check(self, agent: AgentSocket, authorization: str) -> PeerProtocol | None:
+        """Return what is behind the connection if its credential is admitted: it is not pending any more."""
+        protocol = self._admit(agent, authorization)
+        connection = self._by_socket.get(agent)
+        if protocol is not None and connection is not None:
+            self._pending.pop(connection, None)
+            if (older := self._admitted.get(protocol.peer)) is not None:
+                self._drop(older)
+            self._admitted[protocol.peer] = connection
+            connection.peer = protocol.peer
+        return protocol
+
     # -- ending -----------------------------------------------------------------------------------------------------
 
     def _drop(self, connection: _Connection) -> None:
-        self._pending.pop(connection, None)
+        self._awaited_no_more(connection)
         connection.abort()
+
+    def _awaited_no_more(self, connection: _Connection) -> None:
+        """Forget that its agent is awaited: it has greeted, or the connection ends."""
+        self._pending.pop(connection, None)
+        if connection.peer is not None and self._admitted.get(connection.peer) is connection:
+            del self._admitted[connection.peer]
+        if connection.limit is not None:
+            connection.limit.cancel()
 
     def _lost(self, agent: AgentSocket) -> None:
         connection = self._by_socket.get(agent)
@@ -161,9 +185,7 @@ class AgentServer:
 
     def _forget(self, connection: _Connection) -> None:
         self._all.discard(connection)
-        self._pending.pop(connection, None)
-        if connection.limit is not None:
-            connection.limit.cancel()
+        self._awaited_no_more(connection)
         if connection.socket is not None:
             self._by_socket.pop(connection.socket, None)
 

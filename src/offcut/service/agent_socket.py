@@ -67,6 +67,11 @@ def encode_frame(text: str, deflate: bool) -> bytes:
 class PeerProtocol(Protocol):
     """What is behind an accepted connection."""
 
+    @property
+    def peer(self) -> str:
+        """What the credential names: connections with the same one are of the same agent."""
+        ...
+
     def receive(self, data: bytes) -> int:
         """Handle one text message. Return how many messages it counts as in what a peer may send.
 

@@ -11,7 +11,7 @@ _LEAST_RESERVE = 64
 _LARGEST_RESERVE = 256
 #: More agents than this are not expected of one event loop.
 _MOST_CONNECTIONS = 16_384
-#: A TLS handshake takes tens of KiB; agents that come all at once take turns.
+#: A TLS handshake takes tens of KiB; those that come all at once take turns.
 _MOST_PENDING = 512
 #: A report that is written to the journal counts as this many, because it costs more than others.
 JOURNALLED = 20
@@ -26,7 +26,7 @@ class NetworkLimits:
 
     #: Open connections, whatever their state; those above wait in the kernel's queue.
     connections: int
-    #: Of these, connections whose agent has not yet said who it is.
+    #: Of these, connections that have not yet shown a credential.
     pending: int
     #: From the first byte to the agent's first message.
     greeting_s: float = 10.0
