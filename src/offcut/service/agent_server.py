@@ -17,7 +17,7 @@ _log = structlog.get_logger()
 #: Connections that may wait in the kernel while there is no room. The kernel has a limit of its own.
 _BACKLOG = 4096
 #: Connections accepted at a time, so that a flood of them leaves time for everything else.
-_AT_ONCE = 64
+_AT_ONCE = 256
 #: When there was no room, the listener is looked at again after this.
 _LOOK_AGAIN_S = 0.05
 #: The same where the system has no descriptors or memory left.
