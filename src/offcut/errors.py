@@ -68,3 +68,9 @@ class UnreachableError(OffcutError):
     """The controller does not answer."""
 
     exit_code = 2
+
+
+class BusyError(UnreachableError):
+    """The controller answers as many requests as it may at once."""
+
+    exit_code = 1

@@ -50,6 +50,7 @@ def job(text: str) -> dict[str, Any]:
         "rate": 10.0,
         "steps_redone": 1,
         "mode": "session",
+        "exit_code": 0,
         "weight": 1.0,
     }
 

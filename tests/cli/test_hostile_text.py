@@ -57,6 +57,12 @@ def test_live_commands(offcut, words) -> None:
     check(out)
 
 
+def test_wait(offcut) -> None:
+    code, out, error = offcut("wait", "a", "--timeout", "0")
+    assert (code, error) == (124, "")
+    check(out)
+
+
 def test_submit(offcut, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     code, out, _ = offcut("submit", tmp_path / "train.py", "--name", "a")

@@ -38,6 +38,7 @@ def example_inputs(n):
 #: What each command is run with. `demo` trains for longer than a test may take, and `up` has a test of its own.
 RUN = {
     "submit": ["{}/train.py"],
+    "wait": ["a"],
     "status": [],
     "why": ["a"],
     "curve": ["a"],
@@ -117,6 +118,7 @@ def test_a_failure_is_one_document(offcut, name: str) -> None:
 @pytest.mark.parametrize("name", RUN)
 def test_a_success_is_one_document(offcut, monkeypatch, place: Path, name: str) -> None:
     monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr(FakeClient, "text", "finished")
     words = [word.format(place) for word in RUN[name]]
     code, out, error = offcut(*name.split(), *words, "--json")
     assert (code, error) == (0, "")

@@ -88,6 +88,7 @@ def test_no_log_yet(worker_log: Path, raw) -> None:
 
 def test_follow_ends_with_the_job(worker_log: Path, raw, monkeypatch) -> None:
     monkeypatch.setattr(command, "_ASK_S", 0.0)
+    monkeypatch.setattr(command, "_SETTLE_S", 0.0)
     worker_log.write_bytes(b"before\n")
     asked = []
 
@@ -111,3 +112,9 @@ def test_follow_and_json_exclude_each_other(offcut, worker_log: Path) -> None:
     code, out, _ = offcut("logs", "a", "-f", "--json")
     assert code == 2
     assert "Give one of them" in json.loads(out)["next_step"]
+
+
+def test_labels_stand_before_each_line(worker_log: Path, raw) -> None:
+    worker_log.write_bytes(b"one\ntwo")
+    worker_log.with_name("n02#1:0.log").write_bytes(b"three\n")
+    assert sorted(raw("--label").splitlines()) == [b"n01#1:0: one", b"n01#1:0: two", b"n02#1:0: three"]

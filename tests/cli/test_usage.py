@@ -63,7 +63,8 @@ def test_names_that_no_job_may_have(offcut, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "path"), [("..", "%2E%2E"), ("a/b?c#d", "a%2Fb%3Fc%23d"), ("--help", "--help"), ("é", "%C3%A9")]
+    ("job", "path"),
+    [("..", "%2E%2E"), ("a/b?c#d", "a%2Fb%3Fc%23d"), ("--help", "--help"), ("é", "%C3%A9"), ("\udcff", "%3F")],
 )
 def test_a_job_name_is_never_read_as_another_api_path(offcut, monkeypatch, job: str, path: str) -> None:
     asked = []

@@ -13,6 +13,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "demo"),
     "up": ("up", "up"),
     "submit": ("jobs", "submit"),
+    "wait": ("wait", "wait"),
     "status": ("jobs", "status"),
     "why": ("jobs", "why"),
     "curve": ("curve", "curve"),

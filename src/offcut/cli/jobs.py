@@ -11,7 +11,7 @@ import typer
 from offcut.cli.connection import connect, job_path
 from offcut.cli.number_format import format_count, format_duration
 from offcut.cli.options import JobArgument, JsonOption, StateOption
-from offcut.cli.output import line, print_json, print_table, text
+from offcut.cli.output import line, print_json, print_table, remark, text
 from offcut.errors import InputError
 
 #: `status` shows no more jobs that have ended, unless it is asked to.
@@ -37,16 +37,22 @@ def submit(
     ] = None,
     checkpoint_age: Annotated[float | None, typer.Option(help="At most this many seconds of work are redone.")] = None,
     step_records: Annotated[bool, typer.Option(help="Record which samples every step used.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print its log until it has ended, then exit as `offcut wait` does.")
+    ] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Submit a malleable training job.
 
-    Examples: `offcut submit train.py --sizes 1:8 --name digits -- --lr 0.1`, `offcut submit job.toml`,
+    Examples: `offcut submit train.py --sizes 1:8 --name digits -- --lr 0.1`, `offcut submit job.toml --follow`,
     `offcut submit ddp.py --mode restart --sizes 1:4`
     """
+    from offcut.cli.wait import follow_to_end
     from offcut.wire.jobspec import check_files, parse_job, read_env_file, read_job_file, with_env_file
 
+    if json and follow:
+        raise InputError("submit: --json is one document, and --follow has no end.", next_step="Give one of them.")
     given: dict[str, Any] = {
         "name": name,
         "sizes": sizes,
@@ -76,6 +82,9 @@ def submit(
         spec = check_files(parse_job(given, where="options"), where="options")
     with connect(state) as controller:
         job = controller.post("/v1/jobs", spec.model_dump(exclude_unset=True))
+        if follow:
+            remark(f"Submitted {job['id']}, sizes {job['sizes']}. Ctrl-C leaves it alone.")
+            raise typer.Exit(follow_to_end(controller, job))
     if json:
         print_json(job)
     else:

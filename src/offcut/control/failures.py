@@ -53,7 +53,8 @@ def count_broken(job: JobState) -> bool:
 
 
 def reason(job: JobState, event: ev.WorkerExited) -> str:
-    return f"{job.failures} failures in a row; the last: {last_line(event)}"
+    why = last_line(event)
+    return why if job.failures == 1 else f"{job.failures} failures in a row; the last: {why}"
 
 
 def last_line(event: ev.WorkerExited) -> str:

@@ -67,9 +67,9 @@ def cut_file(path: Path) -> None:
     """Keep the end of a file that others append to. Raises OSError."""
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _KEPT_BYTES))
-        end = file.read()
+        start = file.seek(max(0, size - _KEPT_BYTES))
+        end = file.read()  # may be more: others write to it
         file.truncate(0)
         file.seek(0)
-        file.write(f"[{size - len(end)} bytes before this were cut: log_bytes]\n".encode())
+        file.write(f"[{start} bytes before this were cut: log_bytes]\n".encode())
         file.write(end)

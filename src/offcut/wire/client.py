@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from offcut.errors import InputError, OffcutError, UnreachableError
+from offcut.errors import BusyError, InputError, OffcutError, UnreachableError
 from offcut.wire.ownership import check_socket
 
 #: Characters of a path that stay as they are; a quoted character (`%2F`) is not quoted again.
@@ -88,7 +88,7 @@ class _UnixConnection(HTTPConnection):
 
 def _refusal(status: int, answer: bytes) -> OffcutError:
     if status == 503:
-        return OffcutError("The controller is answering as many commands as it may at once.", next_step="Try again.")
+        return BusyError("The controller is answering as many commands as it may at once.", next_step="Try again.")
     text = answer.decode(errors="replace")
     try:
         body = json.loads(text)
