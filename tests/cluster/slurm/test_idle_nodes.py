@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offcut.cluster.slurm import idle_nodes, limits
+from offcut.cluster.slurm import held_nodes, idle_nodes, limits
 from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, ReservationRow, View
 from offcut.cluster.slurm.site import SlurmSite, make_site
 
@@ -146,38 +146,38 @@ def test_no_pilot_outlives_what_is_known_of_its_window(starts: list[float], marg
         assert candidate.until_s == NOW_S + first_s
 
 
-def held(*pilots: JobRow, first_end_s: float | None = None) -> dict[str, idle_nodes.Held]:
-    return {row.nodes: idle_nodes.Held(row, first_end_s) for row in pilots}
+def held(*pilots: JobRow, first_end_s: float | None = None) -> dict[str, held_nodes.Held]:
+    return {row.nodes: held_nodes.Held(row, first_end_s) for row in pilots}
 
 
 def test_a_drained_node_and_a_preempted_pilot_are_left_in_every_mode() -> None:
     for mode in ("preemptible", "backfill"):
-        leave = idle_nodes.wanted(view(node("n1", "allocated", "DRAIN")), held(pilot("n1")), site(mode=mode))
+        leave = held_nodes.wanted(view(node("n1", "allocated", "DRAIN")), held(pilot("n1")), site(mode=mode))
         assert list(leave) == ["n1"]
         moved = held(pilot("n1", NOW_S + 30), first_end_s=NOW_S + 1200)
-        assert list(idle_nodes.wanted(view(node("n1", "allocated")), moved, site(mode=mode))) == ["n1"]
+        assert list(held_nodes.wanted(view(node("n1", "allocated")), moved, site(mode=mode))) == ["n1"]
 
 
 def test_backfill_leaves_nodes_for_jobs_that_would_wait_for_them() -> None:
     ours = held(pilot("n1"), pilot("n2"), pilot("n3"))
     busy = (node("n1", "allocated"), node("n2", "allocated"), node("n3", "allocated"), node("n4"))
     fits = view(*busy, jobs=(waiting("7", 3),))
-    assert len(idle_nodes.wanted(fits, ours, site(mode="backfill"))) == 2, "one is idle, two more are needed"
-    assert idle_nodes.wanted(fits, ours, site()) == {}, "a preemptible pilot is told by Slurm"
+    assert len(held_nodes.wanted(fits, ours, site(mode="backfill"))) == 2, "one is idle, two more are needed"
+    assert held_nodes.wanted(fits, ours, site()) == {}, "a preemptible pilot is told by Slurm"
     too_large = view(*busy, jobs=(waiting("7", 9),))
-    assert idle_nodes.wanted(too_large, ours, site(mode="backfill")) == {}, "our leaving would not help it"
+    assert held_nodes.wanted(too_large, ours, site(mode="backfill")) == {}, "our leaving would not help it"
     not_for_nodes = view(
         *busy, jobs=(waiting("7", 1, reason="Dependency"), waiting("8", 1, reason="QOSMaxJobsPerUser"))
     )
-    assert idle_nodes.wanted(not_for_nodes, ours, site(mode="backfill")) == {}
+    assert held_nodes.wanted(not_for_nodes, ours, site(mode="backfill")) == {}
 
 
 def test_backfill_leaves_nodes_on_which_a_job_is_planned_after_our_pilots() -> None:
     ours = held(pilot("n1", NOW_S + 1200))
     waits_for_us = view(node("n1", "allocated"), jobs=(waiting("7", 1, on="n1", at_s=NOW_S + 1200),))
-    assert list(idle_nodes.wanted(waits_for_us, ours, site(mode="backfill"))) == ["n1"]
+    assert list(held_nodes.wanted(waits_for_us, ours, site(mode="backfill"))) == ["n1"]
     waits_for_others = view(node("n1", "allocated"), jobs=(waiting("7", 2, on="n[1-2]", at_s=NOW_S + 7200),))
-    assert idle_nodes.wanted(waits_for_others, ours, site(mode="backfill")) == {}
+    assert held_nodes.wanted(waits_for_others, ours, site(mode="backfill")) == {}
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_a_held_node_is_left_before_a_reservation_begins(
     seen = view(node("n1", "allocated"), node("n3", "allocated"), reserved=(reserved,))
     ours = held(pilot("n1", NOW_S + pilot_ends_in_s), pilot("n3"))
     for mode in ("preemptible", "backfill"):
-        leave = idle_nodes.wanted(seen, ours, site(mode=mode))
+        leave = held_nodes.wanted(seen, ours, site(mode=mode))
         assert leave == ({"n1": "the reservation maint begins there"} if leaves else {})
-    rare = idle_nodes.wanted(seen, ours, site(), next_look_s=290.0)
+    rare = held_nodes.wanted(seen, ours, site(), next_look_s=290.0)
     assert list(rare) == (["n1"] if leaves or begins_in_s == 300 else []), "looks are rarer with many controllers"
 
 

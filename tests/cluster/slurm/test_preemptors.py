@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offcut.cluster.slurm import idle_nodes, text
+from offcut.cluster.slurm import held_nodes, text
 from offcut.cluster.slurm.preemptors import preemptors
 from offcut.cluster.slurm.records import JobRow, NodeRow, View
 from offcut.cluster.slurm.site import make_site
@@ -32,8 +32,8 @@ def leaves(job_qos: str, partition: str, *, qos: str = "low", **config: str) -> 
         partition=PARTITIONS["idle"],
         partitions=PARTITIONS,
     )
-    held = {"n1": idle_nodes.Held(pilot)}
-    return bool(idle_nodes.wanted(view, held, site, preemptors=preemptors(setup, site)))
+    held = {"n1": held_nodes.Held(pilot)}
+    return bool(held_nodes.wanted(view, held, site, preemptors=preemptors(setup, site)))
 
 
 @pytest.mark.parametrize(

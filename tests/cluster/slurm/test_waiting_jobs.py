@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from offcut.cluster.slurm import idle_nodes
+from offcut.cluster.slurm import held_nodes
 from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, ReservationRow, View
 from offcut.cluster.slurm.site import SlurmSite, make_site
 from offcut.cluster.slurm.waiting_jobs import PILOT_NICE, MadeWay
@@ -54,8 +54,8 @@ def leaves(seen: View, *held: str, mode: str = "backfill", made_way: MadeWay | N
     def pilot(name: str) -> JobRow:
         return job(f"p-{name}", partition="idle", state="RUNNING", nodes=1, end_s=PILOTS_END_S)
 
-    ours = {name: idle_nodes.Held(replace(pilot(name), nodes=name)) for name in held}
-    return sorted(idle_nodes.wanted(seen, ours, site(mode), made_way))
+    ours = {name: held_nodes.Held(replace(pilot(name), nodes=name)) for name in held}
+    return sorted(held_nodes.wanted(seen, ours, site(mode), made_way))
 
 
 def test_an_array_gets_a_node_for_each_task_that_fits() -> None:

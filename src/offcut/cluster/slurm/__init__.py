@@ -10,6 +10,7 @@
 - `node_fit`: which nodes lack the features or generic resources of pilots (pure)
 - `hazards`: what in a Slurm's setup costs its queue or its users something (pure)
 - `idle_nodes`: which idle nodes are safe to claim, for how long, and why (pure)
+- `held_nodes`: which held nodes to leave (pure)
 - `waiting_jobs`: which of our nodes to leave for jobs that wait (pure)
 - `site_rules`: what administrators allow all controllers: a file that only root writes
 - `limit_relief`: which of our nodes to leave for jobs that pend on a limit of the account or QOS (pure)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from offcut.cluster.slurm import idle_nodes, limits, pilot_script, power, shares, waiting_jobs
+from offcut.cluster.slurm import held_nodes, idle_nodes, limits, pilot_script, power, shares, waiting_jobs
 from offcut.cluster.slurm.claim_choice import against_claims, choose_claims, choose_surplus
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.cluster.slurm.limit_relief import LimitRelief
@@ -82,7 +82,7 @@ class Decider:
         """Return what to do after this look."""
         running = {node: pilot for node, pilot in given.pilots.items() if pilot.state is PilotState.RUNNING}
         held = {
-            node: idle_nodes.Held(row, pilot.first_end_s)
+            node: held_nodes.Held(row, pilot.first_end_s)
             for node, pilot in given.pilots.items()
             if pilot.holds_node and (row := view.own.get(pilot.job or ""))
         }
@@ -110,7 +110,7 @@ class Decider:
             submissions=given.submissions,
         )
         leave = dict.fromkeys(unused & held.keys(), power.unused_reason(limit_s))
-        leave |= idle_nodes.wanted(
+        leave |= held_nodes.wanted(
             view, held, self._site, self._made_way, preemptors=self._preemptors, next_look_s=given.next_look_s
         )
         relief = self._limit_relief.decide(

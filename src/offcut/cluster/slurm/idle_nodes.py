@@ -1,4 +1,4 @@
-"""Judges which idle nodes are safe to claim, until when, and why; and which held ones the queue waits for. Pure.
+"""Judges which idle nodes are safe to claim, until when, and why. Pure.
 
 An idle node is safe unless it is known to be wanted soon (a waiting job is planned on it, or it is reserved) or its
 state forbids it. A known end of its window limits the pilot's time; an unknown end stays unknown.
@@ -7,21 +7,14 @@ state forbids it. A known end of its window limits the pilot's time; an unknown 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from offcut.cluster.slurm import waiting_jobs
-from offcut.cluster.slurm.preemptors import Preemptors
-from offcut.cluster.slurm.records import JobRow, View, expand
+from offcut.cluster.slurm.records import View, expand
 from offcut.cluster.slurm.site import SlurmSite
 
 #: Flags of an idle node that do not matter. PLANNED matters or not by its time.
 _HARMLESS = frozenset({"PLANNED", "DYNAMIC_NORM"})
-#: Flags of a held node that its operator wants.
-_LEAVE = frozenset({"DRAIN", "FAIL", "MAINTENANCE", "REBOOT_REQUESTED", "REBOOT_ISSUED", "POWER_DOWN"})
-_BY_TIER = Preemptors()
-#: Times that Slurm shows for one thing in two places differ by up to this.
-_CLOCK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +26,6 @@ class Candidate:
     why: str
     until_s: float | None = None
     limit_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A node that we hold: its running pilot as Slurm shows it now, and the end that it had when it began to run."""
-
-    pilot: JobRow
-    first_end_s: float | None = None
-
-    @property
-    def moved_forward(self) -> bool:
-        """Whether its end has been moved forward, which is how a preemption with a grace shows."""
-        end_s, first_s = self.pilot.end_s, self.first_end_s
-        return end_s is not None and first_s is not None and end_s < first_s - _CLOCK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +58,11 @@ def candidates(view: View, site: SlurmSite) -> list[Candidate]:
         else:
             found.append(_weigh(row.name, claims.get(row.name), view, site))
     return found
+
+
+def idle_names(view: View) -> list[str]:
+    """Return the idle nodes that a job could start on, in Slurm's order."""
+    return [row.name for row in view.nodes.values() if row.state == "idle" and not row.flags - _HARMLESS]
 
 
 def _weigh(node: str, claim: _Claim | None, view: View, site: SlurmSite) -> Candidate:
@@ -114,66 +98,6 @@ def _claims(view: View) -> dict[str, _Claim]:
         if reservation.end_s > view.time_s:
             note(expand(reservation.nodes), reservation.start_s, f"reservation {reservation.name}")
     return claims
-
-
-def wanted(
-    view: View,
-    held: Mapping[str, Held],
-    site: SlurmSite,
-    made_way: waiting_jobs.MadeWay | None = None,
-    *,
-    preemptors: Preemptors = _BY_TIER,
-    next_look_s: float | None = None,
-) -> dict[str, str]:
-    """Return those of our nodes (`held`) that we should leave now, and why.
-
-    An operator's drain, a reservation that begins soon, and the signs of a preemption that has been decided, count in
-    every mode. In `backfill` mode nothing preempts us: there we also leave for all jobs that wait for our nodes. In
-    `preemptible` mode we leave for those that do not preempt us.
-
-    Args:
-        view: The queue.
-        held: Our nodes, and their pilots.
-        site: The site's file.
-        made_way: For which jobs nodes were left before; updated.
-        preemptors: For which jobs Slurm preempts pilots.
-        next_look_s: When the next look is due, seconds from now; by default the site's interval.
-    """
-    leave = _before_reservations(view, held, site, site.interval_s if next_look_s is None else next_look_s)
-    for node, ours in held.items():
-        row = view.nodes.get(node)
-        if row is not None and (flags := sorted(row.flags & _LEAVE)):
-            leave[node] = f"the node is set to {'+'.join(flags)}"
-        elif ours.pilot.preempt_s is not None or ours.moved_forward:
-            leave[node] = "its pilot is being preempted"
-    idle = [row.name for row in view.nodes.values() if row.state == "idle" and not row.flags - _HARMLESS]
-    # A node that an operator wants has no room for a job.
-    ends_s = {node: ours.pilot.end_s for node, ours in held.items() if node not in leave}
-    return leave | waiting_jobs.nodes_to_leave(
-        view,
-        ends_s,
-        idle,
-        made_way or waiting_jobs.MadeWay(),
-        lambda job: site.mode != "preemptible" or not preemptors.preempt(job, view),
-    )
-
-
-def _before_reservations(view: View, held: Mapping[str, Held], site: SlurmSite, next_look_s: float) -> dict[str, str]:
-    """Return the nodes on which a reservation begins before the next look or soon after, made after our claim."""
-    leave: dict[str, str] = {}
-    for reservation in view.reservations:
-        latest_s = reservation.start_s - site.margin_s
-        if reservation.end_s <= view.time_s or latest_s - next_look_s > view.time_s:
-            continue
-        for node in expand(reservation.nodes):
-            # A pilot whose own limit ends it in time stays until then.
-            if node in held and not _ends_by(held[node].pilot.end_s, latest_s + _CLOCK_S):
-                leave[node] = f"the reservation {reservation.name} begins there"
-    return leave
-
-
-def _ends_by(end_s: float | None, latest_s: float) -> bool:
-    return end_s is not None and end_s <= latest_s
 
 
 def choose(found: Iterable[Candidate], offered: Iterable[str], room: int) -> list[Candidate]:
