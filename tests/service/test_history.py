@@ -133,7 +133,7 @@ def test_a_history_that_cannot_be_written_ends_the_controller(run):
         it.ended("a", "b")
         it.submit("c")
         it.journal._db.execute("DROP TABLE history")
-        with pytest.raises(StoreError, match="cannot be used"):
+        with pytest.raises(StoreError, match="is damaged: no such table: history"):
             it.send(ev.JobCancelled, job="c")
         assert it.controller.unwritable.done()
 
@@ -158,6 +158,36 @@ def test_jobs_are_forgotten_after_their_time_with_what_offcut_wrote(run):
         while it.paths.job("a").exists() or (it.paths.job("b") / "records").exists():
             await asyncio.sleep(0.01)
         assert [path.name for path in it.paths.job("b").iterdir()] == ["model.pt"]
+
+    run(scenario)
+
+
+def test_files_that_a_dead_controller_left_are_deleted_by_the_next_one(run):
+    async def scenario(it: History) -> None:
+        it.ended("a", "b", "c", "d")
+        it.submit("e")
+        for job in ("a", "b", "c", "e"):
+            (it.paths.job(job) / "logs").mkdir(parents=True)
+        it.controller._effects._tasks.once = lambda name, coroutine: coroutine.close()  # type: ignore[method-assign]
+        it.send(ev.JobsForgotten, jobs=("a", "e"), files=True)
+        it.send(ev.JobsForgotten, jobs=("b",), files=False)
+        it.restart()
+        await it.controller._retention.delete_left_files()
+        left = [job for job in ("a", "b", "c", "e") if (it.paths.job(job) / "logs").exists()]
+        assert left == ["b", "c", "e"]  # b's were to stay, c is in the history, e has not ended
+
+    run(scenario)
+
+
+def test_only_jobs_whose_time_is_over_are_read_from_the_history(run):
+    async def scenario(it: History) -> None:
+        it.ended("a", "b", "c", "d")
+        asked: list[float] = []
+        before = it.controller.history.ended_before
+        it.controller.history.ended_before = lambda s: (asked.append(s), before(s))[1]  # type: ignore[func-returns-value,method-assign]
+        it.controller._retention._now = lambda: 20 * DAY_S  # type: ignore[method-assign]
+        it.controller._retention.look()
+        assert asked == [10 * DAY_S]
 
     run(scenario)
 

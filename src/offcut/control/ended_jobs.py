@@ -88,4 +88,10 @@ def _drop(state: State, job_id: str) -> None:
 
 def outdated(ended_s: Iterable[tuple[str, float]], settings: Settings, now_s: float) -> tuple[str, ...]:
     """Return which of these jobs, with the times of their ends, have ended so long ago that they are forgotten."""
-    return tuple(job for job, end_s in ended_s if end_s < now_s - settings.keep_jobs_s)
+    before_s = forgotten_before_s(settings, now_s)
+    return tuple(job for job, end_s in ended_s if end_s < before_s)
+
+
+def forgotten_before_s(settings: Settings, now_s: float) -> float:
+    """Return the time such that jobs which ended before it are forgotten."""
+    return now_s - settings.keep_jobs_s

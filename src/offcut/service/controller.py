@@ -100,7 +100,7 @@ class Controller:
             job_directory=paths.job,
             fire=self.handle,
         )
-        self._retention = Retention(state, paths, journal.history, self.clock.now, self.handle)
+        self._retention = Retention(state, paths, journal, self.clock.now, self.handle)
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.
         self.unwritable: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
         #: The controller is closing the cluster: its event stream may end.

@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable
 
 from offcut.control import State
-from offcut.control.ended_jobs import outdated
+from offcut.control.ended_jobs import forgotten_before_s, outdated
 from offcut.model import events
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service import log_files
+from offcut.service.job_files import delete_job_files
 from offcut.service.paths import StatePaths
-from offcut.store.history import History
+from offcut.store.journal import Journal
 
 #: How often it is looked for outdated jobs, and how many are forgotten by one event.
 _LOOK_S = 600.0
 _AT_ONCE = 200
+#: Among this many events a restarted controller looks for jobs whose files its predecessor may not have deleted.
+_RECENT_EVENTS = 10_000
 #: A log that does not belong to a worker counts as still written to for this long.
 _WRITTEN_S = 86400.0
 
@@ -28,18 +31,19 @@ class Retention:
         self,
         state: State,
         paths: StatePaths,
-        history: History,
+        journal: Journal,
         now: Callable[[], float],
         handle: Callable[[events.Event], object],
     ) -> None:
         self._state = state
         self._paths = paths
-        self._history = history
+        self._journal = journal
         self._now = now
         self._handle = handle
 
     async def keep(self) -> None:
         """Look for outdated jobs and large logs now and then, until cancelled."""
+        await self.delete_left_files()
         while True:
             self.look()
             await self.bound_logs()
@@ -48,11 +52,19 @@ class Retention:
     def look(self) -> None:
         """Have the jobs forgotten that are outdated now."""
         now_s, jobs = self._now(), self._state.jobs
-        ended = self._history.ended_before(now_s)
+        ended = self._journal.history.ended_before(forgotten_before_s(self._state.settings, now_s))
         ended += [(job_id, jobs[job_id].ended_s or now_s) for job_id in self._state.ended]
         old = outdated(ended, self._state.settings, now_s)
         for first in range(0, len(old), _AT_ONCE):
             self._handle(events.JobsForgotten(time_s=now_s, jobs=old[first : first + _AT_ONCE], files=True))
+
+    async def delete_left_files(self) -> None:
+        """Delete files of jobs that are forgotten: the controller before this one may have died while it did that."""
+        for event in self._journal.recent("jobs_forgotten", _RECENT_EVENTS):
+            assert isinstance(event, events.JobsForgotten)
+            for job in event.jobs if event.files else ():
+                if job not in self._state.jobs:
+                    await in_daemon_thread(delete_job_files, self._paths.job(job))
 
     async def bound_logs(self) -> None:
         """Delete and cut logs that take more of the disk than they may. Raises OSError."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from offcut.errors import StoreError
 from offcut.model.effects import ArchiveJob, Effect, ForgetJobs
 from offcut.model.ended_job import EndedJob
+from offcut.store.database_errors import unusable
 from offcut.store.row_format import encode
 
 _JOB: TypeAdapter[EndedJob] = TypeAdapter(EndedJob)
@@ -72,7 +72,4 @@ class History:
         try:
             return self._db.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise StoreError(
-                f"The journal {self._path} cannot be used: {error}.",
-                next_step="Is the disk full or read-only? Choose another --state.",
-            ) from None
+            raise unusable(self._path, error) from None

@@ -23,6 +23,7 @@ from offcut.model.effects import WriteLog
 from offcut.model.events import Event
 from offcut.store import migrations
 from offcut.store.compaction import Compaction
+from offcut.store.database_errors import WHAT_TO_DO, unusable
 from offcut.store.history import History
 from offcut.store.last_event import LastEvent
 from offcut.store.migrations import VERSION
@@ -205,6 +206,17 @@ class Journal:
         for number, event, _ in self._numbered(after):
             yield number, event
 
+    def recent(self, kind: str, of_last: int) -> list[Event]:
+        """Return the events of this kind among the last `of_last` events, oldest first."""
+        try:
+            rows = self._db.execute(
+                "SELECT id, data FROM events WHERE id > ? AND kind = ? AND skipped IS NULL ORDER BY id",
+                (self._last_event() - of_last, kind),
+            ).fetchall()
+        except sqlite3.Error as error:
+            raise unusable(self._path, error) from None
+        return [self._read(EVENT, data, f"event {number}") for number, data in rows]
+
     def _numbered(self, after: int) -> Iterator[tuple[int, Event, str | None]]:
         rows = self._db.execute("SELECT id, data, checksum, skipped FROM events WHERE id > ? ORDER BY id", (after,))
         for expected, (number, data, check, skipped) in enumerate(rows, after + 1):
@@ -227,7 +239,7 @@ class Journal:
             raise self._damaged(f"{what} cannot be read") from None
 
     def _damaged(self, fault: str) -> StoreError:
-        return StoreError(f"The journal {self._path} is damaged: {fault}.", next_step=_WHAT_TO_DO)
+        return StoreError(f"The journal {self._path} is damaged: {fault}.", next_step=WHAT_TO_DO)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -302,31 +314,6 @@ class Journal:
         self._last.close()
 
 
-_WHAT_TO_DO = (
-    "See what is wrong with: offcut journal check; save what can be saved with: offcut journal repair. Or restore it "
-    "from a copy, or choose another --state to begin again."
-)
-
-
-#: SQLite's codes for a damaged database, which neither the disk nor permissions explain.
-_DAMAGED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
 def reason_of(error: Exception) -> str:
     """Return an unexpected exception in one line."""
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-
-
-def unusable(path: Path, error: Exception) -> StoreError:
-    """Return the error for what SQLite or the disk says, with the next step."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if (
-        isinstance(error, sqlite3.DatabaseError)
-        and not isinstance(error, sqlite3.ProgrammingError)
-        and code in _DAMAGED
-    ):
-        return StoreError(f"The journal {path} is damaged: {error}.", next_step=_WHAT_TO_DO)
-    return StoreError(
-        f"The journal {path} cannot be used: {error}.",
-        next_step="Is the disk full or read-only? Choose another --state.",
-    )
