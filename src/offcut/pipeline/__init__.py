@@ -6,6 +6,7 @@
 - `stage_costs`, `simulator`, `simulator_kernels`: how long a program takes on uneven stages and links
 - `planner`: exact splits, lower bounds, and the exploration of all plans for one size
 - `plan`, `plan_set`: what the planner finds, and what the torch runtime runs
+- `frontier`: the trade of time against memory over all strategies of all layers
 - `tensor_parallel`: what matrix products divided over ranks send, in one, two and three dimensions
 - `layer_moves`: which layers move between ranks when a pipeline job changes size
 - `peers`: other planners and the closed formulae of the literature; for tests and benchmarks only
