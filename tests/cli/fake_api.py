@@ -46,6 +46,8 @@ def job(text: str) -> dict[str, Any]:
         "sizes": text,
         "size": 2,
         "steps": 7,
+        "total_steps": 70,
+        "time_left_s": 63.0,
         "loss": 0.5,
         "rate": 10.0,
         "steps_redone": 1,

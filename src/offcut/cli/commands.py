@@ -14,7 +14,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "up"),
     "submit": ("jobs", "submit"),
     "wait": ("wait", "wait"),
-    "status": ("jobs", "status"),
+    "status": ("status", "status"),
     "why": ("jobs", "why"),
     "curve": ("curve", "curve"),
     "change": ("jobs", "change"),

@@ -1,21 +1,17 @@
-"""Commands about jobs: submit, status, why, cancel, pause, resume, forget, change."""
+"""Commands about jobs: submit, why, cancel, pause, resume, forget, change."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from offcut.cli.connection import connect, job_path
-from offcut.cli.number_format import format_count, format_duration
+from offcut.cli.number_format import format_clock, format_count, format_duration
 from offcut.cli.options import JobArgument, JsonOption, StateOption
-from offcut.cli.output import line, print_json, print_table, remark, text
+from offcut.cli.output import line, print_json, remark, text
 from offcut.errors import InputError
-
-#: `status` shows no more jobs that have ended, unless it is asked to.
-_ENDED_SHOWN = 10
 
 
 def submit(
@@ -98,47 +94,6 @@ def _pair(item: str) -> tuple[str, str]:
     return variable, value
 
 
-def status(
-    job: Annotated[str | None, typer.Argument(help="Only this job.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every job that has ended, not only the last ten.")] = False,
-    state: StateOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Show jobs and nodes. `--json` shows every job since the beginning.
-
-    Examples: `offcut status`, `offcut status --all`, `offcut status digits --json`
-    """
-    from offcut.cli.tables import cluster_lines, job_table, node_table, task_lines
-
-    with connect(state) as controller:
-        if job is not None:
-            shown = controller.get(job_path(job))
-        else:
-            shown = controller.get("/v1/status", **({} if every or json else {"ended": _ENDED_SHOWN}))
-    if json:
-        print_json(shown)
-        return
-    print_table(job_table([shown] if job else shown["jobs"]))
-    if not job:
-        if shown["left_out"]:
-            line(f"{shown['left_out']} more jobs have ended; see them with: offcut status --all")
-        print_table(node_table(shown["nodes"]))
-        for sentence in cluster_lines(shown["cluster"]):
-            line(sentence)
-        for node in shown["aside"]:
-            line(f"{node['name']} is set aside until {_clock(node['until_s'])}: {node['reason']}")
-        for remark in shown.get("journal", ()):
-            line(f"The journal at the start: {remark}")
-        for event in shown["skipped"][-3:]:
-            line(f"Event {event['event_id']} ({event['kind']}) could not be answered: {event['reason']}")
-        for sentence in task_lines(shown["tasks"]):
-            line(sentence)
-        if shown.get("lease_uncertain"):
-            line("No node is claimed: the shared directory does not answer, and another controller may have it.")
-        if not shown["claiming"]:
-            line("Claiming is off; turn it on with: offcut release --undo")
-
-
 def why(job: JobArgument, state: StateOption = None, json: JsonOption = False) -> None:
     """Explain a job's size: what it has, what the allocator decided, what happened last.
 
@@ -155,11 +110,7 @@ def why(job: JobArgument, state: StateOption = None, json: JsonOption = False) -
     for sentence in answer.get("words", []):
         line(sentence, indent="  ")
     for entry in answer["story"]:
-        line(text(_clock(entry["time_s"]), "dim"), f" {entry['text']}", indent="  ")
-
-
-def _clock(time_s: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(time_s))
+        line(text(format_clock(entry["time_s"]), "dim"), f" {entry['text']}", indent="  ")
 
 
 def _ask(verb: str, job: str, state: Path | None, json: bool) -> None:

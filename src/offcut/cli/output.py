@@ -32,7 +32,12 @@ def text(data: object, style: str = "") -> Text:
 
 
 def line(*parts: object, indent: str = "", style: str = "") -> None:
-    """Print the parts side by side; parts with a style are made by `text`.
+    """Print the parts side by side, as `sentence` joins them."""
+    console.print(sentence(*parts, indent=indent, style=style), soft_wrap=not console.is_terminal)
+
+
+def sentence(*parts: object, indent: str = "", style: str = "") -> Text:
+    """Return the parts side by side; parts with a style are made by `text`.
 
     Further lines of a part are indented more than the first, so that data cannot imitate a line of the command.
     """
@@ -42,7 +47,7 @@ def line(*parts: object, indent: str = "", style: str = "") -> None:
     if "\n" in whole.plain:
         whole = Text(f"\n{indent}    ").join(whole.split("\n", allow_blank=True))
         whole.style = style
-    console.print(whole, soft_wrap=not console.is_terminal)
+    return whole
 
 
 class Sheet(Table):
@@ -60,20 +65,29 @@ class Sheet(Table):
         super().add_row(*cells, style=style, end_section=end_section)
 
 
+def fits(sheet: Sheet) -> bool:
+    """Return whether no cell of the table has to be folded; true where the output is not a terminal."""
+    return not console.is_terminal or _full_width(sheet) <= console.width
+
+
+def _full_width(sheet: Sheet) -> int:
+    options = console.options.update(width=_WIDEST, max_width=_WIDEST)
+    return Measurement.get(console, options, sheet).maximum
+
+
 def print_table(sheet: Sheet) -> None:
     """Print a table as wide as it needs, or as wide as the terminal."""
     if console.is_terminal:
         console.print(sheet)
         return
-    options = console.options.update(width=_WIDEST, max_width=_WIDEST)
-    sheet.width = Measurement.get(console, options, sheet).maximum
+    sheet.width = _full_width(sheet)
     console.print(sheet, width=sheet.width, crop=False, soft_wrap=True)
 
 
-def remark(sentence: str) -> None:
+def remark(words: str) -> None:
     """Print a sentence on standard error that is not part of the result."""
     with suppress(OSError):  # the terminal may have been closed
-        sys.stderr.write(visible(sentence) + "\n")
+        sys.stderr.write(visible(words) + "\n")
 
 
 def print_json(document: Any) -> None:

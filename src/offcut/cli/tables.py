@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.text import Text
 
-from offcut.cli.number_format import format_count
-from offcut.cli.output import Sheet, text
+from offcut.cli.number_format import format_count, format_duration, format_loss
+from offcut.cli.output import Sheet, fits, sentence, text
+from offcut.plaintext import visible
 
 #: One colour per job, in order of submission.
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -23,23 +24,82 @@ STATE_STYLE = {
 }
 
 
+#: The columns of figures; and which of them a narrow terminal does without, the first one first.
+_FIGURES = ("size", "sizes", "steps", "left", "loss", "samples/s", "redone")
+_SPARED = ("redone", "sizes", "samples/s", "loss")
+#: The longest reason of a job that is shown, in characters.
+_LONGEST_REASON = 300
+
+
 def job_table(jobs: list[dict[str, Any]]) -> Sheet:
-    figures = ("size", "sizes", "steps", "loss", "samples/s", "redone")
-    table = Sheet("job", "state", *figures, right=figures)
-    for i, job in enumerate(jobs):
-        table.add_row(
-            text(job["id"], COLOURS[i % len(COLOURS)]),
-            text(job["state"], STATE_STYLE.get(job["state"], "")),
-            str(job["size"]),
-            job["sizes"],
-            # A script of mode `restart` reports none.
-            f"{job['steps']:,}" if job["mode"] == "session" else "",
-            "" if job["loss"] is None else f"{job['loss']:.4f}",
-            format_count(job["rate"]) if job["rate"] else "",
-            # What workers did after their last report, before they died, is not known.
-            f"≥ {job['steps_redone']}" if job["steps_redone"] else "",
-        )
+    """Return the table of jobs. A narrow terminal gets fewer columns, so that no number is folded."""
+    figures = list(_FIGURES)
+    cells = [_job_cells(job) for job in jobs]
+    for spared in ("", *_SPARED):
+        if spared in figures:
+            figures.remove(spared)
+        table = Sheet("job", "state", *figures, right=tuple(figures))
+        for i, (job, own) in enumerate(zip(jobs, cells, strict=True)):
+            table.add_row(
+                text(job["id"], COLOURS[i % len(COLOURS)]),
+                text(job["state"], STATE_STYLE.get(job["state"], "")),
+                *(own[figure] for figure in figures),
+            )
+        if fits(table):
+            break
     return table
+
+
+def _job_cells(job: dict[str, Any]) -> dict[str, str]:
+    return {
+        "size": str(job["size"]),
+        "sizes": job["sizes"],
+        "steps": _steps(job),
+        "left": "" if job["time_left_s"] is None else format_duration(job["time_left_s"]),
+        "loss": "" if job["loss"] is None else format_loss(job["loss"]),
+        "samples/s": format_count(job["rate"]) if job["rate"] else "",
+        # What workers did after their last report, before they died, is not known.
+        "redone": f"≥ {job['steps_redone']}" if job["steps_redone"] else "",
+    }
+
+
+def _steps(job: dict[str, Any]) -> str:
+    """Return the steps that are done, of all that there will be; nothing of a script that reports none."""
+    if job["mode"] != "session":
+        return ""
+    if job["total_steps"] is None or job["total_steps"] == job["steps"]:
+        return f"{job['steps']:,}"
+    return f"{job['steps']:,} of {job['total_steps']:,}"
+
+
+def job_line(job: dict[str, Any]) -> str:
+    """Return the row of a job as one sentence."""
+    cells = _job_cells(job)
+    parts = [
+        f"{job['id']} is {job['state']}, {job['size']} of {job['sizes']} nodes",
+        f"step {cells['steps']}" if cells["steps"] else "",
+        f"loss {cells['loss']}" if cells["loss"] else "",
+        f"{cells['samples/s']} samples/s" if cells["samples/s"] else "",
+        f"{cells['left']} left" if cells["left"] else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def reason_lines(jobs: list[dict[str, Any]]) -> list[Text]:
+    """Return one line for each job that has failed: why."""
+    found = []
+    for job in jobs:
+        if job["state"] == "failed":
+            reason = " ".join(visible(job["reason"]).split()).removesuffix(".")
+            if len(reason) > _LONGEST_REASON:
+                reason = reason[: _LONGEST_REASON - 1] + "…"
+            found.append(
+                sentence(
+                    text(job["id"], "bold"),
+                    f" has failed with exit code {job['exit_code']}: {reason}. See: offcut logs {job['id']}",
+                )
+            )
+    return found
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Sheet:
