@@ -15,6 +15,7 @@ from offcut.cluster.base import ClusterEvent
 from offcut.cluster.local.site import LINE_LIMIT_BYTES
 from offcut.errors import ClusterError, InputError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
+from offcut.process.daemon_thread import in_daemon_thread
 from offcut.process.json_lines import encode_line
 from offcut.process.unix_socket import answers
 from offcut.wire.credentials import Credentials
@@ -36,6 +37,8 @@ class LocalCluster:
         self._writer: asyncio.StreamWriter | None = None
         #: By node.
         self._pilots: dict[str, str] = {}
+        #: By node: set once the claim that is under way has been sent.
+        self._claiming: dict[str, asyncio.Event] = {}
         self._closing = False
 
     async def connect(self) -> None:
@@ -75,13 +78,31 @@ class LocalCluster:
             pilot = f"{node}-{secrets.token_hex(4)}"
             # If we hold the node already, the claim is refused, and the node stays held.
             self._pilots.setdefault(node, pilot)
-            self._credentials.issue(node, pilot)
             claims[node] = pilot
-        files = {"address_file": str(self._address_file), "credentials": str(self._credentials.directory)}
-        self._send(kind="claim", claims=claims, controller=files)
+        claimed = asyncio.Event()
+        self._claiming |= dict.fromkeys(claims, claimed)
+        try:
+            # In a thread: the file system that agents share may hang.
+            await in_daemon_thread(self._issue, claims)
+            files = {"address_file": str(self._address_file), "credentials": str(self._credentials.directory)}
+            self._send(kind="claim", claims=claims, controller=files)
+        finally:
+            claimed.set()
+            for node in claims:
+                if self._claiming.get(node) is claimed:
+                    del self._claiming[node]
+
+    def _issue(self, claims: dict[str, str]) -> None:
+        for node, pilot in claims.items():
+            self._credentials.issue(node, pilot)
 
     async def release(self, nodes: Sequence[str]) -> None:
-        self._send(kind="release", nodes=list(nodes))
+        later = {node: self._claiming[node] for node in nodes if node in self._claiming}
+        if at_once := [node for node in nodes if node not in later]:
+            self._send(kind="release", nodes=at_once)
+        for node, claimed in later.items():
+            await claimed.wait()
+            self._send(kind="release", nodes=[node])
 
     async def claimed(self) -> frozenset[str]:
         return frozenset(self._pilots)
