@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import World, only
 
-from offcut.control import Settings
+from offcut.control import Settings, node_health
 from offcut.model import effects as ef
 from offcut.model import events as ev
 
@@ -110,6 +110,41 @@ def test_a_node_on_which_two_jobs_cannot_start_is_set_aside_although_neither_is_
     world.lose("n2")
     two_jobs_that_cannot_start_on_n1(world, family="sweep")
     assert "n1" in world.state.set_aside
+
+
+def train_a_new_job(world: World, name: str) -> bool:
+    """Let a new job of one node train, and end it. Every start on n1 fails; return whether one did."""
+    world.offer(*sorted({"n1", "n2"} - world.state.nodes.keys()))
+    world.submit(name, sizes="1", max_failures=1)
+    world.run_until(lambda: world.processes)
+    failed = [process.member.node for process in world.processes.values()] == ["n1"]
+    if failed:
+        fail_starts(world, "n1")
+    world.until_members(name, ["n2"])
+    world.send(ev.JobCancelled(time_s=world.now_s, job=name))
+    world.run(30.0)
+    return failed
+
+
+def test_a_bad_node_does_not_fail_one_new_job_after_another(world):
+    world.never_ready.add("n1")
+    assert train_a_new_job(world, "a"), "nothing is known of the nodes yet"
+    assert not train_a_new_job(world, "b"), "another node is given first"
+    world.run(world.state.settings.aside_s)
+    train_a_new_job(world, "c")
+    assert not [name for name, job in world.state.jobs.items() if job.phase == "failed"]
+
+
+def test_failed_starts_count_against_the_node_once_their_job_has_trained_elsewhere(world):
+    world.never_ready.add("n1")
+    world.offer("n1")
+    world.submit("a", sizes="1", max_failures=9)
+    fail_starts(world, "n1", times=3)
+    assert not node_health.is_bad(world.state, "n1", its_fault=True), "its script may never start"
+    world.offer("n2")
+    fail_starts(world, "n1")
+    world.until_members("a", ["n2"])
+    assert node_health.is_bad(world.state, "n1", its_fault=True)
 
 
 def test_scripts_that_have_never_trained_set_no_node_aside(world):

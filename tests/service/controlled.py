@@ -50,6 +50,9 @@ class QuietCluster:
     def set_demand(self, nodes: int) -> None:
         pass
 
+    async def forgive(self, nodes: Collection[str]) -> None:
+        self.calls.append(("forgive", tuple(nodes)))
+
     def describe(self) -> dict[str, Any]:
         return {}
 

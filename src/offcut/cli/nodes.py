@@ -35,7 +35,7 @@ def forgive(
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Claim nodes again that were set aside because starts failed there, or released by hand.
+    """Claim nodes again that were set aside because starts or pilots failed there, or released by hand.
 
     Examples: `offcut node forgive n03`, `offcut node forgive --all`
     """

@@ -13,6 +13,9 @@ from offcut.plaintext import visible
 #: One colour per job, in order of submission.
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
+#: This many nodes that are left alone are named.
+_SHOWN_SET_ASIDE = 5
+
 STATE_STYLE = {
     "running": "green",
     "waiting": "yellow",
@@ -125,6 +128,7 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
     lines += [f"Note: {warning}" for warning in cluster.get("warnings", ())]
     if unreadable := cluster.get("unreadable_jobs"):
         lines.append(text(f"{unreadable} jobs of Slurm's JSON cannot be read: try reading = 'text'.", "yellow"))
+    lines += set_aside_lines(cluster.get("set_aside", []))
     if cluster["paused"]:
         lines.append(text(f"Claiming pauses: {cluster['paused']}", "yellow"))
     if cluster["against"]:
@@ -135,6 +139,17 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
         lines.append(text(f"{cluster['site_trouble']}. The rules that were read last hold.", "yellow"))
     lines += share_lines(cluster)
     return lines
+
+
+def set_aside_lines(nodes: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each of the first nodes that are left alone, and how many more there are."""
+    lines = [
+        f"{one['node']} is left alone for another {one['left_s']:.0f} s: {one['reason'].rstrip('.')}. "
+        f"To claim it at once: offcut node forgive {one['node']}"
+        for one in nodes[:_SHOWN_SET_ASIDE]
+    ]
+    more = len(nodes) - len(lines)
+    return [*lines, f"{more} more nodes are left alone; offcut why JOB names them."] if more > 0 else lines
 
 
 def share_lines(cluster: dict[str, Any]) -> list[str]:

@@ -103,6 +103,14 @@ class Cluster(Protocol):
         """
         ...
 
+    async def forgive(self, nodes: Sequence[str]) -> None:
+        """Offer nodes again that this adapter leaves alone for a while because its claims on them have failed.
+
+        Args:
+            nodes: Names of nodes; empty for all. Those that are not left alone are ignored.
+        """
+        ...
+
     def describe(self) -> dict[str, Any]:
         """Return what `offcut status` shows of the cluster.
 

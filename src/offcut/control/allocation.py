@@ -9,7 +9,7 @@ from math import inf
 from operator import attrgetter
 
 from offcut.allocate.placement import Placement, place
-from offcut.control import admission, curve_learning, job_curves, membership, probes
+from offcut.control import admission, curve_learning, job_curves, membership, node_health, probes
 from offcut.control.event_context import EventContext
 from offcut.control.state import LIVE, Decision, JobState, State
 from offcut.model import AllocationProblem, Job, JobRequest, ScalingCurve
@@ -171,6 +171,7 @@ def _place(state: State, counts: dict[str, int]) -> Placement:
     """Return which nodes the jobs gain and drop.
 
     Nodes that are up come first, then those that are idle longest: of nodes whose end is not known, these last longest.
+    Nodes on which starts have failed lately are given only where there are no others.
     """
     nodes, settings = state.nodes, state.settings
     held: dict[str, list[str]] = {}
@@ -184,6 +185,9 @@ def _place(state: State, counts: dict[str, int]) -> Placement:
     if not need:
         return place(counts, held, ())
     free = [nodes[name] for name in state.free]
+    if state.failed_starts:
+        well = [node for node in free if not node_health.has_failed_lately(state, node.name)]
+        free = well if len(well) >= need else free
     if settings.placement == "random":
         free.sort(key=lambda node: blake2b(f"{node.name} {state.version}".encode(), digest_size=8).digest())
         return place(counts, held, [node.name for node in free])

@@ -4,6 +4,9 @@ A script that cannot start fails on every node; a bad node fails every script. S
 if its job runs well on other nodes and has failed to start on none of them; otherwise against the job. A node on which
 several starts in a row failed is set aside: released, and not claimed for a while. Only starts of scripts that have
 trained count for that, because two scripts with mistakes prove nothing about a node.
+
+A job that has never trained, and fails to start, is tried on another node if one is free: so a bad node cannot fail one
+new job after the other. Nodes on which starts have failed lately are given to jobs last.
 """
 
 from __future__ import annotations
@@ -38,6 +41,16 @@ def is_node_at_fault(state: State, node: str, job: JobState) -> bool:
     )
 
 
+def has_failed_lately(state: State, node: str) -> bool:
+    """Return whether a start has failed on the node lately, whatever was at fault."""
+    return bool(_recent(state, node))
+
+
+def is_another_node_free(state: State, job: JobState) -> bool:
+    """Return whether a job that has never trained can be tried on a free node on which no start has failed lately."""
+    return not _has_trained(state, job) and any(not has_failed_lately(state, name) for name in state.free)
+
+
 def is_bad(state: State, node: str, *, its_fault: bool) -> bool:
     """Return whether to set the node aside: it was at fault several times, or several jobs could not start there."""
     starts = _proven(state, node)
@@ -66,7 +79,13 @@ def _has_trained(state: State, job: JobState) -> bool:
 
 
 def _proven(state: State, node: str) -> list[FailedStart]:
-    return [start for start in _recent(state, node) if start.proven]
+    """Return the failed starts of scripts that have trained, before them or since, elsewhere."""
+
+    def trained(start: FailedStart) -> bool:
+        job = state.jobs.get(start.job)
+        return job is not None and _has_trained(state, job)
+
+    return [start for start in _recent(state, node) if start.proven or trained(start)]
 
 
 def _recent(state: State, node: str) -> list[FailedStart]:

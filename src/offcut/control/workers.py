@@ -78,6 +78,9 @@ def _on_failure(
         nodes.set_aside(context, node)
     elif its_fault:
         context.set_timer(Timer("retry", node.name, node.incarnation), node_health.wait_s(context.state, node.name))
+    elif event.generation == 0 and node_health.is_another_node_free(context.state, job):
+        context.log(event.job, f"it is tried on another node than {node.name}")
+        membership.stop_and_detach(context, job, node)
     else:
         _start_again(context, job, node, event)
 

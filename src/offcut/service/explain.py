@@ -72,6 +72,10 @@ def _cluster_words(cluster: dict[str, Any]) -> list[str]:
             f"This controller may hold {share} of {cluster['shared']} nodes; {cluster['controllers']} controllers "
             "share them as the site's rules say."
         )
+    words += [
+        f"{one['node']} is left alone for another {one['left_s']:.0f} s: {one['reason'].rstrip('.')}."
+        for one in cluster.get("set_aside", ())
+    ]
     return words + [f"Note: {warning}" for warning in cluster.get("warnings", ())]
 
 

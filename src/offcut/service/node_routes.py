@@ -71,6 +71,7 @@ def node_routes(controller: Controller, cluster: Cluster) -> APIRouter:
     @routes.post("/v1/forgive")
     async def _forgive(names: NodeNames) -> dict[str, Any]:
         controller.ask(events.NodesForgiven(time_s=controller.clock.now(), nodes=tuple(names.nodes)))
+        await cluster.forgive(names.nodes)
         return views.status(controller)
 
     return routes

@@ -218,5 +218,9 @@ def test_a_pilot_that_an_administrator_cancels_is_not_submitted_again(private_sl
             await watched.until("an offer", lambda: "n02" in watched.offers)
             await asyncio.sleep(2.0)
             assert set(watched.offers) == {"n02"}
+            (left_alone,) = watched.cluster.describe()["set_aside"]
+            assert (left_alone["node"], left_alone["reason"]) == ("n01", "somebody has cancelled its pilot")
+            await watched.cluster.forgive(["n01"])
+            await watched.until("its offer", lambda: "n01" in watched.offers)
 
     run(scenario)

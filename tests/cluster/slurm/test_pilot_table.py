@@ -104,6 +104,24 @@ def test_a_cancelled_pilot_s_node_is_left_alone_over_a_restart(tmp_path: Path) -
     assert later.nodes(now_s) == set()
 
 
+def test_a_node_that_is_forgiven_is_claimed_again(tmp_path: Path) -> None:
+    made = table(tmp_path, "n1", "n2", "n3")
+    now_s = asyncio.run(_now_s())
+    ends(made, now_s, "CANCELLED", "n1")
+    ends(made, now_s, "NODE_FAIL", "n2")
+    assert [(one["node"], one["reason"]) for one in made.set_aside.describe(now_s)] == [
+        ("n1", "somebody has cancelled its pilot"),
+        ("n2", "its pilot ended with its node"),
+    ]
+    made.set_aside.forgive(["n1", "unknown"])
+    assert made.set_aside.nodes(now_s) == {"n2"}
+    later = SetAside(tmp_path / "set-aside.json")
+    later.load(600.0)
+    assert later.nodes(now_s) == set()
+    made.set_aside.forgive([])
+    assert made.set_aside.nodes(now_s) == set()
+
+
 async def _now_s() -> float:
     return asyncio.get_running_loop().time()
 

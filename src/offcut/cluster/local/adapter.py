@@ -124,6 +124,9 @@ class LocalCluster:
     def set_demand(self, nodes: int) -> None:
         """Ignore it: no other controller uses these nodes."""
 
+    async def forgive(self, nodes: Sequence[str]) -> None:
+        """Ignore it: no node is left alone here."""
+
     def describe(self) -> dict[str, Any]:
         return {"kind": "local"}
 

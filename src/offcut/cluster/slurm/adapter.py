@@ -174,6 +174,11 @@ class SlurmCluster:
     def set_demand(self, nodes: int) -> None:
         self._demand = nodes
 
+    async def forgive(self, nodes: Sequence[str]) -> None:
+        await asyncio.to_thread(self._table.set_aside.forgive, nodes)
+        self._look_at_once = True
+        self._hurry.set()
+
     def agent_connected(self, node: str) -> None:
         pilot = self._pilots.get(node)
         if pilot is not None and not pilot.agent_came:
@@ -198,6 +203,7 @@ class SlurmCluster:
             "site_file": None if self._rules.path is None else str(self._rules.path),
             "site_trouble": self._rules.trouble,
             **self._describe_share(),
+            "set_aside": self._table.set_aside.describe(now_s),
             "warnings": self._warnings,
             "unreadable_jobs": 0 if self._view is None else self._view.unreadable,
             "trouble": self._trouble,

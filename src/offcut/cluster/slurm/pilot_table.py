@@ -111,7 +111,8 @@ class PilotTable:
             self.set_aside.add_cancelled(pilot.node, asked_s + self._site.bench_s)
             self._cancelled_s.append(asked_s)
         elif seen.set_aside:
-            self.set_aside.add(pilot.node, asked_s + self._site.bench_s)
+            why = seen.failure or seen.refused or "its pilot ended with its node"
+            self.set_aside.add(pilot.node, asked_s + self._site.bench_s, why)
         if seen.refused:
             self._refuse(pilot.node, seen.refused)
         if seen.state is None:
@@ -147,7 +148,7 @@ class PilotTable:
             self.by_node.pop(pilot.node, None)
             if isinstance(error, CommandError) and "node configuration is not available" in error.said:
                 # Slurm refuses this node; others may fit.
-                self.set_aside.add(pilot.node, time.monotonic() + self._site.bench_s)
+                self.set_aside.add(pilot.node, time.monotonic() + self._site.bench_s, str(error))
             self._refuse(pilot.node, str(error))
             self.note_failure(str(error))
             return
