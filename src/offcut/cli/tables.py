@@ -128,6 +128,7 @@ def cluster_lines(cluster: dict[str, Any]) -> list[str | Text]:
     lines += [f"Note: {warning}" for warning in cluster.get("warnings", ())]
     if unreadable := cluster.get("unreadable_jobs"):
         lines.append(text(f"{unreadable} jobs of Slurm's JSON cannot be read: try reading = 'text'.", "yellow"))
+    lines += [f"Idle and not claimed: {n} nodes ({why})." for why, n in cluster.get("not_claimed", {}).items()]
     lines += set_aside_lines(cluster.get("set_aside", []))
     if cluster["paused"]:
         lines.append(text(f"Claiming pauses: {cluster['paused']}", "yellow"))

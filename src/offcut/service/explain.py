@@ -76,7 +76,12 @@ def _cluster_words(cluster: dict[str, Any]) -> list[str]:
         f"{one['node']} is left alone for another {one['left_s']:.0f} s: {one['reason'].rstrip('.')}."
         for one in cluster.get("set_aside", ())
     ]
+    words += [f"{_nodes(n)} idle and not claimed: {why}." for why, n in cluster.get("not_claimed", {}).items()]
     return words + [f"Note: {warning}" for warning in cluster.get("warnings", ())]
+
+
+def _nodes(count: int) -> str:
+    return "1 node is" if count == 1 else f"{count} nodes are"
 
 
 def _words(controller: Controller, item: JobState, decision: dict[str, Any] | None) -> list[str]:

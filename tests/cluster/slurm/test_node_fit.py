@@ -51,6 +51,10 @@ def test_a_node_that_does_not_fit_is_not_chosen_and_says_why() -> None:
     site = make_site({"partition": "idle", "gres": "gpu:4"}, "test")
     decision = Decider(site, "me", "offcut-00000001", SETUP).decide(view, LookInput(pilots={}, now=datetime.now()))
     assert [one.node for one in decision.chosen] == ["n1"]
+    assert decision.not_claimed() == {
+        "it has not 'gpu:4', but gpu:v100:2": 1,
+        "it has not 'gpu:4', but no generic resource": 1,
+    }
     assert {one.node: one.why for one in decision.idle if not one.safe} == {
         "n2": "it has not 'gpu:4', but gpu:v100:2",
         "n3": "it has not 'gpu:4', but no generic resource",

@@ -31,6 +31,11 @@ def test_refusals_that_may_pass(said: str, nodes: dict[str, tuple[str, tuple[str
     assert pilot_script.may_pass(said, rows) == passes
 
 
+def test_pilots_have_one_name_however_the_directory_is_written() -> None:
+    assert pilot_script.pilot_name(Path("/home/ann/offcut")) == pilot_script.pilot_name(Path("/home/ann/../ann/offcut"))
+    assert pilot_script.pilot_name(Path("/home/ann/offcut")) != pilot_script.pilot_name(Path("/home/bob/offcut"))
+
+
 def test_the_comment_of_a_pilot_is_one_line() -> None:
     comment = pilot_script.pilot_comment(Path("/home/ann/a\nb"))
     assert comment.endswith(", /home/ann/a?b")

@@ -203,6 +203,7 @@ class SlurmCluster:
             "site_file": None if self._rules.path is None else str(self._rules.path),
             "site_trouble": self._rules.trouble,
             **self._describe_share(),
+            "not_claimed": {} if self._decision is None else self._decision.not_claimed(),
             "set_aside": self._table.set_aside.describe(now_s),
             "warnings": self._warnings,
             "unreadable_jobs": 0 if self._view is None else self._view.unreadable,

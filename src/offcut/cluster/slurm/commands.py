@@ -15,6 +15,12 @@ from offcut.errors import ClusterError, InputError
 PROGRAMS = ("sinfo", "squeue", "sbatch", "scancel", "scontrol")
 
 
+#: Variables that say which Slurm is meant, and as whom.
+_WHICH_SLURM = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
+#: How variables begin that are options of Slurm's commands.
+_OPTIONS = ("SLURM_", "SRUN_", "SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "SACCTMGR_")
+
+
 class CommandError(ClusterError):
     """A command of Slurm failed. `said` is the last line that it printed; `refused`: Slurm answered."""
 
@@ -39,8 +45,9 @@ class Commands:
 
     def __init__(self, limit_s: float, env: Mapping[str, str] | None = None) -> None:
         self._limit_s = limit_s
-        # Options that a user keeps in SBATCH_… would change what a pilot is.
-        ours = {k: v for k, v in os.environ.items() if not k.startswith(("SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_"))}
+        # Options that a user keeps in SBATCH_… would change what a pilot is; so would the SLURM_… of a job in which the
+        # controller runs.
+        ours = {k: v for k, v in os.environ.items() if k in _WHICH_SLURM or not k.startswith(_OPTIONS)}
         # Times in seconds, and the task numbers of job arrays in full.
         self._env = {**ours, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0", **(env or {})}
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,6 +21,10 @@ from offcut.cluster.slurm.slurm_config import SlurmSetup
 
 #: A pilot in one of these states holds its node, or will, and the queue has not asked for the node.
 _KEEPS = frozenset({PilotState.SUBMITTING, PilotState.SUBMITTED, PilotState.PENDING, PilotState.RUNNING})
+
+
+#: This many reasons why nodes are not claimed are told.
+_MOST_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,10 @@ class LookDecision:
     held: int
     pool: shares.Pool
     share: shares.ShareDecision
+
+    def not_claimed(self) -> dict[str, int]:
+        """Return why idle nodes are not safe to claim, and how many each reason keeps."""
+        return dict(Counter(one.why for one in self.idle if not one.safe).most_common(_MOST_REASONS))
 
 
 class Decider:

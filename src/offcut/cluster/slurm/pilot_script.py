@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import socket
@@ -19,7 +20,7 @@ from offcut.wire.worker_env import ENV_WORKER_ENV
 
 def pilot_name(shared: Path) -> str:
     """Return the job name of one controller's pilots, which tells them from another controller's."""
-    return f"offcut-{hashlib.sha256(str(shared).encode()).hexdigest()[:8]}"
+    return f"offcut-{hashlib.sha256(os.path.normpath(shared).encode()).hexdigest()[:8]}"
 
 
 def is_pilot_name(name: str) -> bool:
@@ -114,7 +115,11 @@ class PilotOptions:
             *self.agent_arguments,
             *(("--template", str(site.worker_template)) if site.worker_template else ()),
         ]
-        run = ["srun", "--ntasks=1", "--nodes=1", "--mem=0", "--kill-on-bad-exit=1"] if self.step else []
+        run = (
+            ["srun", "--ntasks=1", "--nodes=1", "--mem=0", "--cpu-bind=none", "--kill-on-bad-exit=1"]
+            if self.step
+            else []
+        )
         lines = [
             "#!/bin/sh",
             site.setup,
