@@ -1,5 +1,6 @@
-"""What a training script imports: `from offcut.torch import Session`.
+"""What a training script imports: `import offcut.torch`, or `from offcut.torch import Session`.
 
+- `elastic_parts`: `elastic`, `epochs`, `evaluate` and the like, for scripts that keep their own loop
 - `session`: the contract with the user's script; `training_loop`: the common part of all sessions; `epoch`: one pass
   over the data; `training_member`: one member's boundaries and steps, without a loop
 - `fingerprint`: a hash of what a script trains; `reporting`: reports to the agent and the step records
@@ -11,7 +12,31 @@
 - `testing`: fault injection; `demo`: the training scripts of `offcut demo`
 """
 
+from offcut.torch.elastic_parts.functions import (
+    elastic,
+    epochs,
+    evaluate,
+    gather,
+    mean,
+    once,
+    reduce_gradients,
+    report_loss,
+    sum,
+)
 from offcut.torch.session import Left, Session
 from offcut.torch.step.batch import Batch
 
-__all__ = ["Batch", "Left", "Session"]
+__all__ = [
+    "Batch",
+    "Left",
+    "Session",
+    "elastic",
+    "epochs",
+    "evaluate",
+    "gather",
+    "mean",
+    "once",
+    "reduce_gradients",
+    "report_loss",
+    "sum",
+]

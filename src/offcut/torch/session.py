@@ -19,7 +19,7 @@ from offcut.torch.state.lr_scaling import LrScaling
 from offcut.torch.state.trained_parameters import parameters_of
 from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch import Fetcher
-from offcut.torch.step.batch_policy import BatchPolicy
+from offcut.torch.step.batch_policy import BatchPolicy, smallest_share
 from offcut.torch.step.data_parallel import DataParallelStep
 from offcut.torch.step.gradient_reduce import MemberFlags
 from offcut.torch.step.loader import AheadLoader, Loader
@@ -85,7 +85,7 @@ class Session(TrainingLoop):
             batch_per_rank=batch_per_rank,
             max_local_batch=max_local_batch,
             virtual_shards=virtual_shards,
-            min_local_batch=_smallest_share(model) if min_local_batch is None else min_local_batch,
+            min_local_batch=smallest_share(model) if min_local_batch is None else min_local_batch,
         )
         if drop_last and policy.size(1) > len(dataset):
             raise InputError(
@@ -228,8 +228,3 @@ class Session(TrainingLoop):
         with training.changing:
             step.update(group, [optimizer])
         return True
-
-
-def _smallest_share(model: torch.nn.Module) -> int:
-    """Return 2 if the model has BatchNorm layers, which refuse a single value per channel in training, otherwise 1."""
-    return 2 if any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules()) else 1

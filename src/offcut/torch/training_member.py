@@ -148,6 +148,11 @@ class TrainingMember:
             self._begin_change()
             state.begin_as(groups)
 
+    @property
+    def joined(self) -> bool:
+        """Whether `take_part` was called."""
+        return self._taking_part
+
     def once(self) -> bool:
         """Return True on one member; False on all between a step that failed and the next batch."""
         self.take_part()

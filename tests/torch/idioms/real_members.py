@@ -54,10 +54,13 @@ class Stage:
         self.name = name
 
     def at(self, point: str, session: Any) -> None:
-        """Stand here if the test wants it, until what it has told this worker meanwhile has arrived."""
+        """Stand here if the test wants it, until what it has told this worker meanwhile has arrived.
+
+        `session` may be a TrainingMember too.
+        """
         self._pipe.send(("at", point, session.steps))
         generation, leaving = self._pipe.recv()
-        link = session._training.link
+        link = session._training.link if hasattr(session, "_training") else session.link
         if link is not None:
             with link.changed:
                 link.changed.wait_for(lambda: link.newer_than(generation - 1) and (link.leaving or not leaving))
@@ -72,6 +75,8 @@ def _work(
 ) -> None:
     die_with_parent(os.getppid())
     torch.set_num_threads(1)
+    # The script may have processes of its own that load data, which a daemon of multiprocessing may not.
+    multiprocessing.process.current_process()._config["daemon"] = False
     os.environ |= env
     try:
         outcome = Outcome("returned", script(Stage(pipe, name), **options))

@@ -32,6 +32,9 @@ class Membership(Protocol):
     #: How many members that generation has.
     world: int
 
+    #: Whether this worker has left the job.
+    left: bool
+
     @property
     def joined(self) -> bool:
         """Whether this worker has been a member yet."""
@@ -121,6 +124,7 @@ class Member:
     ) -> None:
         self.group: Group | None = None
         self.rank, self.world = 0, 1
+        self.left = False
         self._link = context.link
         self._mark = context.mark
         self._faults = context.faults
@@ -276,6 +280,7 @@ class Member:
 
     def _leave(self, *, save: bool) -> None:
         """End this worker's part at a boundary. Raises Left."""
+        self.left = True
         if save:
             self._sync.save()
         self._link.beat_now()

@@ -14,6 +14,7 @@ class SoloMember:
     """See `Membership`. There is one generation, number 0, and nothing is saved."""
 
     joined = True
+    left = False
     resumed = False
     furthest = -1
     newer = False

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from offcut.process.fork_server import ForkServer
 from offcut.process.parent_death import die_with_parent
+from offcut.torch.elastic_parts.elastic_training import finish_at_end
 from offcut.torch.programs.destroyed_groups import keep_destroyed_groups
 from offcut.wire.worker_env import ENV_AGENT
 
@@ -39,7 +40,12 @@ def _run(argv: list[str]) -> int:
     sys.argv = list(argv)
     sys.path.insert(0, os.path.dirname(os.path.abspath(argv[0])))
     try:
-        runpy.run_path(argv[0], run_name="__main__")
+        try:
+            runpy.run_path(argv[0], run_name="__main__")
+        except SystemExit as leaving:
+            if leaving.code:
+                raise
+        finish_at_end()
     except SystemExit as leaving:
         if leaving.code is None:
             return 0

@@ -236,6 +236,10 @@ class TrainingState:
         """Copy what a script may change after a part or a step that does not count."""
         self._script_state = self._copy_of_script_state()
 
+    def drop_script_copy(self) -> None:
+        """Drop the copy of `copy_script_state`: what the script has done since belongs to the state."""
+        self._script_state = None
+
     def begin_as(self, groups: list[int]) -> None:
         """Note that the script is about to do what was done for this state already.
 
@@ -262,6 +266,7 @@ class TrainingState:
     def drop_copies(self) -> None:
         """Drop the copies of the last boundary, because the step counts."""
         self._undo = None
+        self._script_state = None
         self._loop_exit = None
 
     def restore(self) -> None:

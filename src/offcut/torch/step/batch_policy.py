@@ -96,3 +96,8 @@ class BatchPolicy:
             shards = self.virtual_shards
             units = [(shard, batch[shard::shards]) for shard in range(rank, shards, world)]
         return [(stream, unit) for stream, unit in units if len(unit)]
+
+
+def smallest_share(model: torch.nn.Module) -> int:
+    """Return 2 if the model has BatchNorm layers, which refuse a single value per channel in training, otherwise 1."""
+    return 2 if any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules()) else 1

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from typing import Any
 
 import torch
 
 from offcut.errors import InputError
-from offcut.torch.membership.differences import difference
-from offcut.torch.membership.process_group import Abandoned, Group
-from offcut.torch.membership.state_checksum import StateChecks
-from offcut.torch.state.trained_parameters import Trained, names_in, parameters_in, parameters_of, trained_now
+from offcut.torch.membership.process_group import Group
 from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch import Batch, seed_everything
 from offcut.torch.step.batch_policy import BatchPolicy, Part
-from offcut.torch.step.gradient_reduce import WHOLE_BITS, MemberFlags, Reducer, StepOutcome, StepSignals
+from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
 from offcut.torch.step.loader import Loader
+from offcut.torch.step.member_gradients import MemberGradients
 from offcut.torch.step.sampler import Sampler
 
 
@@ -53,17 +50,7 @@ class DataParallelStep:
         self._scaler = scaler
         self._device = device
         self._visit = visit
-        #: The parameters that are trained in this step, by optimizer; their names, and those as a number.
-        self._parameters: dict[int, list[torch.nn.Parameter]] = {}
-        self._trained: Trained = []
-        self._trained_hash = 0
-        #: The reducers of what the last step trained (`_built`), and of what this step trains in addition.
-        self._reducers: dict[int, Reducer] = {}
-        self._built: Trained | None = None
-        self._built_hash = 0
-        self._added: dict[int, Reducer] = {}
-        self._find_trained_parameters()
-        self._checks = StateChecks(state)
+        self._gradients = MemberGradients(state, visit)
         #: The global batch, and this member's parts of it that have still to begin.
         self.batch = torch.empty(0, dtype=torch.int64)
         self._waiting: deque[Part] = deque()
@@ -94,7 +81,6 @@ class DataParallelStep:
     def begin(self, group: Group) -> torch.Tensor:
         """See `Step`."""
         state = self._state
-        self._checks.begin(group)
         if self._scaler is not None:
             # A scaler sets its scale with the first loss, and a member may have no samples.
             self._scaler.scale(torch.zeros((), device=self._device))
@@ -104,37 +90,9 @@ class DataParallelStep:
         self._waiting = deque(self._policy.parts(self.batch, group.rank, group.world))
         self._loss_sum, self.failed, self._updated = 0.0, False, []
         state.buffers.begin()
-        self._find_trained_parameters()
-        for reducer in (*self._reducers.values(), *self._added.values()):
-            reducer.zero()
+        self._gradients.begin(group)
+        self._gradients.zero()
         return self._policy.share(self.batch, group.rank, group.world)
-
-    def _find_trained_parameters(self) -> None:
-        """Find out which parameters are trained; a script may have changed that since the last step.
-
-        All members have to reduce the same, and only the reduce shows whether they do. So new parameters are reduced
-        after the others, once all members have said that they are new.
-        """
-        state = self._state
-        now = trained_now(state.optimizers)
-        if state.trained is None or [list(map(id, several)) for several in now] != [
-            list(map(id, self._parameters.get(id(item), ()))) for item in state.optimizers
-        ]:
-            self._parameters = {id(item): several for item, several in zip(state.optimizers, now, strict=True)}
-            self._trained = names_in(state.model, now)
-            self._trained_hash = _short(self._trained)
-        if state.trained is None:
-            state.trained = self._trained
-        if state.trained is not self._built:
-            there = parameters_in(state.model, state.trained)
-            self._reducers = {id(item): Reducer(several) for item, several in zip(state.optimizers, there, strict=True)}
-            self._built, self._built_hash = state.trained, _short(state.trained)
-        self._added = {}
-        if self._trained_hash != self._built_hash:
-            for item, names, before in zip(state.optimizers, self._trained, map(set, state.trained), strict=True):
-                new = [p for p, name in zip(self._parameters[id(item)], names, strict=True) if name not in before]
-                if new:
-                    self._added[id(item)] = Reducer(new)
 
     def next_part(self, group: Group) -> Batch:
         state = self._state
@@ -189,7 +147,7 @@ class DataParallelStep:
         weighted = loss * part.weight
         if self._scaler is not None:
             weighted = self._scaler.scale(weighted)
-        inputs = None if optimizer is None else self._parameters[id(optimizer)]
+        inputs = None if optimizer is None else self._gradients.parameters[id(optimizer)]
         weighted.backward(retain_graph=retain_graph, inputs=inputs)
 
     def check_gradient(self) -> None:
@@ -260,66 +218,13 @@ class DataParallelStep:
 
         With `check` this member asks all to compare their states in the next step, if that is due.
         """
-        if group.stale():
-            raise Abandoned("a newer generation came")
-        if self._visit("before-reduce"):
-            raise Abandoned("injected before the reduce")
-        signals = StepSignals(
-            group,
-            loss=self._loss_sum,
-            switch=flags.switch,
-            save=flags.save,
-            leaving=flags.leaving,
-            changes=self._state.buffers.changes,
-            check=check and self._checks.times.due,
-            trains=self._trained_hash,
-            state=self._checks.total,
-        )
-        reducers = [self._reducers[id(item)] for item in optimizers]
-        under_way = [work for reducer in reducers for work in reducer.start(group, signals)]
-        if not signals.sent:
-            under_way.append(signals.start(group))
-        if self._visit("inside-reduce"):
-            raise Abandoned("injected inside the reduce")
-        for work in under_way:
-            group.wait(work)
-        for reducer in reducers:
-            reducer.drop_missing()
-        if self._visit("after-reduce"):
-            raise Abandoned("injected after the reduce")
-        outcome = signals.outcome()
-        self._reduce_added(group, outcome, optimizers)
-        self._checks.compare(group, outcome.states)
-        return outcome
-
-    def _reduce_added(self, group: Group, outcome: StepOutcome, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Reduce what this step trains and the last one did not, on all members alike."""
-        if all(trains == self._built_hash for trains in outcome.trains):
-            return
-        if len(set(outcome.trains)) > 1:
-            raise difference(
-                group,
-                f"Session: in step {self._state.step + 1} the members do not train the same parameters",
-                {name: "trained" for several in self._trained for name in several},
-                "Freeze, unfreeze and add parameters by what all members know: epoch.number, session.steps.",
-            )
-        added = [self._added[id(item)] for item in optimizers if id(item) in self._added]
-        for work in [work for reducer in added for work in reducer.start(group)]:
-            group.wait(work)
-        for reducer in added:
-            reducer.drop_missing()
-        for item in optimizers:
-            for p in parameters_of(item):
-                if not p.requires_grad:
-                    p.grad = None  # frozen: the optimizer must not change it
+        return self._gradients.reduce(group, optimizers, flags, loss=self._loss_sum, check=check)
 
     def fail(self) -> None:
         """Note that the generation broke: the step's batch will come again."""
         self.failed = True
         self._state.copy_script_state()
-        # A reduce that this member did not wait for may still write into the buffers when it ends.
-        for reducer in (*self._reducers.values(), *self._added.values()):
-            reducer.abandon_buffers()
+        self._gradients.fail()
 
     def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
         """Clip the gradients, and let `optimizers` change their parameters."""
@@ -329,7 +234,7 @@ class DataParallelStep:
                 if self._scaler is not None:
                     self._scaler.unscale_(optimizer)
                 if self._clip_norm is not None:
-                    torch.nn.utils.clip_grad_norm_(self._parameters[id(optimizer)], self._clip_norm)
+                    torch.nn.utils.clip_grad_norm_(self._gradients.parameters[id(optimizer)], self._clip_norm)
                 if self._scaler is None:
                     optimizer.step()
                 else:
@@ -344,10 +249,7 @@ class DataParallelStep:
             self._scaler.update()
         state.buffers.apply(outcome.changes)
         state.drop_copies()
-        # What is saved is compared before it is published, because no member publishes before the next step.
-        self._checks.times.wanted = outcome.check or outcome.save
-        if self._trained_hash != self._built_hash:
-            state.trained = self._trained
+        self._gradients.applied(outcome)
         state.rate.applied(state.step, group.world)
         state.step += 1
         state.loss = outcome.loss
@@ -359,9 +261,3 @@ class DataParallelStep:
         self._state.restore()
         if applied:
             self._state.buffers.copy_boundary()
-
-
-def _short(trained: Trained) -> int:
-    """Return a hash of what a member trains: not 0, and small enough for `StepSignals`."""
-    text = repr(trained).encode()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") % ((1 << WHOLE_BITS) - 1) + 1

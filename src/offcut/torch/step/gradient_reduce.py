@@ -63,6 +63,7 @@ class _Flat:
         # Touched here, not in the first step: a joiner makes it before the others wait for it.
         self.buffer = torch.empty(sum(sizes), dtype=dtype, device=device).zero_()
         *parts, self.counts, _ = self.buffer.split(sizes)
+        self.gradients = self.buffer[: sum(sizes[:-2])]
         # `data`: each view counts by itself how often something was written into it.
         self.views = [(p, _like(p, part).data) for p, part in zip(parameters, parts, strict=True)]
         self._versions = [0] * len(parameters)
@@ -94,6 +95,12 @@ class _Flat:
             self.counts.fill_(1.0)
         else:
             self.counts.copy_(torch.tensor(there, dtype=self.counts.dtype))
+
+    def scale(self, factor: float) -> None:
+        if factor == 0.0:
+            self.buffer.zero_()
+        elif factor != 1.0:
+            self.gradients.mul_(factor)
 
     def drop_missing(self) -> None:
         for (parameter, _), count in zip(self.views, self.counts.tolist(), strict=True):
@@ -133,13 +140,22 @@ class Reducer:
         for flat in self._groups:
             flat.zero()
 
-    def start(self, group: Group, signals: StepSignals | None = None) -> list[Pending]:
-        """Start summing the gradients over the members; they are already weighted by each one's share.
+    def start(self, group: Group, signals: StepSignals | None = None, scale: float | None = None) -> list[Pending]:
+        """Start summing the gradients over the members.
 
-        `signals` that are not sent yet are sent with them if there is room.
+        Args:
+            group: the members.
+            signals: if they are not sent yet, they are sent with the gradients if there is room.
+            scale: what this member's gradients are multiplied by; None: they are already weighted by its share. With 0
+                this member has no gradients, because 0 times an infinite one would be NaN.
+
+        Returns:
+            The sums under way.
         """
         for flat in self._groups:
             flat.gather()
+            if scale is not None:
+                flat.scale(scale)
         under_way = []
         for buffer in (flat.buffer for flat in self._groups):
             end = buffer.numel() - _ROOM

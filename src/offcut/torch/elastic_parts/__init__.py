@@ -1,0 +1,9 @@
+"""Elastic training in a script's own loop: the script keeps its DataLoader, its backward pass and its optimizer.
+
+- `functions`: what a script calls; `elastic_training`: the one elastic training of a process
+- `elastic_loader`: the loader in the place of the script's DataLoader
+- `data_order`: the global batches of a data epoch, as the script's own sampler draws them; `random_state`: the states
+  of random generators; `share_loader`: loads this member's share of each by a DataLoader
+- `loader_step`: the step of such a loop; `gradient_watch`: finds gradients that are changed before they are reduced
+- `evaluation`: an evaluation that the members share out
+"""

@@ -1,0 +1,37 @@
+"""The loader in the place of a script's DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from offcut.torch.elastic_parts.elastic_training import ElasticTraining
+
+
+class ElasticLoader:
+    """Yields this member's share of each global batch. All else is the script's own DataLoader.
+
+    Args:
+        training: the elastic training.
+        loader: the script's DataLoader.
+    """
+
+    def __init__(self, training: ElasticTraining, loader: DataLoader[Any]) -> None:
+        self._training = training
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._training.batches()
+
+    def __len__(self) -> int:
+        """Return how many batches a data epoch has; inside the loop, how many turns this member's loop has.
+
+        These are fewer where a worker has joined in the middle of the data epoch, and more where a step came again. So
+        `i + 1 == len(loader)` is true on all members in the last turn.
+        """
+        return self._training.turns
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

@@ -1,0 +1,350 @@
+"""The elastic training of a script that keeps its own loop. A process has one."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import MethodType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from offcut.errors import InputError, OffcutError
+from offcut.torch.elastic_parts.data_order import DataOrder
+from offcut.torch.elastic_parts.gradient_watch import GradientWatch
+from offcut.torch.elastic_parts.loader_step import LoaderStep
+from offcut.torch.elastic_parts.share_loader import ShareLoader
+from offcut.torch.fingerprint import fingerprint
+from offcut.torch.membership.job_context import JobContext
+from offcut.torch.membership.process_exit import Left
+from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.membership.state_sync import ReplicatedSync
+from offcut.torch.state.checkpoints import Checkpoints
+from offcut.torch.state.trained_parameters import parameters_of
+from offcut.torch.state.training_state import Stateful, TrainingState
+from offcut.torch.step.batch_policy import smallest_share
+from offcut.torch.step.member_gradients import MemberGradients
+from offcut.torch.training_member import TrainingMember
+from offcut.wire.worker_env import ENV_AGENT
+
+
+class ElasticTraining:
+    """Ties a script's model, optimizer and loader to this member of the training.
+
+    Args:
+        model: what is trained; every member has all of it.
+        optimizer: its optimizer; its `step` is replaced by one that takes part in the members' step.
+        loader: the script's DataLoader, whose batches are the global ones.
+        registered: what else belongs to the training's state.
+
+    Raises:
+        InputError: the loader or the optimizer cannot be used so.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loader: DataLoader[Any],
+        registered: Sequence[Stateful],
+    ) -> None:
+        _check(optimizer, loader)
+        in_job = bool(os.environ.get(ENV_AGENT))
+        self.state = state = TrainingState(model, [optimizer])
+        self._order = DataOrder(loader, in_job=in_job)
+        self._gradients = MemberGradients(state, self._visit, alone=not in_job)
+        device = next((p.device for p in parameters_of(optimizer)), torch.device("cpu"))
+        self.step = LoaderStep(
+            state,
+            self._order,
+            ShareLoader(loader, in_job=in_job),
+            self._gradients,
+            smallest=smallest_share(model),
+            in_job=in_job,
+            device=device,
+        )
+        kind = f"batches of {loader.batch_size or 'a sampler'}, drop_last={loader.drop_last}"
+        state.settings = {
+            "samples in the dataset": str(len(loader.dataset)) if hasattr(loader.dataset, "__len__") else "not known",
+            "batches": f"{type(loader.batch_sampler).__name__}, {kind}",
+        }
+
+        def join(context: JobContext) -> tuple[ReplicatedSync, Checkpoints]:
+            checkpoints = Checkpoints(
+                context.checkpoints,
+                context.checkpoint_age_s,
+                context.note,
+                context.faults,
+                context.mark.overtaken_by,
+            )
+            return ReplicatedSync(context, state, checkpoints), checkpoints
+
+        self.training = TrainingMember(
+            state, self._order, self.step, join=join, fingerprint=lambda data: fingerprint(model, kind, data)
+        )
+        self.training.register(self._order)
+        for item in registered:
+            self.training.register(item)
+        self.step.on_batch = self.training.reporter.step_begun
+        self._watch = GradientWatch(parameters_of(optimizer))
+        self._optimizer = optimizer
+        self._own_step: Callable[..., Any] = optimizer.step
+
+        def step(own: torch.optim.Optimizer, *args: Any, **options: Any) -> Any:
+            return self._optimizer_step(own, *args, **options)
+
+        # Schedulers warn if they do not find the mark of their own replacement.
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        # As torch's schedulers do it: on the object, so that its class, its hooks and its state stay.
+        optimizer.step = MethodType(step, optimizer)
+        optimizer.step_was_skipped = False
+        #: The data epoch that the script is in, and the one in whose loop over the loader it was last.
+        self._epoch: int | None = None
+        self._looped: int | None = None
+        #: Whether the script is in a loop over the loader.
+        self.in_loop = False
+        self._finished = False
+
+    def _visit(self, point: str) -> bool:
+        return self.training.visit(point)
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+
+    def take_part(self) -> None:
+        """Become a member of the training. Later calls do nothing."""
+        self._order.record_start()
+        waits = not self.training.joined
+        self.training.take_part()
+        if waits:
+            self._order.share_start()
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Iterate over the numbers of the data epochs that are left of `count`; then end the training."""
+        self.take_part()
+        training, state = self.training, self.state
+        training.epochs = count
+        while state.cursor.epoch < count and not training.goal_reached:
+            self._epoch = state.cursor.epoch
+            self._looped = None
+            yield self._epoch
+            training.end_epoch(self._epoch)
+            self._epoch = None
+        self.finish()
+
+    def batches(self) -> Iterator[Any]:
+        """Iterate over this member's shares of the data epoch's global batches."""
+        epoch, training, step = self._epoch, self.training, self.step
+        if epoch is None:
+            raise InputError(
+                "offcut.torch: a loop over the elastic loader outside of offcut.torch.epochs().",
+                next_step="Write `for epoch in offcut.torch.epochs(10):` around it. To look at a sample before, use "
+                "the dataset.",
+            )
+        if self._looped == epoch:
+            raise InputError(
+                "offcut.torch: a second loop over the elastic loader in one epoch.",
+                next_step="Loop over it once for each turn of offcut.torch.epochs(); for an evaluation use "
+                "offcut.torch.evaluate(), with a loader of its own.",
+            )
+        self._looped, self.in_loop = epoch, True
+        step.begin_loop(training.membership.group)
+        try:
+            while True:
+                self._complete()
+                part = training.next_part(epoch)
+                if part is None:
+                    return
+                try:
+                    yield part.data
+                except GeneratorExit:
+                    self._complete()
+                    training.leave_loop(epoch)
+                    raise
+        finally:
+            self.in_loop = False
+            self._order.end_loop()
+
+    def _complete(self) -> None:
+        """Complete a step whose gradients were reduced, and that a GradScaler has left out, on all members alike."""
+        step = self.step
+        if step.open and step.reduced and not step.stepped and not step.failed:
+            self.training.apply_step()
+
+    @property
+    def turns(self) -> int:
+        """How many batches the loop over the loader gets: of a whole data epoch, or inside the loop, of this loop."""
+        return self.step.turns + self.step.turns_left if self.in_loop else self._order.length
+
+    # -- a step -------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the script works on a batch for which it has not called step() yet."""
+        return self.step.open and not self.step.stepped
+
+    def reduce(self) -> bool:
+        """Sum the gradients over the members, if that was not done in this step; return whether the step counts."""
+        step = self.step
+        if not self.in_step:
+            raise InputError(
+                "offcut.torch: the gradients of a batch are reduced once, inside the loop over the loader.",
+                next_step="Loop over the loader that elastic() returned, and call step() once for each batch, or for "
+                "several.",
+            )
+        if not step.failed and not step.reduced:
+            self._watch.check()
+            self.training.reduce_step()
+        return not step.failed
+
+    def _optimizer_step(self, optimizer: torch.optim.Optimizer, *args: Any, **options: Any) -> Any:
+        """Reduce, and update the parameters; leave them as they are if the generation broke."""
+        if self._finished:
+            return self._own_step(*args, **options)
+        if not self.in_step:
+            raise InputError(
+                "offcut.torch: optimizer.step() without a batch, or a second one for a batch.",
+                next_step="Call it inside the loop over the loader, once for each batch, or for several.",
+            )
+        loss, args, options = self._run_closure(args, options)
+        optimizer.step_was_skipped = not self.reduce()
+        # A scheduler warns if no step() came before its own; a step that is skipped is one.
+        optimizer._opt_called = True
+        if not optimizer.step_was_skipped:
+            self.step.update = lambda: self._own_step(*args, **options)
+            self.training.apply_step()
+        return loss
+
+    def _run_closure(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], Any]:
+        """Run the closure that `optimizer.step` was given, which makes the gradients that are to be reduced."""
+        closure = args[0] if args else options.get("closure")
+        if closure is None:
+            return None, args, options
+        with torch.enable_grad():
+            loss = closure()
+        return loss, args[1:], {key: value for key, value in options.items() if key != "closure"}
+
+    def abandon(self, reason: Abandoned) -> None:
+        """Note that the generation broke while the members exchanged numbers; a step under way will come again.
+
+        Args:
+            reason: what broke it.
+        """
+        if self.in_step and not self.step.failed:
+            self.training.fail_step(reason)
+        else:
+            self.training.membership.abandon(str(reason))
+
+    @property
+    def together(self) -> Group | None:
+        """The group if there are other members, and all of them are at this place in the script; otherwise None."""
+        self.take_part()
+        membership = self.training.membership
+        group = membership.group
+        if group is None or group.world == 1 or self._finished:
+            return None
+        if self.in_loop:
+            return group
+        epoch = self._looped if self._looped is not None else self.state.cursor.epoch - 1
+        # What a worker does that joins, or begins again, the others have done before.
+        before_first = not self.state.begun and membership.resumed
+        return None if before_first or membership.furthest > epoch else group
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """End the training: wait until every member has come to the end, and keep the state. Later calls do nothing."""
+        if self._finished:
+            return
+        try:
+            self.training.finish()
+        except OffcutError as error:
+            self.training.report_failure(error)
+            raise
+        finally:
+            self._finished = True
+            self.step.drop()
+            self._optimizer.step = self._own_step
+
+    @property
+    def begun(self) -> bool:
+        """Whether the training has begun and not ended."""
+        return self.training.joined and not self._finished and not self.training.membership.left
+
+
+def _check(optimizer: torch.optim.Optimizer, loader: Any) -> None:
+    """Raise InputError if the optimizer or the loader cannot be used in a loop of the script's own."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(
+            f"offcut.torch.elastic: the optimizer is of the type {type(optimizer).__name__}.",
+            next_step="Give one optimizer of torch's; several are for offcut.torch.Session.",
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InputError(
+            "offcut.torch.elastic: LBFGS computes several gradients within one step().",
+            next_step="Use an optimizer that needs one gradient for each step.",
+        )
+    if not isinstance(loader, DataLoader):
+        raise InputError(
+            f"offcut.torch.elastic: the loader is of the type {type(loader).__name__}.",
+            next_step="Give a torch.utils.data.DataLoader; its batches are the global ones.",
+        )
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        raise InputError(
+            "offcut.torch.elastic: the loader's dataset is a stream, or it makes no batches.",
+            next_step="Give a DataLoader of a dataset that can be indexed, with a batch_size or a batch_sampler; "
+            "examples/stream.py says what can be done with streams.",
+        )
+
+
+_current: ElasticTraining | None = None
+
+
+def begin(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any], registered: Sequence[Stateful]
+) -> ElasticTraining:
+    """Make the elastic training of this process. InputError if it has one already, in a job or under way."""
+    global _current  # noqa: PLW0603 - a script's calls find it here
+    if _current is not None and (_current.begun or _current.training.link is not None):
+        raise InputError(
+            "offcut.torch.elastic: the script has an elastic training already.",
+            next_step="Call elastic() once, before the loop. Two trainings one after the other are two jobs.",
+        )
+    if _current is None:
+        atexit.register(_finish_at_exit)
+    _current = ElasticTraining(model, optimizer, loader, registered)
+    return _current
+
+
+def current(call: str) -> ElasticTraining:
+    """Return the elastic training of this process.
+
+    Args:
+        call: what the script called, for the error.
+
+    Raises:
+        InputError: there is none.
+    """
+    if _current is None:
+        raise InputError(
+            f"offcut.torch.{call}() without an elastic training.",
+            next_step="Call offcut.torch.elastic(model, optimizer, loader) first.",
+        )
+    return _current
+
+
+def finish_at_end() -> None:
+    """End the training of a script that has left its loop over the epochs by `break`, and ended without an error."""
+    if _current is not None and _current.begun:
+        _current.finish()
+
+
+def _finish_at_exit() -> None:
+    """Do so where Python itself has run the script, which says here whether an error has ended it."""
+    if getattr(sys, "last_value", None) is None:
+        try:
+            finish_at_end()
+        except Left:
+            os._exit(0)

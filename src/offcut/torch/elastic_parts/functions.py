@@ -1,0 +1,228 @@
+"""What a script with a loop of its own calls: `offcut.torch.elastic`, `epochs`, `evaluate` and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from offcut.errors import InputError
+from offcut.torch.elastic_parts import elastic_training, evaluation
+from offcut.torch.elastic_parts.elastic_loader import ElasticLoader
+from offcut.torch.elastic_parts.elastic_training import ElasticTraining, current
+from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.state.training_state import Stateful
+
+
+def elastic(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader[Any],
+    *,
+    state: Sequence[Stateful] = (),
+) -> tuple[Any, Any, Any]:
+    """Make a script's training elastic: alone it stays plain PyTorch, in a job it is shared out among the members.
+
+    The batches of `loader` become the global batches: each member gets its share of them, and `optimizer.step()` uses
+    the gradient of the mean loss over the whole batch, whatever the number of members. Where a member dies during a
+    step, `optimizer.step()` changes nothing, `optimizer.step_was_skipped` is True, everything in `state` goes back to
+    where it was before the step, and the loader yields the same global batch again, shared out anew.
+
+    Args:
+        model: what is trained. Every member makes the same one, and trains all of it.
+        optimizer: its optimizer. `optimizer.step` is replaced, as torch's schedulers do it; all else stays.
+        loader: a DataLoader of a dataset that can be indexed; its sampler, collate function and processes are used.
+        state: what else belongs to the training: schedulers, a GradScaler, averages of weights, counters. Anything with
+            `state_dict()` and `load_state_dict()`; the same objects in the same order in every run of a job.
+
+    Returns:
+        The same model, the same optimizer, and the loader to loop over inside `epochs()`.
+
+    Raises:
+        InputError: the loader is of a stream or makes no batches, the optimizer needs several gradients for a step, or
+            the script has an elastic training already.
+    """
+    training = elastic_training.begin(model, optimizer, loader, state)
+    return model, optimizer, ElasticLoader(training, loader)
+
+
+def epochs(count: int) -> Iterator[int]:
+    """Iterate over the data epochs that are left of `count`, and end the training after the last one.
+
+    A worker that joins a running job begins in the middle of the epoch that the others are in. A script may leave the
+    loop by `break`; then the training ends when the script does.
+
+    Args:
+        count: how many passes over the data the whole training makes.
+
+    Yields:
+        The number of each epoch, counted from 0 since the job began.
+
+    Raises:
+        InputError: there is no elastic training, or the members' scripts differ.
+    """
+    return current("epochs").epochs(count)
+
+
+def evaluate(loader: Iterable[Any], fn: Callable[..., Any]) -> Any:
+    """Return the mean of what `fn` returns over all samples of `loader`: the same number on every member, at any size.
+
+    The members share the batches out. The model is in evaluation mode meanwhile, no gradients are kept, and the
+    training's random numbers are as before afterwards. All members call it at the same place: after the loop over the
+    loader, before it, or inside it by what all of them know.
+
+    Args:
+        loader: a DataLoader, or anything that yields the same batches on every member.
+        fn: called with the fields of a batch, `fn(x, y)`. It returns a tensor with one value for each sample, or a
+            tuple of such tensors.
+
+    Returns:
+        The mean as a float; a tuple of means if `fn` returns tuples.
+
+    Raises:
+        InputError: the loader has no batch, or `fn` returned no value for each sample.
+    """
+    return evaluation.evaluate(current("evaluate"), loader, fn)
+
+
+def once() -> bool:
+    """Return True on one member: for what must happen once, such as printing or saving the model.
+
+    Returns:
+        True on one member; False on all members after a step that was skipped, until the next batch.
+
+    Raises:
+        InputError: there is no elastic training.
+    """
+    training = current("once")
+    training.take_part()
+    return training.training.once()
+
+
+def reduce_gradients() -> bool:
+    """Sum the gradients over the members now, before `optimizer.step()` would do it.
+
+    For what a script does with the gradient of the whole batch: clip it, look at its norm, let a GradScaler unscale it.
+    Call it after the step's last `backward()`. A hook of `optimizer.register_step_pre_hook` needs no such call: it runs
+    between the sum and the update.
+
+    Returns:
+        Whether the step counts. False: the generation broke, and `optimizer.step()` will be skipped.
+
+    Raises:
+        InputError: it was called outside the loop over the loader.
+        OffcutError: the members' states, or the parameters that they train, are not the same.
+    """
+    return current("reduce_gradients").reduce()
+
+
+def report_loss(loss: torch.Tensor | float) -> None:
+    """Tell offcut the loss of this member's share; `offcut status` shows the mean over the global batch.
+
+    Args:
+        loss: the mean loss over the share. Call it before `optimizer.step()`.
+
+    Raises:
+        InputError: it was called outside of a step.
+    """
+    _in_step("report_loss").step.tell_loss(float(loss))
+
+
+def sum(value: torch.Tensor | float) -> Any:
+    """Return the sum of a number over the members, between a batch and its `optimizer.step()`.
+
+    Args:
+        value: this member's, a number or a tensor of the same shape on all members, such as the tokens in its share.
+
+    Returns:
+        The sum, of the type of `value`; the same on all members. Where the generation breaks it is this member's own,
+        and the step will be skipped.
+
+    Raises:
+        InputError: it was called outside of a step.
+    """
+    training = _in_step("sum")
+    return _sum_weighted(training, value, 1.0 if training.step.weight > 0.0 else 0.0)
+
+
+def mean(value: torch.Tensor | float) -> Any:
+    """Return the mean of a number over the global batch, between a batch and its `optimizer.step()`.
+
+    Args:
+        value: the mean over this member's share, a number or a tensor of the same shape on all members.
+
+    Returns:
+        The mean, weighted by the members' samples, of the type of `value`; the same on all members. Where the
+        generation breaks it is this member's own, and the step will be skipped.
+
+    Raises:
+        InputError: it was called outside of a step.
+    """
+    training = _in_step("mean")
+    return _sum_weighted(training, value, training.step.weight)
+
+
+def gather(value: torch.Tensor) -> list[torch.Tensor]:
+    """Return every member's tensor, between a batch and its `optimizer.step()`.
+
+    Args:
+        value: this member's, of a type and number of dimensions that are the same on all members, with any length of
+            the first dimension, which it must have.
+
+    Returns:
+        The tensors, by rank; without those of members that have no samples in this batch. Where the generation breaks
+        it is this member's own, and the step will be skipped.
+
+    Raises:
+        InputError: it was called outside of a step.
+    """
+    training = _in_step("gather")
+    own = value.detach() if training.step.weight > 0.0 else value.detach()[:0]
+
+    def exchange(group: Group) -> list[torch.Tensor]:
+        rows = [row[0] for row in group.gather([len(own)])]
+        table = torch.zeros(len(rows), max(*rows, 1), *own.shape[1:], dtype=own.dtype, device=own.device)
+        table[group.rank, : len(own)] = own
+        group.wait(group.start_all_reduce(table))
+        return [table[rank, :length] for rank, length in enumerate(rows) if length]
+
+    found: list[torch.Tensor] = _exchanged(training, exchange, [value.detach()])
+    return found
+
+
+def _in_step(call: str) -> ElasticTraining:
+    training = current(call)
+    if not training.in_step:
+        raise InputError(
+            f"offcut.torch.{call}() outside of a step.",
+            next_step="Call it inside the loop over the loader, before optimizer.step(). After the loop, "
+            "offcut.torch.evaluate() gives a number that all members share.",
+        )
+    return training
+
+
+def _sum_weighted(training: ElasticTraining, value: torch.Tensor | float, weight: float) -> Any:
+    tensor = torch.as_tensor(value, dtype=None if isinstance(value, torch.Tensor) else torch.float64).detach()
+
+    def exchange(group: Group) -> torch.Tensor:
+        # Without samples there is nothing to add, because 0 times an infinite number would be NaN.
+        total = (tensor * weight if weight != 1.0 else tensor.clone()) if weight > 0.0 else torch.zeros_like(tensor)
+        group.wait(group.start_all_reduce(total))
+        return total
+
+    total = _exchanged(training, exchange, tensor)
+    return total if isinstance(value, torch.Tensor) else type(value)(total.item())
+
+
+def _exchanged(training: ElasticTraining, exchange: Callable[[Group], Any], alone: Any) -> Any:
+    """Return what `exchange` returns; `alone` where there are no other members, or the generation broke."""
+    group = training.together
+    if group is None:
+        return alone
+    try:
+        return exchange(group)
+    except Abandoned as reason:
+        training.abandon(reason)
+        return alone

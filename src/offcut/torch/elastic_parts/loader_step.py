@@ -1,0 +1,227 @@
+"""The step of a script that keeps its own loop: batches of its DataLoader, its backward passes, its optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from offcut.errors import InputError
+from offcut.torch.elastic_parts.data_order import DataOrder
+from offcut.torch.elastic_parts.share_loader import Share, ShareLoader, share_of
+from offcut.torch.membership.process_group import Group
+from offcut.torch.state.cursor import Cursor
+from offcut.torch.state.training_state import TrainingState
+from offcut.torch.step.batch import seed_everything
+from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
+from offcut.torch.step.member_gradients import MemberGradients
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedShare:
+    """This member's share of a global batch."""
+
+    data: Any
+
+
+class LoaderStep:
+    """See `Step`. A step has as many batches of the loader as the script asks for before `optimizer.step()`.
+
+    Args:
+        state: the training's state.
+        order: the global batches.
+        shares: loads shares of them.
+        gradients: sums the gradients.
+        smallest: the fewest samples that a member works on.
+        in_job: whether there are, or may be, other members.
+        device: where the training draws random numbers besides the CPU.
+    """
+
+    #: No member applies the step before this one has its gradients too.
+    commits_in_reduce = False
+
+    def __init__(
+        self,
+        state: TrainingState,
+        order: DataOrder,
+        shares: ShareLoader,
+        gradients: MemberGradients,
+        *,
+        smallest: int,
+        in_job: bool,
+        device: torch.device,
+    ) -> None:
+        self._state = state
+        self._order = order
+        self._shares = shares
+        self._gradients = gradients
+        self._smallest = smallest
+        self._in_job = in_job
+        self._device = device
+        #: Called with the samples of each further batch of a step.
+        self.on_batch: Callable[[Group, torch.Tensor], None] = lambda group, samples: None
+        #: Where the batches that were loaded ahead begin: generation, data epoch, offset.
+        self._loading: tuple[int, int, int] | None = None
+        #: Whether the script works on batches of a step; whether these are reduced; whether it has called step().
+        self.open = self.reduced = self.stepped = False
+        #: Whether the generation broke: then the step will come again.
+        self.failed = False
+        #: The offset of the next batch, the samples of the step so far, and this member's part of the last batch.
+        self._offset = 0
+        self._samples = 0
+        self.weight = 1.0
+        #: The weighted losses that the script has told in this step.
+        self._losses: list[float] = []
+        #: Updates the parameters; None: the script has not called step().
+        self.update: Callable[[], Any] | None = None
+        #: How many batches the loop has got from this member.
+        self.turns = 0
+
+    # -- the loop over the loader -----------------------------------------------------------------------------------
+
+    def begin_loop(self, group: Group | None) -> None:
+        """Begin the loop over the batches of the data epoch at the cursor."""
+        epoch = self._state.cursor.epoch
+        self._order.begin(epoch)
+        self.turns = 0
+        if not self._in_job and group is not None:
+            # Before the sampler is asked, as in a DataLoader.
+            self._load_from(group, Cursor(epoch, 0))
+
+    def _load_from(self, group: Group, cursor: Cursor) -> None:
+        self._shares.begin(self._coming(group, cursor))
+        self._loading = (group.membership.generation, cursor.epoch, cursor.offset)
+
+    def _coming(self, group: Group, cursor: Cursor) -> Iterator[list[Any]]:
+        offset = cursor.offset
+        while self._order.has(offset):
+            share = Share(share_of(self._order.batch(offset), group.rank, group.world, self._smallest)[0])
+            share.seeded_by = (self._order.seed, cursor.epoch * 1_000_003 + offset, group.rank)
+            yield share if self._in_job else list(share)
+            offset += 1
+
+    @property
+    def turns_left(self) -> int:
+        """How many more batches the loop over this data epoch will get. TypeError if the sampler does not know."""
+        offset = self._offset if self.open and not self.failed else self._state.cursor.offset
+        return max(0, self._order.length - offset)
+
+    # -- Step -------------------------------------------------------------------------------------------------------
+
+    @property
+    def more_parts(self) -> bool:
+        """Return whether the step goes on with another batch, because the script has not called step() for it."""
+        if not self.open or self.failed or self.stepped:
+            return False
+        if self._order.has(self._offset):
+            return True
+        raise InputError(
+            "offcut.torch: the loader has no more batches in this epoch, and there was no optimizer.step() after the "
+            "last one.",
+            next_step="Call it for what is left too, as in: if (i + 1) % 4 == 0 or i + 1 == len(loader).",
+        )
+
+    def batch_size(self, group: Group) -> int:
+        """See `Step`."""
+        return self._samples
+
+    def begin(self, group: Group) -> torch.Tensor:
+        """See `Step`."""
+        state = self._state
+        self._gradients.begin(group)
+        state.buffers.begin()
+        self.open, self.reduced, self.stepped, self.failed = True, False, False, False
+        self._offset, self._samples, self._losses, self.update = state.cursor.offset, 0, [], None
+        self.weight = -1.0
+        if self._in_job:
+            # The script may change registered objects before its optimizer.step(), which may fail.
+            state.copy_script_state()
+        return self._samples_at(group)
+
+    def _samples_at(self, group: Group) -> torch.Tensor:
+        """Return this member's samples of the next batch, for the records; none if they are not whole numbers."""
+        share, weight = share_of(self._order.batch(self._offset), group.rank, group.world, self._smallest)
+        known = weight > 0.0 and all(type(index) is int for index in share)
+        return torch.tensor(share if known else [], dtype=torch.int64)
+
+    def next_part(self, group: Group) -> LoadedShare:
+        """Return this member's share of the next global batch of this step."""
+        epoch = self._state.cursor.epoch
+        place = group.membership.generation, epoch, self._offset
+        batch = self._order.batch(self._offset)
+        _, weight = share_of(batch, group.rank, group.world, self._smallest)
+        if self.weight >= 0.0:
+            self.on_batch(group, self._samples_at(group))
+            if self.weight != weight:
+                self._gradients.fold(self.weight)
+        if self._loading != place:
+            self._load_from(group, Cursor(epoch, self._offset))
+        data = self._shares.next()
+        self._loading = (*place[:2], self._offset + 1)
+        self.weight = weight
+        self._offset += 1
+        self._samples += len(batch)
+        self.turns += 1
+        if self._in_job:
+            seed_everything(self._order.seed, epoch * 1_000_003 + self._offset, group.rank, self._device)
+        return LoadedShare(data)
+
+    def drop(self) -> None:
+        """See `Step`."""
+        if self.open and not self.failed and not self.stepped:
+            self._state.drop_script_copy()
+        self.open = False
+        self._shares.drop()
+        self._loading = None
+
+    def tell_loss(self, loss: float) -> None:
+        """Note the mean loss over this member's share of the last batch."""
+        self._losses.append(loss * self.weight if self.weight > 0.0 else 0.0)
+
+    def compute(self, group: Group) -> None:
+        """Compute nothing: the script's backward passes have made the gradients."""
+
+    def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
+        """Sum the gradients over the members, weighted by their shares; see `Step`."""
+        if group.world > 1:
+            self._state.buffers.add_part(self.weight)
+        loss = sum(self._losses) / len(self._losses) if self._losses else math.nan
+        outcome = self._gradients.reduce(
+            group, self._state.optimizers, flags, loss=loss, check=group.rank == 0, weight=self.weight
+        )
+        self.reduced = True
+        return outcome
+
+    def apply(self, group: Group, outcome: StepOutcome) -> None:
+        """Update the parameters, if the script has called step(); the step counts in any case. See `Step`."""
+        state = self._state
+        self.stepped = True
+        if self.update is not None:
+            self.update()
+        if group.world > 1:
+            state.buffers.apply(outcome.changes)
+        state.drop_copies()
+        self._gradients.applied(outcome)
+        self._order.per_step = max(1, self._offset - state.cursor.offset)
+        state.step += 1
+        state.loss = outcome.loss
+        state.samples += self._samples
+        state.cursor = Cursor(state.cursor.epoch, self._offset)
+
+    def fail(self) -> None:
+        """Note that the generation broke: the step's batches will come again."""
+        self.failed = True
+        if not self._in_job:
+            self._state.copy_script_state()
+        self._gradients.fail()
+
+    def settle(self, *, applied: bool) -> None:
+        """See `Step`."""
+        if self.failed:
+            self._gradients.drop()
+        self._state.restore()
+        if applied and self._in_job:
+            self._state.buffers.copy_boundary()

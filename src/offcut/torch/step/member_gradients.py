@@ -1,0 +1,222 @@
+"""The gradients of what a member trains: which parameters these are, and their sum over the members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+import torch
+
+from offcut.torch.membership.differences import difference
+from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.membership.state_checksum import StateChecks
+from offcut.torch.state.trained_parameters import Trained, names_in, parameters_in, parameters_of, trained_now
+from offcut.torch.state.training_state import TrainingState
+from offcut.torch.step.gradient_reduce import WHOLE_BITS, MemberFlags, Reducer, StepOutcome, StepSignals
+
+
+class MemberGradients:
+    """Finds out what is trained, sums the gradients of it, and compares the members' states on the way.
+
+    Args:
+        state: the training's state.
+        visit: called at the points where tests let something fail; if it returns True, the generation broke.
+        alone: whether no other member will ever come: then there are no buffers for the sums.
+    """
+
+    def __init__(self, state: TrainingState, visit: Callable[[str], bool], *, alone: bool = False) -> None:
+        self._state = state
+        self._visit = visit
+        self._alone = alone
+        #: The parameters that are trained in this step, by optimizer; their names, and those as a number.
+        self.parameters: dict[int, list[torch.nn.Parameter]] = {}
+        self._trained: Trained = []
+        self._trained_hash = 0
+        #: The reducers of what the last step trained (`_built`), and of what this step trains in addition.
+        self._reducers: dict[int, Reducer] = {}
+        self._built: Trained | None = None
+        self._built_hash = 0
+        self._added: dict[int, Reducer] = {}
+        #: Weighted gradients of earlier batches of this step, where the batches have other weights; see `fold`.
+        self._folded: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self._find_trained_parameters()
+        self._checks = StateChecks(state)
+
+    def begin(self, group: Group) -> None:
+        """Begin a step on the state of a boundary.
+
+        Args:
+            group: the members.
+        """
+        self._checks.begin(group)
+        self._folded = {}
+        self._find_trained_parameters()
+
+    def zero(self) -> None:
+        """Set the gradients to zero, in the buffers in which they will be summed."""
+        for reducer in (*self._reducers.values(), *self._added.values()):
+            reducer.zero()
+
+    def fold(self, weight: float) -> None:
+        """Weight the gradients so far and put them aside, because the next batch of this step has another weight.
+
+        Args:
+            weight: this member's share of the batch that they are of.
+        """
+        for p in (p for several in self.parameters.values() for p in several):
+            if p.grad is not None and weight > 0.0:
+                weighted = p.grad * weight
+                self._folded[p] = self._folded[p] + weighted if p in self._folded else weighted
+            p.grad = None
+
+    def _find_trained_parameters(self) -> None:
+        """Find out which parameters are trained; a script may have changed that since the last step.
+
+        All members have to reduce the same, and only the reduce shows whether they do. So new parameters are reduced
+        after the others, once all members have said that they are new.
+        """
+        state = self._state
+        now = trained_now(state.optimizers)
+        if state.trained is None or [list(map(id, several)) for several in now] != [
+            list(map(id, self.parameters.get(id(item), ()))) for item in state.optimizers
+        ]:
+            self.parameters = {id(item): several for item, several in zip(state.optimizers, now, strict=True)}
+            self._trained = names_in(state.model, now)
+            self._trained_hash = _short(self._trained)
+        if state.trained is None:
+            state.trained = self._trained
+        if self._alone:
+            return
+        if state.trained is not self._built:
+            there = parameters_in(state.model, state.trained)
+            self._reducers = {id(item): Reducer(several) for item, several in zip(state.optimizers, there, strict=True)}
+            self._built, self._built_hash = state.trained, _short(state.trained)
+        self._added = {}
+        if self._trained_hash != self._built_hash:
+            for item, names, before in zip(state.optimizers, self._trained, map(set, state.trained), strict=True):
+                new = [p for p, name in zip(self.parameters[id(item)], names, strict=True) if name not in before]
+                if new:
+                    self._added[id(item)] = Reducer(new)
+
+    def reduce(
+        self,
+        group: Group,
+        optimizers: list[torch.optim.Optimizer],
+        flags: MemberFlags,
+        *,
+        loss: float,
+        check: bool,
+        weight: float | None = None,
+    ) -> StepOutcome:
+        """Sum the gradients of `optimizers` over the members.
+
+        Args:
+            group: the members; all call this at once.
+            optimizers: whose parameters' gradients are summed.
+            flags: what this member tells the others.
+            loss: this member's weighted sum of losses.
+            check: this member asks all to compare their states in the next step, if that is due.
+            weight: this member's share of the global batch, by which its gradients are multiplied; None: they are
+                weighted already. A member by itself leaves gradients that are not weighted as they are.
+
+        Returns:
+            What every member knows now.
+
+        Raises:
+            Abandoned: the generation broke.
+            OffcutError: on all members, if their states or the parameters that they train are not the same.
+        """
+        if group.stale():
+            raise Abandoned("a newer generation came")
+        if self._visit("before-reduce"):
+            raise Abandoned("injected before the reduce")
+        signals = StepSignals(
+            group,
+            loss=loss,
+            switch=flags.switch,
+            save=flags.save,
+            leaving=flags.leaving,
+            changes=self._state.buffers.changes,
+            check=check and self._checks.times.due,
+            trains=self._trained_hash,
+            state=self._checks.total,
+        )
+        scale = self._weighted(weight) if weight is not None else None
+        reducers = [] if scale is not None and group.world == 1 else [self._reducers[id(item)] for item in optimizers]
+        under_way = [work for reducer in reducers for work in reducer.start(group, signals, scale)]
+        if not signals.sent:
+            under_way.append(signals.start(group))
+        if self._visit("inside-reduce"):
+            raise Abandoned("injected inside the reduce")
+        for work in under_way:
+            group.wait(work)
+        for reducer in reducers:
+            reducer.drop_missing()
+        if self._visit("after-reduce"):
+            raise Abandoned("injected after the reduce")
+        outcome = signals.outcome()
+        if reducers:
+            self._reduce_added(group, outcome, optimizers, scale)
+        self._checks.compare(group, outcome.states)
+        return outcome
+
+    def _weighted(self, weight: float) -> float:
+        """Return the factor that the gradients still need, once those that were put aside are back."""
+        if not self._folded:
+            return weight
+        self.fold(weight)
+        for p, grad in self._folded.items():
+            p.grad = grad
+        self._folded = {}
+        return 1.0
+
+    def _reduce_added(
+        self, group: Group, outcome: StepOutcome, optimizers: list[torch.optim.Optimizer], scale: float | None
+    ) -> None:
+        """Reduce what this step trains and the last one did not, on all members alike."""
+        if all(trains == self._built_hash for trains in outcome.trains):
+            return
+        if len(set(outcome.trains)) > 1:
+            raise difference(
+                group,
+                f"Session: in step {self._state.step + 1} the members do not train the same parameters",
+                {name: "trained" for several in self._trained for name in several},
+                "Freeze, unfreeze and add parameters by what all members know: epoch.number, session.steps.",
+            )
+        added = [self._added[id(item)] for item in optimizers if id(item) in self._added]
+        for work in [work for reducer in added for work in reducer.start(group, scale=scale)]:
+            group.wait(work)
+        for reducer in added:
+            reducer.drop_missing()
+        for item in optimizers:
+            for p in parameters_of(item):
+                if not p.requires_grad:
+                    p.grad = None  # frozen: the optimizer must not change it
+
+    def fail(self) -> None:
+        """Note that the generation broke: a reduce that this member did not wait for may still write when it ends."""
+        for reducer in (*self._reducers.values(), *self._added.values()):
+            reducer.abandon_buffers()
+
+    def drop(self) -> None:
+        """Remove all gradients, because the step will be done again."""
+        self._folded = {}
+        for p in (p for several in self.parameters.values() for p in several):
+            p.grad = None
+
+    def applied(self, outcome: StepOutcome) -> None:
+        """Note that the step was applied.
+
+        Args:
+            outcome: what `reduce` returned.
+        """
+        # What is saved is compared before it is published, because no member publishes before the next step.
+        self._checks.times.wanted = outcome.check or outcome.save
+        if self._trained_hash != self._built_hash:
+            self._state.trained = self._trained
+
+
+def _short(trained: Trained) -> int:
+    """Return a hash of what a member trains: not 0, and small enough for `StepSignals`."""
+    text = repr(trained).encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") % ((1 << WHOLE_BITS) - 1) + 1
