@@ -109,3 +109,166 @@ def test_the_training_is_the_plain_one(name: str) -> None:
 def test_accumulating_and_clipping_are_the_plain_ones(options: dict[str, Any]) -> None:
     loader = LOADERS["shuffled"]
     assert same_bits(trained(True, loader(), **options), trained(False, loader(), **options))
+
+
+def small() -> tuple[nn.Module, torch.optim.Optimizer, DataLoader[Any]]:
+    torch.manual_seed(3)
+    model = nn.Linear(4, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(plain_data(), BATCH)
+
+
+def test_model_and_optimizer_are_the_same_objects_and_schedulers_may_be_made_before_or_after() -> None:
+    model, optimizer, loader = small()
+    before = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    elastic = offcut.torch.elastic(model, optimizer, loader, state=[before])
+    assert elastic[0] is model
+    assert elastic[1] is optimizer
+    assert isinstance(elastic[1], torch.optim.SGD)
+    after = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    called = []
+    optimizer.register_step_pre_hook(lambda *_: called.append("before"))
+    optimizer.register_step_post_hook(lambda *_: called.append("after"))
+    for _ in offcut.torch.epochs(1):
+        for x, y in elastic[2]:
+            loss = (model(x) - y).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert not optimizer.step_was_skipped
+            after.step()
+    assert called == ["before", "after"] * 7
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**7)
+    optimizer.step()  # the training has ended: it is the plain one
+
+
+def test_the_loader_has_the_attributes_and_the_length_of_the_script_s_own() -> None:
+    model, optimizer, own = small()
+    _, _, loader = offcut.torch.elastic(model, optimizer, own)
+    assert (len(loader), loader.batch_size, loader.dataset) == (7, BATCH, own.dataset)
+    for _ in offcut.torch.epochs(2):
+        for x, y in loader:
+            assert len(loader) == 7
+            (model(x) - y).square().mean().backward()
+            optimizer.step()
+
+
+def test_a_closure_is_run_once() -> None:
+    model, optimizer, loader = small()
+    model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
+    ran = []
+    for _ in offcut.torch.epochs(1):
+        for x, y in loader:
+
+            def closure(x: torch.Tensor = x, y: torch.Tensor = y) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = (model(x) - y).square().mean()
+                loss.backward()
+                ran.append(loss)
+                return loss
+
+            assert optimizer.step(closure) is ran[-1]
+    assert len(ran) == 7
+
+
+def test_an_evaluation_leaves_no_trace() -> None:
+    model, _, loader = small()
+    model = nn.Sequential(model, nn.BatchNorm1d(1), nn.Dropout(0.5))
+    model[1].eval()
+    _, _, loader = offcut.torch.elastic(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+    before, random_before = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+    test = DataLoader(plain_data(), 3, shuffle=True)
+    error = offcut.torch.evaluate(test, lambda x, y: (model(x) - y).square())
+    pair = offcut.torch.evaluate(test, lambda x, y: ((model(x) - y).square(), y > 0))
+    assert pair[0] == error
+    x, y = plain_data().tensors
+    assert pair[1] == pytest.approx((y > 0).double().mean().item())
+    with torch.no_grad():
+        model.eval()
+        assert error == pytest.approx((model(x) - y).square().mean().item(), rel=1e-6)
+        model.train()
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random_before)
+
+
+def test_a_second_training_may_follow_the_first_where_the_script_runs_by_itself() -> None:
+    loader = LOADERS["shuffled"]
+    assert same_bits(trained(True, loader()), trained(False, loader()))
+    assert same_bits(trained(True, loader()), trained(False, loader()))
+
+
+def no_epochs(model: Any, optimizer: Any, loader: Any) -> None:
+    next(iter(loader))
+
+
+def two_loops(model: Any, optimizer: Any, loader: Any) -> None:
+    for _ in offcut.torch.epochs(1):
+        for _ in range(2):
+            for x, _ in loader:
+                model(x).sum().backward()
+                optimizer.step()
+
+
+def two_steps(model: Any, optimizer: Any, loader: Any) -> None:
+    for _ in offcut.torch.epochs(1):
+        for x, _ in loader:
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.step()
+
+
+def steps_left(model: Any, optimizer: Any, loader: Any) -> None:
+    for _ in offcut.torch.epochs(1):
+        for i, (x, _) in enumerate(loader):
+            model(x).sum().backward()
+            if i % 2:
+                optimizer.step()
+
+
+def clips(model: Any, optimizer: Any, loader: Any) -> None:
+    for _ in offcut.torch.epochs(1):
+        for x, _ in loader:
+            model(x).sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+
+def mean_after_the_step(model: Any, optimizer: Any, loader: Any) -> None:
+    for _ in offcut.torch.epochs(1):
+        for x, _ in loader:
+            model(x).sum().backward()
+            optimizer.step()
+            offcut.torch.mean(1.0)
+
+
+def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
+    offcut.torch.evaluate(DataLoader(plain_data(), 3), lambda x, y: (model(x) - y).mean())
+
+
+@pytest.mark.parametrize(
+    ("act", "sentence"),
+    [
+        (no_epochs, r"outside of offcut.torch.epochs\(\)"),
+        (two_loops, "a second loop over the elastic loader in one epoch"),
+        (two_steps, "a second one for a batch"),
+        (steps_left, "no more batches in this epoch"),
+        (clips, "gradients were changed between backward"),
+        (mean_after_the_step, r"mean\(\) outside of a step"),
+        (mean_values, "no value for each sample"),
+        (lambda m, o, loader: offcut.torch.elastic(m, [o], loader), "the optimizer is of the type list"),
+        (lambda m, o, loader: offcut.torch.elastic(m, o, [1, 2]), "the loader is of the type list"),
+        (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(plain_data(), None)), "makes no batches"),
+        (
+            lambda m, o, loader: offcut.torch.elastic(m, torch.optim.LBFGS(m.parameters()), loader),
+            "LBFGS computes several gradients",
+        ),
+    ],
+)
+def test_misuse_gets_a_sentence(act: Callable[..., None], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        act(*offcut.torch.elastic(*small()))
+
+
+def test_calls_without_a_training_get_a_sentence() -> None:
+    for call in (lambda: offcut.torch.epochs(1), offcut.torch.once, offcut.torch.reduce_gradients):
+        with pytest.raises(InputError, match="without an elastic training"):
+            call()

@@ -74,7 +74,9 @@ def trains(
         "weighted": {"sampler": WeightedRandomSampler(torch.arange(1.0, samples + 1), samples)},
         "walk": {"sampler": Walk(samples)},
     }[sampler]
-    loader: Any = DataLoader(dataset, BATCH, num_workers=workers, **drawn)
+    loader: Any = DataLoader(
+        dataset, BATCH, num_workers=workers, multiprocessing_context="fork" if workers else None, **drawn
+    )
     held_out = DataLoader(data(11), 3, shuffle=True)
     state = [scheduler, scaler, counted, *([average] if averaged else [])]
     model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=state)

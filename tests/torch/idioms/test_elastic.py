@@ -1,4 +1,4 @@
-"""Scripts with a loop of their own under events of the membership: every member ends with the undisturbed run's state."""
+"""Scripts with a loop of their own under events of the membership: all end with the state of the undisturbed run."""
 
 from __future__ import annotations
 
@@ -52,3 +52,69 @@ def test_the_result_is_the_undisturbed_one(options: dict[str, Any]) -> None:
     for result in results:
         for name, value in undisturbed.items():
             assert result[name] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
+
+
+def broken(point: str, rank: int, step: int) -> dict[str, Any]:
+    return {"point": point, "how": "break", "rank": rank, "step": step}
+
+
+#: Steps in a data epoch of 37 samples.
+STEPS = 5
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_code_after_a_data_epoch_runs_once_where_only_one_member_has_its_last_step(rank: int) -> None:
+    results = train(scripts.trains, 2, broken("after-reduce", rank, STEPS), epochs=3)
+    same(results, alone(scripts.trains, epochs=3))
+    assert len(results) == 2
+
+
+def test_a_member_that_dies_during_an_evaluation_leaves_its_batches_to_the_others() -> None:
+    with Cluster(scripts.trains, epochs=3) as cluster:
+        names = cluster.start(3)
+        cluster.form(names)
+        with cluster.stopped(names[0], "epoch end", STEPS):
+            cluster.kill(names[0])
+        results = cluster.results()
+    assert len(results) == 2
+    same(results, alone(scripts.trains, epochs=3))
+
+
+def test_a_joiner_in_the_middle_of_an_epoch_that_did_not_seed_its_random_numbers_has_the_same_order() -> None:
+    first, second = train_with_joiner(scripts.trains, "step", STEPS + 2, seeded=False, epochs=3)
+    assert first == second
+
+
+def test_a_start_from_a_checkpoint_goes_on_in_the_middle_of_the_epoch() -> None:
+    with Cluster(scripts.trains, epochs=3) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], "step", STEPS + 2):
+            cluster.leave(first[0])
+        assert cluster.outcomes()[first[0]].how == "left"
+        second = cluster.start()
+        cluster.form(second)
+        same(cluster.results(), alone(scripts.trains, epochs=3))
+
+
+def test_all_stop_at_the_same_step_by_a_number_that_they_share() -> None:
+    undisturbed = alone(scripts.stops_early)
+    assert 5 < undisturbed["steps"] < 200
+    same(train(scripts.stops_early, 2, broken("after-reduce", 1, 4)), undisturbed)
+
+
+def test_sums_means_and_gathered_numbers_are_those_of_the_global_batch() -> None:
+    # Batches of 4, 4 and 2 samples: the third member has none of the last one.
+    batches = [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0], [8.0, 9.0]]
+    told = [(sum(batch), len(batch), sum(batch) / len(batch), batch) for batch in batches]
+    assert alone(scripts.shares_numbers) == told
+    assert train(scripts.shares_numbers, 3) == [told] * 3
+    assert train(scripts.shares_numbers, 2, broken("before-reduce", 1, 2)) == [told] * 2
+
+
+def test_clipping_before_the_sum_is_an_error_on_all_members() -> None:
+    with Cluster(scripts.clips_unreduced) as cluster:
+        cluster.form(cluster.start(2))
+        outcomes = cluster.outcomes().values()
+    assert [outcome.how for outcome in outcomes] == ["raised", "raised"]
+    assert all("gradients were changed between backward() and optimizer.step()" in each.value for each in outcomes)

@@ -74,14 +74,15 @@ class _Seeded:
 
 
 class _InitWorker:
-    """Runs at the start of a loading process. It ends with its parent, whose connections it has inherited."""
+    """Runs at the start of a loading process. A forked one ends with its parent, whose connections it has inherited."""
 
     def __init__(self, own: Callable[[int], None] | None) -> None:
         self._parent = os.getpid()
         self._own = own
 
     def __call__(self, worker: int) -> None:
-        die_with_parent(self._parent)
+        if os.getppid() == self._parent:
+            die_with_parent(self._parent)
         if self._own is not None:
             self._own(worker)
 
