@@ -28,7 +28,7 @@ def elastic(
     The batches of `loader` become the global batches: each member gets its share of them, and `optimizer.step()` uses
     the gradient of the mean loss over the whole batch, whatever the number of members. Where a member dies during a
     step, `optimizer.step()` changes nothing, `optimizer.step_was_skipped` is True, everything in `state` goes back to
-    where it was before the step, and the loader yields the same global batch again, shared out anew.
+    where it was before the step, and the loader yields the same global batch again.
 
     Args:
         model: what is trained. Every member makes the same one, and trains all of it.
