@@ -74,7 +74,14 @@ garbage = st.one_of(
     st.builds(
         ev.GenerationFormed, time_s=st.just(0.0), job=any_job, generation=number, took_s=st.just(0.1), step=number
     ),
-    st.builds(ev.GenerationBroken, time_s=st.just(0.0), job=any_job, generation=number, member=any_member),
+    st.builds(
+        ev.GenerationBroken,
+        time_s=st.just(0.0),
+        job=any_job,
+        generation=number,
+        member=any_member,
+        unreachable=st.sampled_from([(), ("n1",), ("n2", "n3"), ("unknown",)]),
+    ),
     st.builds(ev.JobNearsEnd, time_s=st.just(0.0), job=any_job, left_s=st.sampled_from([0.0, 10.0, 11.0])),
     st.builds(ev.JobTrained, time_s=st.just(0.0), job=any_job, generation=number),
     st.builds(ev.JobCancelled, time_s=st.just(0.0), job=st.just("unknown")),
@@ -267,6 +274,9 @@ class Cluster(RuleBasedStateMachine):
                 job=job_state.job.id,
                 generation=job_state.generation,
                 member=job_state.members[-1],
+                unreachable=tuple(
+                    data.draw(st.lists(st.sampled_from([member.node for member in job_state.members]), max_size=2))
+                ),
             )
         )
 

@@ -139,6 +139,7 @@ class SessionWorkers:
                         incarnation=self.processes.incarnation,
                         generation=message.generation,
                         detail=message.detail,
+                        unreachable=message.unreachable,
                     )
                 )
             case worker_messages.WorkerFinished():

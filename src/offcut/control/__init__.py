@@ -9,6 +9,7 @@
 - `network_blips`: when many agents are silent at once, the network is at fault and not each node
 - `ended_jobs`: which jobs leave the state for the history, and which are forgotten
 - `failures`, `node_health`: decide which failures count against a job, and which against a node
+- `unreachable_members`: members to which others cannot connect leave the generation
 - `membership`: from assigned nodes to generations; `relaunch`: the same for jobs of mode `restart`
 - `job_curves`: which curve and which costs count for a job
 - `curve_learning`: what is learned of them from measurements; `probes`: jobs that try a size

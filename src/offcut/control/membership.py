@@ -246,6 +246,7 @@ def set_generation(context: EventContext, job: JobState, members: list[Member], 
     job.forming[job.generation] = job.members
     if abort:
         job.abandoned_before = job.generation
+    job.unreachable = ()
     job.joining_since_s = None
     job.size_since_s = context.now_s
     job.resizes += 1

@@ -211,6 +211,8 @@ class JobState:
     #: How often in a row its generation broke before it formed, without a death; and why it broke last.
     renewals: int = 0
     break_reason: str = ""
+    #: Pairs of nodes of the newest generation whose members cannot connect to each other.
+    unreachable: tuple[tuple[str, str], ...] = ()
     #: Mode `restart` only.
     launch: Launch | None = None
     #: The newest generation and the furthest stable step at which a failure was counted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import curve_learning, failures, jobs, membership, node_health, nodes, relaunch
+from offcut.control import curve_learning, failures, jobs, membership, node_health, nodes, relaunch, unreachable_members
 from offcut.control.event_context import EventContext
 from offcut.control.state import LIVE, JobState, NodeState
 from offcut.model import events as ev
@@ -154,15 +154,19 @@ def on_generation_broken(context: EventContext, event: ev.GenerationBroken) -> N
         # If the controller ordered that, the members know it already: `abandon_older_generations` does nothing then.
         membership.abandon_older_generations(context, job)
         return
+    unreachable_members.note(job, event)
     job.break_reason = f"at {event.member.node}: {event.detail or 'no reason known'}"
     if membership.await_renewal(context, job):
         context.log(event.job, f"generation {event.generation} broke {job.break_reason}")
 
 
 def renew(context: EventContext, job_id: str) -> None:
-    """Set the broken generation again; after too many times, start all workers of the job again."""
+    """Set the broken generation again, without members to which others cannot connect.
+
+    After too many times start all workers of the job again.
+    """
     job = context.state.jobs.get(job_id)
-    if job is None or job.phase != "running":
+    if job is None or job.phase != "running" or unreachable_members.drop(context, job):
         return
     if job.renewals < context.state.settings.most_renewals:
         membership.renew(context, job)

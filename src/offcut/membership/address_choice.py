@@ -63,10 +63,14 @@ class AddressChoice:
         waited = now_s >= self._complete_since_s + PREFERRED_WAIT_S
         return complete[0] if waited or complete[0] == self.addresses[0] else None
 
+    @property
+    def missing_ranks(self) -> frozenset[int]:
+        """The peers that have not reached this member at any address."""
+        return self.peers.difference(*self._reached.values())
+
     def explain(self, names: Sequence[str]) -> str:
         """Return a sentence that says who has not reached this member; `names` are the nodes by rank."""
-        seen = set().union(*self._reached.values())
-        missing = sorted({names[rank] for rank in self.peers - seen})
+        missing = sorted({names[rank] for rank in self.missing_ranks})
         where = ", ".join(_shown(self.addresses))
         if missing:
             return f"{', '.join(missing)} cannot connect to this node at {where}"

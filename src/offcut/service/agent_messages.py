@@ -68,6 +68,7 @@ def event_of(
                 generation=message.generation,
                 member=Member(node, message.incarnation),
                 detail=message.detail,
+                unreachable=message.unreachable,
             )
         case messages.Progress():
             return events.JobProgressed(

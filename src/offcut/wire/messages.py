@@ -130,6 +130,8 @@ class Broken(Message):
     incarnation: Count
     generation: Count
     detail: Text = ""
+    #: See `WorkerBroken`.
+    unreachable: Annotated[tuple[Name, ...], Field(max_length=10_000)] = ()
 
 
 class Progress(Message):

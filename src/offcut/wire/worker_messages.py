@@ -93,6 +93,8 @@ class WorkerBroken(Message):
     kind: Literal["broken"] = "broken"
     generation: Count
     detail: _Text = ""
+    #: The nodes of the members to which this one cannot connect.
+    unreachable: Annotated[tuple[Name, ...], Field(max_length=10_000)] = ()
 
 
 class WorkerLeft(Message):

@@ -194,3 +194,23 @@ def test_a_node_whose_links_are_down_for_a_while_costs_no_step(
     training.until_size(3)
     training.until_steps(5)
     training.check_end(reference)
+
+
+def test_a_job_goes_on_without_a_node_that_the_others_cannot_reach(
+    cluster: Cluster, running: Harvesting, reference: dict[int, StepHistory], tmp_path: Path
+) -> None:
+    host = cluster.hosts.all["n03"]
+    host.set_links("down", "data")
+    try:
+        training = Training.start(running, tmp_path)
+        running.until(
+            training.job, "n03 left out", lambda _: any("goes on without n03" in t for t in running.story(training.job))
+        )
+        training.until_steps(20)
+    finally:
+        host.set_links("up", "data")
+    training.until_size(3)
+    training.until_steps(5)
+    training.check_end(reference)
+    story = "\n".join(running.story(training.job))
+    assert re.search(r"cannot connect to (n03 \(10\.1\.0\.13: No route to host\)|this node at)", story), story

@@ -73,4 +73,6 @@ class GenerationBroken:
     generation: int
     member: Member
     detail: str = ""
+    #: The nodes of the members to which this one cannot connect.
+    unreachable: tuple[str, ...] = ()
     kind: Literal["generation_broken"] = "generation_broken"

@@ -202,7 +202,9 @@ class Member:
             except Abandoned as reason:
                 if self._nothing_to_keep:
                     self._leave(save=False)
-                link.send(WorkerBroken(generation=newest.generation, detail=str(reason)))
+                link.send(
+                    WorkerBroken(generation=newest.generation, detail=str(reason), unreachable=reason.unreachable)
+                )
                 continue
             if old is not None:
                 old.leave()

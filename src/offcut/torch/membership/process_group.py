@@ -22,7 +22,7 @@ import torch.distributed as dist
 from offcut.errors import ResizeError
 from offcut.membership.generation import Generation
 from offcut.torch.membership import socket_timeouts
-from offcut.torch.membership.reachable_address import reachable_address
+from offcut.torch.membership.reachable_address import Unreachable, reachable_address
 from offcut.torch.membership.rendezvous_store import RendezvousStore
 
 #: Gloo's own time-out. It is long because newer generations end a wait, and because a member may evaluate for long
@@ -66,7 +66,14 @@ _watchers = _Watchers()
 
 
 class Abandoned(ResizeError):
-    """The generation cannot go on: a newer one has come, or a peer has died. Go on under the next generation."""
+    """The generation cannot go on: a newer one has come, or a peer has died. Go on under the next generation.
+
+    `unreachable`: the nodes of the members to which this one cannot connect.
+    """
+
+    def __init__(self, what: str, unreachable: tuple[str, ...] = ()) -> None:
+        super().__init__(what)
+        self.unreachable = unreachable
 
 
 class Pending:
@@ -158,7 +165,8 @@ class Forming:
                 self.store.close()  # the thread need not wait for keys that no member will store
             raise Abandoned("a newer generation came while this one was forming")
         if isinstance(self._outcome, Exception):
-            raise Abandoned(f"the members did not find each other: {self._outcome}")
+            unreachable = self._outcome.nodes if isinstance(self._outcome, Unreachable) else ()
+            raise Abandoned(f"the members did not find each other: {self._outcome}", unreachable)
         return self._outcome
 
 

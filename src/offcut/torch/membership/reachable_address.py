@@ -44,7 +44,11 @@ _last_chosen: str | None = None
 
 
 class Unreachable(ResizeError):
-    """Members cannot connect to each other."""
+    """This member and those on `nodes` cannot connect to each other."""
+
+    def __init__(self, what: str, nodes: Sequence[str]) -> None:
+        super().__init__(what)
+        self.nodes = tuple(nodes)
 
 
 class Keys(Protocol):
@@ -141,7 +145,8 @@ def _await_choice(
         while (chosen := choice.chosen(time.monotonic())) is None:
             probes.check()
             if time.monotonic() > give_up_s:
-                raise Unreachable(f"{choice.explain(nodes)} within {REACH_LIMIT_S:g} s")
+                missing = sorted({nodes[other] for other in choice.missing_ranks})
+                raise Unreachable(f"{choice.explain(nodes)} within {REACH_LIMIT_S:g} s", missing)
             for key, _ in selector.select(_LOOK_S):
                 if key.data is None:
                     _accept(key.fileobj, selector)  # type: ignore[arg-type]
@@ -212,13 +217,13 @@ class _Probes:
         }
         self._membership, self._rank = membership, rank
         self._failures: dict[int, dict[str, str]] = {target: {} for target in self._targets}
-        self._unreachable: str | None = None
+        self._unreachable: Unreachable | None = None
         threading.Thread(target=self._run, name="offcut-probe", daemon=True).start()
 
     def check(self) -> None:
         """Raise Unreachable if another member cannot be reached at any of its addresses."""
         if self._unreachable is not None:
-            raise Unreachable(self._unreachable)
+            raise self._unreachable
 
     def _run(self) -> None:
         give_up_s = time.monotonic() + REACH_LIMIT_S
@@ -267,4 +272,5 @@ class _Probes:
             return
         failures[target.address] = os.strerror(number)
         if len(failures) == len(self._targets[target.rank]):
-            self._unreachable = explain_failures(self._nodes[target.rank], failures)
+            node = self._nodes[target.rank]
+            self._unreachable = Unreachable(explain_failures(node, failures), [node])
