@@ -127,7 +127,7 @@ def report_loss(loss: torch.Tensor | float) -> None:
     Raises:
         InputError: it was called outside of a step.
     """
-    _in_step("report_loss").step.tell_loss(float(loss))
+    _in_step("report_loss").step.tell_loss(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
 
 
 def sum(value: torch.Tensor | float) -> Any:
