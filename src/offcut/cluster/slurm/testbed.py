@@ -60,8 +60,10 @@ class SlurmTestbedConfig:
     names: tuple[str, ...] = tuple(f"n{i:02d}" for i in range(1, 9))
     cpus: int = 1
     memory_mib: int = 1000
-    #: GPUs that slurm.conf claims for each node; they do not exist.
-    gpus: int = 0
+    #: GPUs that slurm.conf claims for each node, or for each that is named; they do not exist.
+    gpus: int | Mapping[str, int] = 0
+    #: Jobs of `main` share nodes, as far as their cores go; by default each has its nodes for itself.
+    shared: bool = False
     #: PreemptMode and GraceTime of the partition `idle`.
     preempt_mode: str = "CANCEL"
     grace_s: int = 0
@@ -76,6 +78,10 @@ class SlurmTestbedConfig:
     worker_template: bool = False
     #: Modules that this process imports beside torch.
     preload: tuple[str, ...] = ()
+
+    def gpus_of(self, node: str) -> int:
+        """Return how many GPUs slurm.conf claims for the node."""
+        return self.gpus.get(node, 0) if isinstance(self.gpus, Mapping) else self.gpus
 
     @classmethod
     def with_nodes(cls, nodes: int, **fields: Any) -> Self:
@@ -135,10 +141,7 @@ class SlurmTestbed:
             (self.directory / sub).mkdir(parents=True, exist_ok=True)
         self.conf.write_text(_slurm_conf(self.directory, self.config))
         if self.config.gpus:
-            for i in range(self.config.gpus):
-                (self.directory / f"gpu{i}").touch()
-            files = f"{self.directory}/gpu[0-{self.config.gpus - 1}]"
-            (self.directory / "gres.conf").write_text(f"Name=gpu File={files}\n")
+            self._write_gpus()
         if self.config.worker_template:
             template = [sys.executable, "-m", "offcut.torch.programs.worker_template", str(self.worker_template)]
             self._spawn("workers", [*template, "--preload", ",".join(self.config.preload)])
@@ -153,6 +156,17 @@ class SlurmTestbed:
         except BaseException:
             self.stop()
             raise
+
+    def _write_gpus(self) -> None:
+        counts = {name: self.config.gpus_of(name) for name in self.config.names}
+        for i in range(max(counts.values())):
+            (self.directory / f"gpu{i}").touch()
+        lines = (
+            f"NodeName={name} Name=gpu File={self.directory}/gpu[0-{count - 1}]\n"
+            for name, count in counts.items()
+            if count
+        )
+        (self.directory / "gres.conf").write_text("".join(lines))
 
     def stop(self) -> None:
         """Cancel every job, end every daemon, and kill what jobs have left."""
@@ -345,16 +359,17 @@ def _slurm_conf(directory: Path, config: SlurmTestbedConfig) -> str:
     }
     lines = [f"{name}={value}" for name, value in settings.items() if value]
     shape = f"CPUs={config.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={config.cpus} ThreadsPerCore=1"
-    gres = f" Gres=gpu:{config.gpus}" if config.gpus else ""
     for name, port in zip(config.names, ports[1:], strict=True):
         host = config.host(name)
         where = f"NodeName={name} NodeHostname={host.name} NodeAddr={host.address} Port={port}"
+        gres = f" Gres=gpu:{count}" if (count := config.gpus_of(name)) else ""
         lines.append(f"{where} {shape} RealMemory={config.memory_mib}{gres} State=UNKNOWN")
-    both = f"Nodes={','.join(config.names)} OverSubscribe=EXCLUSIVE MaxTime=INFINITE State=UP"
+    both = f"Nodes={','.join(config.names)} MaxTime=INFINITE State=UP"
+    main = f"OverSubscribe={'NO' if config.shared else 'EXCLUSIVE'} PriorityTier=10 PreemptMode=OFF DefaultTime=10"
+    idle = f"OverSubscribe=EXCLUSIVE PriorityTier=1 PreemptMode={config.preempt_mode} GraceTime={config.grace_s}"
     lines += [
-        f"PartitionName=main {both} Default=YES PriorityTier=10 PreemptMode=OFF DefaultTime=10",
-        f"PartitionName=idle {both} PriorityTier=1 PreemptMode={config.preempt_mode} GraceTime={config.grace_s} "
-        f"DefaultTime=60 {config.idle_options}",
+        f"PartitionName=main {both} Default=YES {main}",
+        f"PartitionName=idle {both} DefaultTime=60 {idle} {config.idle_options}",
     ]
     return "\n".join(lines) + "\n"
 
