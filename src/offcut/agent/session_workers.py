@@ -83,7 +83,7 @@ class SessionWorkers:
         if all(rank.finished for rank in ranks):
             return "finished", "", 0
         early = (
-            "the script ended before its session did; does it loop over session.epochs()? "
+            "the script ended before its session did; does it loop over session.epochs() or offcut.torch.epochs()? "
             "One without a session needs mode 'restart'."
         )
         return "failed", early, None

@@ -21,6 +21,7 @@ from offcut.torch.elastic_parts.functions import (
     once,
     reduce_gradients,
     report_loss,
+    steps,
     sum,
 )
 from offcut.torch.session import Left, Session
@@ -38,5 +39,6 @@ __all__ = [
     "once",
     "reduce_gradients",
     "report_loss",
+    "steps",
     "sum",
 ]

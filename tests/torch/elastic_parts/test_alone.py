@@ -20,8 +20,12 @@ SAMPLES, BATCH = 50, 8
 
 
 @pytest.fixture(autouse=True)
-def no_training_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_training_of_another_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(elastic_training, "_current", None)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class Noisy(Dataset):
@@ -240,6 +244,11 @@ def mean_after_the_step(model: Any, optimizer: Any, loader: Any) -> None:
             offcut.torch.mean(1.0)
 
 
+def epochs_twice(model: Any, optimizer: Any, loader: Any) -> None:
+    for _ in range(2):
+        list(offcut.torch.epochs(2))
+
+
 def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
     offcut.torch.evaluate(DataLoader(plain_data(), 3), lambda x, y: (model(x) - y).mean())
 
@@ -253,6 +262,7 @@ def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
         (steps_left, "no more batches in this epoch"),
         (clips, "gradients were changed between backward"),
         (mean_after_the_step, r"mean\(\) outside of a step"),
+        (epochs_twice, "a second loop over epochs"),
         (mean_values, "no value for each sample"),
         (lambda m, o, loader: offcut.torch.elastic(m, [o], loader), "the optimizer is of the type list"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, [1, 2]), "the loader is of the type list"),

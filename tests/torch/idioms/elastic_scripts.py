@@ -53,6 +53,7 @@ def trains(
     sampler: str = "",
     norm: bool = False,
     seeded: bool = True,
+    frozen: bool = False,
 ) -> dict[str, Any]:
     """The loop of a plain script, with what plain scripts have in it."""
     if seeded:
@@ -82,8 +83,13 @@ def trains(
     model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=state)
     offcut.torch.evaluate(held_out, lambda x, y: squared(model, x, y))
     losses = []
+    for p in model[0].parameters():
+        p.requires_grad_(not frozen)
     for epoch in offcut.torch.epochs(epochs):
         counted.loops += 1
+        if epoch == 1:
+            for p in model[0].parameters():
+                p.requires_grad_(True)
         for i, (x, y) in enumerate(loader):
             stage.at("step", member())
             loss = squared(model, x, y).mean()

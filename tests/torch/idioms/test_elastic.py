@@ -43,7 +43,7 @@ def under_events(**options: Any) -> list[dict[str, Any]]:
         pytest.param({"scaled": True, "clipped": True, "averaged": True}, id="scaled-and-averaged"),
         pytest.param({"scaled": True, "outlier": True}, id="scaler-that-skips"),
         pytest.param({"workers": 2, "sampler": "weighted"}, id="processes-and-weights"),
-        pytest.param({"sampler": "walk"}, id="draws-on-the-way"),
+        pytest.param({"sampler": "walk", "frozen": True}, id="draws-on-the-way-and-unfreezes"),
     ],
 )
 def test_the_result_is_the_undisturbed_one(options: dict[str, Any]) -> None:
@@ -83,6 +83,23 @@ def test_a_member_that_dies_during_an_evaluation_leaves_its_batches_to_the_other
 def test_a_joiner_in_the_middle_of_an_epoch_that_did_not_seed_its_random_numbers_has_the_same_order() -> None:
     first, second = train_with_joiner(scripts.trains, "step", STEPS + 2, seeded=False, epochs=3)
     assert first == second
+
+
+def test_a_joiner_while_the_other_evaluates_runs_what_follows_the_epoch_once() -> None:
+    results = train_with_joiner(scripts.trains, "epoch end", STEPS, epochs=3)
+    same(results, alone(scripts.trains, epochs=3))
+
+
+def test_the_last_member_that_must_leave_during_an_evaluation_saves_the_state_before_it() -> None:
+    with Cluster(scripts.trains, epochs=3) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], "epoch end", 2 * STEPS):
+            cluster.leave(first[0], limit_s=1.0)
+            cluster.until(lambda: "left" in cluster.said(first[0]))
+        second = cluster.start()
+        cluster.form(second)
+        same(cluster.results(), alone(scripts.trains, epochs=3))
 
 
 def test_a_start_from_a_checkpoint_goes_on_in_the_middle_of_the_epoch() -> None:

@@ -123,6 +123,11 @@ class ElasticTraining:
 
     def epochs(self, count: int) -> Iterator[int]:
         """Iterate over the numbers of the data epochs that are left of `count`; then end the training."""
+        if self._finished:
+            raise InputError(
+                "offcut.torch: a second loop over epochs() after the first has ended the training.",
+                next_step="Use one loop over all epochs, and decide in it by the epoch's number.",
+            )
         self.take_part()
         training, state = self.training, self.state
         training.epochs = count

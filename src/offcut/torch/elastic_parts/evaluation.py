@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
 from offcut.torch.elastic_parts.random_state import random_state, set_random_state
+from offcut.torch.elastic_parts.share_loader import InitWorker
 from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.step.batch import seed_everything
 
@@ -98,7 +99,7 @@ def _batches(loader: Iterable[Any], wanted: Callable[[int], bool]) -> Iterator[t
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
         timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
+        worker_init_fn=InitWorker(loader.worker_init_fn),
         multiprocessing_context=loader.multiprocessing_context,
         prefetch_factor=loader.prefetch_factor,
     )

@@ -101,6 +101,22 @@ def once() -> bool:
     return training.training.once()
 
 
+def steps() -> int:
+    """Return how many steps have been applied since the job began: the same number on every member.
+
+    A count of the script's own turns is smaller in a worker that has joined, and larger after a step that was skipped.
+
+    Returns:
+        The number, 0 before the first step. Before the first batch it waits until this worker is a member.
+
+    Raises:
+        InputError: there is no elastic training.
+    """
+    training = current("steps")
+    training.take_part()
+    return training.state.step
+
+
 def reduce_gradients() -> bool:
     """Sum the gradients over the members now, before `optimizer.step()` would do it.
 

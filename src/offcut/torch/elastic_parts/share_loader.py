@@ -73,7 +73,7 @@ class _Seeded:
         return several(list(share)) if several is not None else [self.dataset[index] for index in share]
 
 
-class _InitWorker:
+class InitWorker:
     """Runs at the start of a loading process. A forked one ends with its parent, whose connections it has inherited."""
 
     def __init__(self, own: Callable[[int], None] | None) -> None:
@@ -113,7 +113,7 @@ class ShareLoader:
             "collate_fn": loader.collate_fn,
             "pin_memory": loader.pin_memory,
             "timeout": loader.timeout,
-            "worker_init_fn": _InitWorker(loader.worker_init_fn) if in_job else loader.worker_init_fn,
+            "worker_init_fn": InitWorker(loader.worker_init_fn) if in_job else loader.worker_init_fn,
             "multiprocessing_context": loader.multiprocessing_context,
             # In a job `DataOrder` has drawn what a DataLoader draws.
             "generator": None if in_job else loader.generator,
