@@ -25,7 +25,7 @@ class FakeClient:
         if path == "/v1/status":
             return status(self.text)
         last = path.rpartition("/")[2]
-        known = {"why": why, "curve": curve}
+        known = {"why": why, "curve": curve, "loss": loss}
         if last == "directory":
             return {"id": self.text, "directory": str(self.directory)}
         return known.get(last, job)(self.text)
@@ -98,3 +98,9 @@ def curve(text: str) -> dict[str, Any]:
         "probes": 1,
         "probe_node_s": 4.0,
     }
+
+
+def loss(text: str) -> dict[str, Any]:
+    step = [10, 20, 30, 40]
+    points = {"time_s": [1.0, 2.0, 3.0, 4.0], "generation": [1, 1, 1, 2], "step": step, "samples": step}
+    return {"id": text, "mode": "session", "points": points | {"loss": [2.0, 1.0, None, 0.5]}}

@@ -41,6 +41,7 @@ def hostile_api(monkeypatch: pytest.MonkeyPatch) -> None:
         ["status", "a"],
         ["why", "a"],
         ["curve", "a"],
+        ["loss", "a"],
         ["change", "a", "--weight", "2"],
         ["cancel", "a"],
         ["pause", "a"],

@@ -42,6 +42,7 @@ RUN = {
     "status": [],
     "why": ["a"],
     "curve": ["a"],
+    "loss": ["a"],
     "change": ["a", "--weight", "2"],
     "pause": ["a"],
     "resume": ["a"],

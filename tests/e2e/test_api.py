@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from golden import SCRIPT
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from live import wait_for
 from offcut.errors import InputError
 from offcut.wire import messages
 from offcut.wire.credentials import Credentials, Identity
@@ -109,3 +111,29 @@ def test_commands_about_a_live_job(up: Callable) -> None:
         running.client.post("/v1/nodes/want", {"nodes": ["n99"]})
     with pytest.raises(InputError, match="ended already"):
         running.client.post(f"/v1/jobs/{job}/pause")
+
+
+def test_commands_that_wait_for_a_job_end_with_its_exit_code(up: Callable, tmp_path: Path) -> None:
+    running = up(2)
+    bad = tmp_path / "bad.py"
+    bad.write_text("import sys\nprint('before')\nprint('OSError: no data', flush=True)\nsys.exit(3)\n")
+    state = ("--state", str(running.paths.root))
+    submit = ["submit", str(bad), "--mode", "restart", "--max-failures", "0", "--sizes", "1", "--follow", *state]
+    done = subprocess.run([sys.executable, "-m", "offcut", *submit], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.splitlines()[1:] == ["before", "OSError: no data"]
+    assert done.stderr.splitlines()[-1] == "bad-1 has failed with exit code 3: OSError: no data"
+
+    steps = 60 * -(-500 // 48)
+    job = running.submit(SCRIPT, "--epochs", "60", "--pace", "0.005", name="good", sizes="1:2")
+    seen = running.until(job, "how long it will be", lambda shown: shown["time_left_s"] is not None)
+    assert seen["total_steps"] == steps
+    waited = [sys.executable, "-m", "offcut", "wait", "good", *state]
+    assert subprocess.run(waited, capture_output=True, text=True, check=True).stdout == f"{job} is finished.\n"
+    points = wait_for("the last loss", lambda: at_step(offcut(running, "loss", "good")["points"], steps))
+    assert points["step"] == sorted(set(points["step"]))
+    assert points["loss"][-1] == running.job(job)["loss"]
+
+
+def at_step(points: dict[str, Any], step: int) -> dict[str, Any] | None:
+    return points if points["step"] and points["step"][-1] == step else None

@@ -17,6 +17,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status", "status"),
     "why": ("jobs", "why"),
     "curve": ("curve", "curve"),
+    "loss": ("loss", "loss"),
     "change": ("jobs", "change"),
     "pause": ("jobs", "pause"),
     "resume": ("jobs", "resume"),

@@ -25,6 +25,7 @@ from offcut.service.clock import Clock
 from offcut.service.effect_runner import EffectRunner
 from offcut.service.event_gatherer import EventGatherer
 from offcut.service.generation_sender import GenerationSender
+from offcut.service.loss_history import LossHistory
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import Rendezvous
@@ -77,6 +78,7 @@ class Controller:
         self.history = journal.history
         self._given = GivenNumbers(paths.numbers)
         self._telemetry = Telemetry(paths.telemetry, paths.older_telemetry)
+        self.losses = LossHistory(paths.losses)
         self.cluster = cluster
         self._paths = paths
         self.tasks = Tasks()
@@ -97,6 +99,7 @@ class Controller:
             tasks=self.tasks,
             launch=lambda job: launch_of(job, paths.job(job.id), worker_umask),
             forget=self._forget,
+            forget_losses=self.losses.forget,
             job_directory=paths.job,
             fire=self.handle,
         )
@@ -132,6 +135,7 @@ class Controller:
         self.tasks.keep("agents", self.agents.watch)
         self.tasks.keep("silent jobs", self._watch_silent)
         self.tasks.keep("telemetry", self._note_samples)
+        self.tasks.keep("losses", lambda: self.losses.keep(self.state, self.clock.now))
         await recovery.reconcile(self.state, self.cluster, self.agents, self.clock.now, self.handle)
         self.tasks.keep("retention", self._retention.keep)
         # The solver starts afterwards, so that no answer comes before the held nodes are known.

@@ -43,11 +43,12 @@ class EffectRunner:
         tasks: Tasks,
         launch: Callable[[Job], messages.Launch],
         forget: Callable[[str], None],
+        forget_losses: Callable[[str], None],
         job_directory: Callable[[str], Path],
         fire: Callable[[events.TimerFired], object],
     ) -> None:
-        """`launch` says how a job's workers are started; `forget` is called for a job that has left the state, `fire`
-        when a timer is due."""
+        """`launch` says how a job's workers are started; `forget` is called for a job that has left the state,
+        `forget_losses` for one that is forgotten altogether, `fire` when a timer is due."""
         self._state = state
         self._clock = clock
         self._cluster = cluster
@@ -58,6 +59,7 @@ class EffectRunner:
         self._tasks = tasks
         self._launch = launch
         self._forget = forget
+        self._forget_losses = forget_losses
         self._job_directory = job_directory
         self._fire = fire
 
@@ -96,6 +98,7 @@ class EffectRunner:
             case effects.ForgetJobs():
                 for job_id in effect.jobs:
                     self._forget(job_id)
+                    self._forget_losses(job_id)
                 if effect.files:
                     self._tasks.once("deletion of jobs' files", self._delete_files(effect.jobs))
             case effects.WriteLog():

@@ -12,7 +12,7 @@ from offcut.errors import InputError
 from offcut.model import Sizes, events
 from offcut.model.ended_job import EndedJob
 from offcut.process.daemon_thread import in_daemon_thread
-from offcut.service import curve_report, explain, job_lookup, views
+from offcut.service import curve_report, explain, job_lookup, loss_history, views
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.service.pipeline_jobs import check_sizes, with_plans
@@ -100,6 +100,12 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
             )
         told = curve_report.describe(controller.state, item)
         return {"id": item.job.id, **told, "words": curve_report.words(controller.state, item)}
+
+    @routes.get("/v1/jobs/{job}/loss")
+    async def _loss(job: str) -> dict[str, Any]:
+        its = job_lookup.find(controller, job).job
+        points = await in_daemon_thread(controller.losses.read, its.id)
+        return {"id": its.id, "mode": its.mode, "points": loss_history.describe(points)}
 
     @routes.get("/v1/jobs/{job}/directory")
     async def _directory(job: str) -> dict[str, str]:

@@ -120,6 +120,11 @@ class StatePaths:
         return self.root / "telemetry.older.jsonl"
 
     @property
+    def losses(self) -> Path:
+        """The losses of jobs, one file per job: see `loss_history`."""
+        return self.root / "losses"
+
+    @property
     def statistics(self) -> Path:
         """The cluster's statistics, written when the controller is stopped."""
         return self.root / "statistics.json"
