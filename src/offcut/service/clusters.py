@@ -15,6 +15,16 @@ from offcut.wire.credentials import Credentials
 Site = LocalSite | SlurmSite
 
 
+def settings_for(site: Site, settings: Settings) -> Settings:
+    """Return the settings for a controller of this site.
+
+    On Slurm a node's pilot may pend for `pending_limit_s` before it boots, and `boot_limit_s` counts from the claim.
+    """
+    if isinstance(site, LocalSite):
+        return settings
+    return replace(settings, boot_limit_s=settings.boot_limit_s + site.pending_limit_s)
+
+
 async def connect(site: Site, paths: StatePaths, credentials: Credentials, settings: Settings) -> Cluster:
     """Return the cluster once it answers, with the nodes that an earlier controller held. InputError, ClusterError."""
     limits = (

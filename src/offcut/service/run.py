@@ -109,8 +109,9 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
     endings.listen()
 
     journal = Journal(paths.journal)
-    state = journal.load(config.settings)
-    cluster = await clusters.connect(config.site, paths, credentials, config.settings)
+    settings = clusters.settings_for(config.site, config.settings)
+    state = journal.load(settings)
+    cluster = await clusters.connect(config.site, paths, credentials, settings)
     controller = Controller(
         state, journal, cluster, paths, config.policy, host=agents.host, worker_umask=config.worker_umask
     )

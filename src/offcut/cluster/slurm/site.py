@@ -51,7 +51,12 @@ class SlurmSite(BaseModel):
         None, ge=60, description="A pilot's longest time limit; default: 4 h preemptible, 30 min backfill."
     )
     margin_s: float = Field(30.0, ge=0, description="A pilot ends this long before the window's known end.")
-    pending_limit_s: float = Field(30.0, gt=0, description="A pilot that has not started by then is withdrawn.")
+    pending_limit_s: float = Field(
+        90.0,
+        gt=0,
+        description="A pilot that has not started by then is withdrawn. With other jobs in its partition it may wait "
+        "for a pass of Slurm's backfill (bf_interval, 30 s by default).",
+    )
     bench_s: float = Field(600.0, ge=0, description="A node that did not take its pilot is not claimed for this long.")
 
     max_nodes: int | None = Field(None, ge=1, description="Never hold more.")
