@@ -16,7 +16,7 @@ from offcut.process.daemon_thread import in_daemon_thread
 
 #: How often losses are noted at first.
 _NOTE_S = 1.0
-#: With so many points of a job, every second one is dropped, and those that follow are noted half as often.
+#: When a job has this many points, every second one is dropped, and those that follow are noted half as often.
 _MOST_POINTS = 4096
 _HEADING = "time_s,generation,step,samples,loss"
 
