@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 import setting
 
+from offcut.pipeline.frontier.chain import LayerOption, chain_frontier
 from offcut.pipeline.hardware import Link, homogeneous
-from offcut.pipeline.layer_profile import Chain, LayerProfile
+from offcut.pipeline.layer_profile import Chain, Floats, LayerProfile
 from offcut.pipeline.peers.bapipe import bapipe_plan
 from offcut.pipeline.peers.baselines import data_parallel_step_s, pipedream_hybrid
 from offcut.pipeline.peers.closed_forms import checks
@@ -46,6 +47,7 @@ MODELS = ("vgg16", "resnet50", "gnmt", "alexnet")
 NETWORKS = {"10 Gbit/s": 1.25e9, "12 GB/s": 12e9}
 WORKERS = Path(__file__).with_name("pipeline_workers.py")
 MICRO_BATCHES = 32
+FRONTIER = "frontier, 1000 layers x 4 strategies"
 
 
 def closed_forms() -> tuple[int, int]:
@@ -85,11 +87,30 @@ def speeds(profiles: dict[str, LayerProfile]) -> list[dict[str, Any]]:
         ):
             best = min(_timed(work) for _ in range(3))
             rows.append({"what": f"{name}, {layers} layers x {devices} devices, memory", "value": best, "unit": "s"})
+    best = min(_timed(lambda: chain_frontier(*_strategies(1000))) for _ in range(3))
+    rows.append({"what": FRONTIER, "value": best, "unit": "s"})
     for model in ("vgg16", "resnet50", "gnmt"):
         for network, bandwidth in NETWORKS.items():
             took = min(_timed(lambda m=model, b=bandwidth: _explore(profiles[m], b, range(1, 65))) for _ in range(2))
             rows.append({"what": f"all of 1..64 devices, {model}, {network}", "value": took, "unit": "s"})
     return rows
+
+
+def _strategies(layers: int) -> tuple[list[list[LayerOption]], Floats]:
+    """Layers that can run as they are, recomputed, split or replicated, all different."""
+    draw = np.random.default_rng(1)
+    names = (("as is", 0, 2.0, 2.0), ("recompute", 0, 1.0, 2.5), ("split", 0, 0.7, 1.5), ("replicate", 1, 1.2, 1.0))
+    options = []
+    for memory, seconds in zip(draw.lognormal(0, 1, layers), draw.lognormal(0, 0.7, layers), strict=True):
+        noise = draw.uniform(0.8, 1.2, (len(names), 2))
+        options.append(
+            [
+                LayerOption(name=name, layout=layout, memory_bytes=memory * m * u, time_s=seconds * t * v)
+                for (name, layout, m, t), (u, v) in zip(names, noise, strict=True)
+            ]
+        )
+    move = draw.lognormal(-2, 1, layers - 1)
+    return options, np.array([[[0.0, x], [x, 0.0]] for x in move])
 
 
 def _timed(work: Any) -> float:
@@ -333,6 +354,7 @@ def main() -> None:
         "closed_forms_checked": checked,
         "closed_forms_failed": failed,
         "worst_gap_to_bound": max(row["gap"] for row in plans),
+        "frontier_1000_layers_s": next(row["value"] for row in quickness if row["what"] == FRONTIER),
         "median_gap_to_bound": statistics.median(row["gap"] for row in plans),
     }
     machine = setting.made_with("numpy", seeds=[0, 1])

@@ -49,6 +49,26 @@ def test_json_plan_file_and_figure(place: Path) -> None:
     assert (place / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_frontier_as_json_table_and_figure(place: Path) -> None:
+    """Also where no plan fits: strategies that recompute may."""
+    arguments = ("plan", str(place / "toy.txt"), "--measured-at", "4", "--devices", "1,2", "--frontier")
+    done = offcut(*arguments, "--hardware", str(place / "h.toml"), "--figure", str(place / "frontier.svg"), "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [one["devices"] for one in document["frontiers"]] == [1, 2]
+    for one, size in zip(document["frontiers"], document["sizes"], strict=True):
+        assert one["points"][-1]["step_s"] <= size["best"]["step_s"]
+    assert document["frontier_curve"]["nodes"] == [0, 1, 2]
+    assert "<svg" in (place / "frontier.svg").read_text()
+    # The whole model needs 96 kB of state and 24 kB of activations; recomputed in runs of two layers, 16 kB of these.
+    (place / "tight.toml").write_text(HARDWARE.format(0.000115))
+    tight = ("--hardware", str(place / "tight.toml"), "--batch", "4")
+    assert offcut(*arguments[:-3], "--devices", "1", *tight).returncode == 2
+    done = offcut(*arguments[:-3], "--devices", "1", "--frontier", *tight)
+    assert done.returncode == 0, done.stderr
+    assert "recompute (estimate)" in done.stdout
+
+
 def test_json_has_no_infinity_where_there_is_no_certificate(place: Path) -> None:
     """Only a schedule outside the bound's class is tried: the gap is unknown, and the document is still valid."""
     done = offcut(

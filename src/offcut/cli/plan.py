@@ -12,6 +12,8 @@ import typer
 from offcut.cli.output import Sheet, line, print_json, print_table
 
 if TYPE_CHECKING:
+    from offcut.model import ScalingCurve
+    from offcut.pipeline.frontier.size_frontier import SizeFrontier
     from offcut.pipeline.plan import Plan
     from offcut.pipeline.planner.explore import Findings
     from offcut.pipeline.planner.problem import PlanningProblem
@@ -34,8 +36,12 @@ def plan(
     stages: Annotated[int | None, typer.Option(help="Only plans with this many stages.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the plans of all sizes here (JSON), for a job.")] = None,
     figure: Annotated[
-        Path | None, typer.Option(help="Write the timeline of the best plan of the largest size here (PNG).")
+        Path | None,
+        typer.Option(help="Write the timeline of the best plan of the largest size here, or the frontiers (PNG, SVG)."),
     ] = None,
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="Show how memory trades against time at every size, and draw that.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
     """Find the fastest plan that fits, for every size: stages, replicas, schedule, and how far it may be from optimal.
@@ -59,25 +65,55 @@ def plan(
     )
     explorer = Explorer(problem)
     findings = [explorer.explore(size) for size in sizes.allowed]
-    curve = planned_curve(findings)
-    best = curve.plans[max(curve.plans)]
-    if save is not None:
+    frontiers = _frontiers(problem, findings) if frontier else []
+    # Without a plan there is an error, unless the frontiers may have a strategy that fits.
+    curve = planned_curve(findings) if not frontier or save or any(found.best for found in findings) else None
+    best = curve.plans[max(curve.plans)] if curve else None
+    if save is not None and curve is not None:
         save.write_text(json.dumps(plan_set(curve.plans.values()).to_json(), indent=1) + "\n")
     if figure is not None:
+        _draw(figure, problem, best, frontiers)
+    if as_json:
+        document = {
+            "model": problem.profile.model,
+            "batch": problem.batch,
+            "sizes": [_as_json(found) for found in findings],
+            "curve": _curve_json(curve.curve) if curve else None,
+        }
+        if frontier:
+            from offcut.pipeline.frontier.size_frontier import frontier_curve
+
+            document["frontiers"] = [one.to_json() for one in frontiers]
+            document["frontier_curve"] = _curve_json(frontier_curve(frontiers))
+        print_json(document)
+        return
+    if best is not None:
+        _print(problem, findings, best)
+    if frontier:
+        _print_frontiers(problem, frontiers)
+
+
+def _frontiers(problem: PlanningProblem, findings: list[Findings]) -> list[SizeFrontier]:
+    from offcut.pipeline.frontier.size_frontier import FrontierExplorer
+
+    explorer = FrontierExplorer(problem)
+    return [explorer.frontier(found.devices, found.plans) for found in findings]
+
+
+def _draw(path: Path, problem: PlanningProblem, best: Plan | None, frontiers: list[SizeFrontier]) -> None:
+    if frontiers:
+        from offcut.report.frontier_figure import frontier_figure
+
+        frontier_figure(problem.profile.model, frontiers, path)
+        return
+    if best is not None:
         from offcut.report.plan_figure import plan_figure
 
-        plan_figure(best, figure)
-    if as_json:
-        print_json(
-            {
-                "model": problem.profile.model,
-                "batch": problem.batch,
-                "sizes": [_as_json(found) for found in findings],
-                "curve": {"nodes": list(curve.curve.nodes), "samples_per_s": list(curve.curve.rate)},
-            }
-        )
-        return
-    _print(problem, findings, best)
+        plan_figure(best, path)
+
+
+def _curve_json(curve: ScalingCurve) -> dict[str, Any]:
+    return {"nodes": list(curve.nodes), "samples_per_s": list(curve.rate)}
 
 
 def _problem(
@@ -192,3 +228,26 @@ def _print(problem: PlanningProblem, findings: list[Findings], best: Plan) -> No
     for row in last.rejected:
         rejected.add_row(row.label, row.family, f"{row.step_s:.4g}" if row.step_s else "", row.reason)
     print_table(rejected)
+
+
+def _print_frontiers(problem: PlanningProblem, frontiers: list[SizeFrontier]) -> None:
+    """Show the leanest and the fastest point of every size, and the fastest that fits."""
+    figures = ("points", "leanest GB", "step s", "fastest GB", "step s ", "fits, samples/s")
+    title = f"Time against memory, {problem.profile.model}: layers whole, replicated, split, recomputed, and pipelines"
+    table = Sheet("devices", *figures, "the fastest that fits", right=("devices", *figures), title=title)
+    for one in frontiers:
+        first, last, fits = one.points[0], one.points[-1], one.fastest
+        table.add_row(
+            str(one.devices),
+            str(len(one.points)),
+            f"{first.memory_bytes / 1e9:.2f}",
+            f"{first.step_s:.4g}",
+            f"{last.memory_bytes / 1e9:.2f}",
+            f"{last.step_s:.4g}",
+            f"{one.batch / fits.step_s:.1f}" if fits else "–",
+            f"{fits.label}{'' if fits.runs else ' (estimate)'}" if fits else "none",
+        )
+    print_table(table)
+    gap = max(one.gap for one in frontiers)
+    exact = "exact" if gap == 0 else f"within {math.ceil(1000 * gap) / 10:.1f} % of exact"
+    line(f"The strategies of layers are {exact}. Jobs run pipeline plans; what is marked an estimate they do not run.")

@@ -3,6 +3,7 @@
 - `html`: a page in one file
 - `run_report`, `run_timeline`, `figures`: the report of a controller's run, from its journal
 - `plan_figure`: a pipeline plan as a Gantt chart
+- `frontier_figure`: throughput by memory per device, for every size
 - `scaling_figure`: a job's scaling curve
 - `windows_figure`: a set of idle windows
 - `replay_rows`, `replay_page`: the metrics of replays as rows of text, and as a page

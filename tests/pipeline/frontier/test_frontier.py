@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -105,6 +106,41 @@ def test_brute_force_on_random_chains() -> None:
         names = found.frontier.choices(len(found.frontier) - 1)
         assert [name[0] for name in names] == list(range(layers))  # type: ignore[index]
         assert sum(options[k][n].memory_bytes for k, n in names) == found.frontier.memory_bytes[-1]  # type: ignore[misc]
+
+
+def test_brute_force_on_chains_with_options_of_several_layers() -> None:
+    draw = np.random.default_rng(15)
+    for _ in range(60):
+        layers = int(draw.integers(1, 6))
+        options, relayout = random_chain(draw, layers, whole=True)
+        for k, starting in enumerate(options):
+            for length in range(2, layers - k + 1):
+                memory, seconds = (float(x) for x in draw.integers(1, 60, 2))
+                layout = int(draw.integers(2))
+                name = (k, 10 * length)
+                starting.append(
+                    LayerOption(name=name, layout=layout, memory_bytes=memory, time_s=seconds, layers=length)
+                )
+
+        def ends(k: int, layout: int | None) -> Iterator[Point]:
+            if k == layers:  # noqa: B023 - used within this turn of the loop
+                yield 0.0, 0.0
+                return
+            for x in options[k]:  # noqa: B023
+                move = 0.0 if layout is None else float(relayout[k - 1, layout, x.layout])  # noqa: B023
+                for memory, seconds in ends(k + x.layers, x.layout):
+                    yield memory + x.memory_bytes, seconds + x.time_s + move
+
+        best: list[Point] = []
+        for memory, seconds in sorted(set(ends(0, None))):
+            if not best or seconds < best[-1][1]:
+                best.append((memory, seconds))
+        found = chain_frontier(options, relayout)
+        assert found.frontier.points() == best
+        rough = chain_frontier(options, relayout, most_points=3)
+        for memory, seconds in best:
+            within = rough.frontier.time_s[rough.frontier.memory_bytes <= memory]
+            assert within.min() <= seconds * (1 + rough.gap) * (1 + 1e-9)
 
 
 def test_a_thinned_chain_is_within_its_gap_of_the_exact_one() -> None:

@@ -58,8 +58,10 @@ class Frontier:
                     found.append(frontier._choice)
                 continue
             factors = frontier._terms[int(frontier._term[k])]
-            places = np.unravel_index(int(frontier._place[k]), tuple(len(factor) for factor in factors))
-            waiting += reversed([(factor, int(i)) for factor, i in zip(factors, places, strict=True)])
+            place = int(frontier._place[k])
+            for factor in reversed(factors):
+                place, own = divmod(place, len(factor))
+                waiting.append((factor, own))
         return found
 
 
@@ -127,9 +129,9 @@ def unbeaten(memory: Floats, time: Floats) -> Indices:
 def thinned(frontier: Frontier, most: int) -> Frontier:
     """Return a frontier with fewer points.
 
-    The curve is divided evenly, by the parts of the ranges of memory and time that it has passed. Of each division the
-    point stays that is furthest below the line from its first point to that of the next division. The leanest and the
-    fastest point stay in any case.
+    The curve is divided evenly, by the parts of the ranges of memory and of the logarithm of time that it has passed.
+    Of each division the point stays that is furthest below the line from its first point to that of the next division.
+    The leanest and the fastest point stay in any case.
 
     Args:
         frontier: the frontier.
@@ -141,7 +143,8 @@ def thinned(frontier: Frontier, most: int) -> Frontier:
     if len(frontier) <= most:
         return frontier
     memory, time = frontier.memory_bytes, frontier.time_s
-    passed = (memory - memory[0]) / (memory[-1] - memory[0]) + (time[0] - time) / (time[0] - time[-1])
+    log_time = np.log(np.maximum(time, 1e-9 * time[0]))
+    passed = (memory - memory[0]) / (memory[-1] - memory[0]) + (log_time[0] - log_time) / (log_time[0] - log_time[-1])
     division = (passed * ((most - 3) / 2)).astype(np.int64)
     starts = np.flatnonzero(np.append(True, division[1:] > division[:-1]))
     ends = np.append(starts[1:], len(memory) - 1)
