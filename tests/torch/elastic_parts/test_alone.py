@@ -115,6 +115,33 @@ def test_accumulating_and_clipping_are_the_plain_ones(options: dict[str, Any]) -
     assert same_bits(trained(True, loader(), **options), trained(False, loader(), **options))
 
 
+def adversarial(elastic: bool) -> list[torch.Tensor]:
+    """Return what a small GAN learns; its judge has two updates for each of the maker's."""
+    torch.manual_seed(3)
+    maker, judge = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)), nn.Linear(4, 1)
+    optimizers = for_maker, for_judge = [torch.optim.Adam(net.parameters(), 0.05) for net in (maker, judge)]
+    loader: Any = DataLoader(plain_data(), BATCH, shuffle=True)
+    if elastic:
+        (maker, judge), optimizers, loader = offcut.torch.elastic((maker, judge), optimizers, loader)
+    for _ in offcut.torch.epochs(3) if elastic else range(3):
+        for x, _y in loader:
+            for _turn in range(2):
+                for_judge.zero_grad()
+                (judge(maker(torch.rand(len(x), 2)).detach()).sigmoid().mean() - judge(x).sigmoid().mean()).backward()
+                if elastic:
+                    offcut.torch.reduce_gradients(for_judge)
+                nn.utils.clip_grad_norm_(judge.parameters(), 0.1)
+                for_judge.step()
+            for_maker.zero_grad()
+            (-judge(maker(torch.rand(len(x), 2))).sigmoid().mean()).backward()
+            for_maker.step()
+    return [value.clone() for net in (maker, judge) for value in net.state_dict().values()]
+
+
+def test_several_optimizers_are_the_plain_ones() -> None:
+    assert same_bits(adversarial(True), adversarial(False))
+
+
 def small() -> tuple[nn.Module, torch.optim.Optimizer, DataLoader[Any]]:
     torch.manual_seed(3)
     model = nn.Linear(4, 1)
@@ -264,7 +291,7 @@ def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
         (mean_after_the_step, r"mean\(\) outside of a step"),
         (epochs_twice, "a second loop over epochs"),
         (mean_values, "no value for each sample"),
-        (lambda m, o, loader: offcut.torch.elastic(m, [o], loader), "the optimizer is of the type list"),
+        (lambda m, o, loader: offcut.torch.elastic(m, [o, 1], loader), "an optimizer is of the type int"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, [1, 2]), "the loader is of the type list"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(plain_data(), None)), "makes no batches"),
         (

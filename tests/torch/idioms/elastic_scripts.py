@@ -125,6 +125,32 @@ def trains(
     }
 
 
+def adversarial(stage: Stage, *, epochs: int = 5) -> dict[str, Any]:
+    """Two models with an optimizer each; the judge has two updates for each of the maker's, and is clipped."""
+    maker, judge = network(), network()
+    optimizers = for_maker, for_judge = [torch.optim.Adam(net.parameters(), 0.05) for net in (maker, judge)]
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(item, 0.9) for item in optimizers]
+    loader: Any = DataLoader(data(37), BATCH, shuffle=True)
+    _, _, loader = offcut.torch.elastic([maker, judge], optimizers, loader, state=schedules)
+    for _ in offcut.torch.epochs(epochs):
+        for x, y in loader:
+            stage.at("step", member())
+            for _turn in range(2):
+                for_judge.zero_grad()
+                ((judge(x) - y).square() + judge(x + maker(x).detach())).mean().backward()
+                offcut.torch.reduce_gradients(for_judge)
+                nn.utils.clip_grad_norm_(judge.parameters(), 0.5)
+                for_judge.step()
+            if offcut.torch.steps() % 2:
+                for_maker.zero_grad()
+                (judge(x + maker(x)) - judge(x)).square().mean().backward()
+                for_maker.step()
+            for schedule in schedules:
+                schedule.step()
+    rates = [item.param_groups[0]["lr"] for item in optimizers]
+    return {"parameters": numbers(maker) + numbers(judge), "rates": rates, "steps": member().steps}
+
+
 def stops_early(stage: Stage, *, below: float = 0.5) -> dict[str, Any]:
     """Both loops are left by `break`, by a number that all members share."""
     model = network()

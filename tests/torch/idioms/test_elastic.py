@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import elastic_scripts as scripts
@@ -18,9 +19,9 @@ FAULTS = (
 )
 
 
-def under_events(**options: Any) -> list[dict[str, Any]]:
+def under_events(script: Callable[..., Any] = scripts.trains, **options: Any) -> list[dict[str, Any]]:
     """What is left of two members after the faults, a third's coming at step 6 and the second's leaving at step 9."""
-    with Cluster(scripts.trains, faults=FAULTS, **options) as cluster:
+    with Cluster(script, faults=FAULTS, **options) as cluster:
         first, second = cluster.start(2)
         cluster.form([first, second])
         with cluster.stopped(first, "step", 6):
@@ -52,6 +53,17 @@ def test_the_result_is_the_undisturbed_one(options: dict[str, Any]) -> None:
     for result in results:
         for name, value in undisturbed.items():
             assert result[name] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
+
+
+def test_several_optimizers_are_all_undone_if_the_step_fails_later() -> None:
+    results = under_events(scripts.adversarial)
+    same(results, alone(scripts.adversarial))
+    # The judge's first update in a step is done, and its second is not, on both members or on one of them.
+    faults = [{**broken("before-reduce", 0, 3), "pass": 1}, {**broken("after-reduce", 1, 6), "pass": 1}]
+    with Cluster(scripts.adversarial, faults=faults) as cluster:
+        cluster.form(cluster.start(2))
+        same(cluster.results(), alone(scripts.adversarial))
+        assert len(list(cluster.directory.glob("fault-*"))) == len(faults)
 
 
 def broken(point: str, rank: int, step: int) -> dict[str, Any]:

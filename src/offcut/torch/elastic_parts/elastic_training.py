@@ -36,7 +36,7 @@ class ElasticTraining:
 
     Args:
         model: what is trained; every member has all of it.
-        optimizer: its optimizer; its `step` is replaced by one that takes part in the members' step.
+        optimizers: its optimizers; their `step` is replaced by one that takes part in the members' step.
         loader: the script's DataLoader, whose batches are the global ones.
         registered: what else belongs to the training's state.
 
@@ -47,16 +47,17 @@ class ElasticTraining:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizers: list[torch.optim.Optimizer],
         loader: DataLoader[Any],
         registered: Sequence[Stateful],
     ) -> None:
-        _check(optimizer, loader)
+        _check(optimizers, loader)
         in_job = bool(os.environ.get(ENV_AGENT))
-        self.state = state = TrainingState(model, [optimizer])
+        self.state = state = TrainingState(model, optimizers)
         self._order = DataOrder(loader, in_job=in_job)
         self._gradients = MemberGradients(state, self._visit, alone=not in_job)
-        device = next((p.device for p in parameters_of(optimizer)), torch.device("cpu"))
+        parameters = [p for item in optimizers for p in parameters_of(item)]
+        device = next((p.device for p in parameters), torch.device("cpu"))
         self.step = LoaderStep(
             state,
             self._order,
@@ -89,18 +90,19 @@ class ElasticTraining:
         for item in registered:
             self.training.register(item)
         self.step.on_batch = self.training.reporter.step_begun
-        self._watch = GradientWatch(parameters_of(optimizer))
-        self._optimizer = optimizer
-        self._own_step: Callable[..., Any] = optimizer.step
+        self._watch = GradientWatch(parameters)
+        #: The optimizers' own step, by optimizer.
+        self._own_steps: dict[int, Callable[..., Any]] = {id(item): item.step for item in optimizers}
 
         def step(own: torch.optim.Optimizer, *args: Any, **options: Any) -> Any:
             return self._optimizer_step(own, *args, **options)
 
         # Schedulers warn if they do not find the mark of their own replacement.
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-        # As torch's schedulers do it: on the object, so that its class, its hooks and its state stay.
-        optimizer.step = MethodType(step, optimizer)
-        optimizer.step_was_skipped = False
+        for optimizer in optimizers:
+            # As torch's schedulers do it: on the object, so that its class, its hooks and its state stay.
+            optimizer.step = MethodType(step, optimizer)
+            optimizer.step_was_skipped = False
         #: The data epoch that the script is in, and the one in whose loop over the loader it was last.
         self._epoch: int | None = None
         self._looped: int | None = None
@@ -173,8 +175,10 @@ class ElasticTraining:
             self._order.end_loop()
 
     def _complete(self) -> None:
-        """Complete a step whose gradients were reduced, and that a GradScaler has left out, on all members alike."""
+        """Complete a step of several optimizers, or one that a GradScaler has left out, on all members alike."""
         step = self.step
+        if step.updated and not step.stepped and not step.failed:
+            self.training.reduce_step()
         if step.open and step.reduced and not step.stepped and not step.failed:
             self.training.apply_step()
 
@@ -190,36 +194,59 @@ class ElasticTraining:
         """Whether the script works on a batch for which it has not called step() yet."""
         return self.step.open and not self.step.stepped
 
-    def reduce(self) -> bool:
+    def reduce(self, optimizer: torch.optim.Optimizer | None) -> bool:
         """Sum the gradients over the members, if that was not done in this step; return whether the step counts."""
-        step = self.step
+        step, training = self.step, self.training
         if not self.in_step:
             raise InputError(
                 "offcut.torch: the gradients of a batch are reduced once, inside the loop over the loader.",
                 next_step="Loop over the loader that elastic() returned, and call step() once for each batch, or for "
                 "several.",
             )
-        if not step.failed and not step.reduced:
-            self._watch.check()
-            self.training.reduce_step()
+        if step.several and optimizer is None:
+            raise InputError(
+                "offcut.torch.reduce_gradients() in a training with several optimizers.",
+                next_step="Say whose gradients: offcut.torch.reduce_gradients(optimizer).",
+            )
+        if step.failed or (step.reduced and not step.several):
+            return not step.failed
+        self._watch.check()
+        if optimizer is None or not step.several:
+            return training.reduce_step()
+        training.reporter.script_runs(False)
+        try:
+            with training.timing:
+                step.sum_for(training.group, optimizer)
+        except Abandoned as reason:
+            training.fail_step(reason)
+        finally:
+            training.reporter.script_runs(True)
         return not step.failed
 
     def _optimizer_step(self, optimizer: torch.optim.Optimizer, *args: Any, **options: Any) -> Any:
         """Reduce, and update the parameters; leave them as they are if the generation broke."""
+        own_step = self._own_steps[id(optimizer)]
         if self._finished:
-            return self._own_step(*args, **options)
+            return own_step(*args, **options)
         if not self.in_step:
             raise InputError(
                 "offcut.torch: optimizer.step() without a batch, or a second one for a batch.",
                 next_step="Call it inside the loop over the loader, once for each batch, or for several.",
             )
         loss, args, options = self._run_closure(args, options)
-        optimizer.step_was_skipped = not self.reduce()
+        optimizer.step_was_skipped = not self.reduce(optimizer)
         # A scheduler warns if no step() came before its own; a step that is skipped is one.
         optimizer._opt_called = True
-        if not optimizer.step_was_skipped:
-            self.step.update = lambda: self._own_step(*args, **options)
-            self.training.apply_step()
+        if optimizer.step_was_skipped:
+            return loss
+        if self.step.several:
+            if self.training.link is not None:
+                self.state.copy_boundary()
+            with self.training.changing:
+                self.step.update_one(optimizer, lambda: own_step(*args, **options))
+            return loss
+        self.step.update = lambda: own_step(*args, **options)
+        self.training.apply_step()
         return loss
 
     def _run_closure(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], Any]:
@@ -271,7 +298,8 @@ class ElasticTraining:
         finally:
             self._finished = True
             self.step.drop()
-            self._optimizer.step = self._own_step
+            for optimizer in self.state.optimizers:
+                optimizer.step = self._own_steps[id(optimizer)]
 
     @property
     def begun(self) -> bool:
@@ -279,14 +307,15 @@ class ElasticTraining:
         return self.training.joined and not self._finished and not self.training.membership.left
 
 
-def _check(optimizer: torch.optim.Optimizer, loader: Any) -> None:
-    """Raise InputError if the optimizer or the loader cannot be used in a loop of the script's own."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(
-            f"offcut.torch.elastic: the optimizer is of the type {type(optimizer).__name__}.",
-            next_step="Give one optimizer of torch's; several are for offcut.torch.Session.",
-        )
-    if isinstance(optimizer, torch.optim.LBFGS):
+def _check(optimizers: list[torch.optim.Optimizer], loader: Any) -> None:
+    """Raise InputError if the optimizers or the loader cannot be used in a loop of the script's own."""
+    for optimizer in optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise InputError(
+                f"offcut.torch.elastic: an optimizer is of the type {type(optimizer).__name__}.",
+                next_step="Give an optimizer of torch's, or a list of them.",
+            )
+    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
         raise InputError(
             "offcut.torch.elastic: LBFGS computes several gradients within one step().",
             next_step="Use an optimizer that needs one gradient for each step.",
@@ -308,7 +337,10 @@ _current: ElasticTraining | None = None
 
 
 def begin(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any], registered: Sequence[Stateful]
+    model: torch.nn.Module,
+    optimizers: list[torch.optim.Optimizer],
+    loader: DataLoader[Any],
+    registered: Sequence[Stateful],
 ) -> ElasticTraining:
     """Make the elastic training of this process. InputError if it has one already, in a job or under way."""
     global _current  # noqa: PLW0603 - a script's calls find it here
@@ -319,7 +351,7 @@ def begin(
         )
     if _current is None:
         atexit.register(_finish_at_exit)
-    _current = ElasticTraining(model, optimizer, loader, registered)
+    _current = ElasticTraining(model, optimizers, loader, registered)
     return _current
 
 

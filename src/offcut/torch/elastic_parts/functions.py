@@ -17,8 +17,8 @@ from offcut.torch.state.training_state import Stateful
 
 
 def elastic(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module | Sequence[torch.nn.Module],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     loader: DataLoader[Any],
     *,
     state: Sequence[Stateful] = (),
@@ -31,20 +31,25 @@ def elastic(
     where it was before the step, and the loader yields the same global batch again.
 
     Args:
-        model: what is trained. Every member makes the same one, and trains all of it.
-        optimizer: its optimizer. `optimizer.step` is replaced, as torch's schedulers do it; all else stays.
+        model: what is trained, one model or several. Every member makes the same, and trains all of it.
+        optimizer: its optimizer. `optimizer.step` is replaced, as torch's schedulers do it; all else stays. Of several
+            optimizers each is updated by its own `step()`, any number of times for a batch, and the step ends when the
+            loop asks for the next batch. If it fails, all updates of it are undone; so in a job the state is copied
+            once per step.
         loader: a DataLoader of a dataset that can be indexed; its sampler, collate function and processes are used.
         state: what else belongs to the training: schedulers, a GradScaler, averages of weights, counters. Anything with
             `state_dict()` and `load_state_dict()`; the same objects in the same order in every run of a job.
 
     Returns:
-        The same model, the same optimizer, and the loader to loop over inside `epochs()`.
+        The same model or models, the same optimizer or optimizers, and the loader to loop over inside `epochs()`.
 
     Raises:
         InputError: the loader is of a stream or makes no batches, the optimizer needs several gradients for a step, or
             the script has an elastic training already.
     """
-    training = elastic_training.begin(model, optimizer, loader, state)
+    whole = model if isinstance(model, torch.nn.Module) else torch.nn.ModuleList(model)
+    several = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
+    training = elastic_training.begin(whole, several, loader, state)
     return model, optimizer, ElasticLoader(training, loader)
 
 
@@ -117,12 +122,15 @@ def steps() -> int:
     return training.state.step
 
 
-def reduce_gradients() -> bool:
+def reduce_gradients(optimizer: torch.optim.Optimizer | None = None) -> bool:
     """Sum the gradients over the members now, before `optimizer.step()` would do it.
 
     For what a script does with the gradient of the whole batch: clip it, look at its norm, let a GradScaler unscale it.
     Call it after the step's last `backward()`. A hook of `optimizer.register_step_pre_hook` needs no such call: it runs
     between the sum and the update.
+
+    Args:
+        optimizer: whose gradients; it is needed where there are several.
 
     Returns:
         Whether the step counts. False: the generation broke, and `optimizer.step()` will be skipped.
@@ -131,7 +139,7 @@ def reduce_gradients() -> bool:
         InputError: it was called outside the loop over the loader.
         OffcutError: the members' states, or the parameters that they train, are not the same.
     """
-    return current("reduce_gradients").reduce()
+    return current("reduce_gradients").reduce(optimizer)
 
 
 def report_loss(loss: torch.Tensor | float) -> None:

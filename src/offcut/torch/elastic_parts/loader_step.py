@@ -77,6 +77,9 @@ class LoaderStep:
         self._losses: list[float] = []
         #: Updates the parameters; None: the script has not called step().
         self.update: Callable[[], Any] | None = None
+        #: With several optimizers: whether one of them was updated in this step, and those whose gradients are summed.
+        self.updated = False
+        self._summed: list[torch.optim.Optimizer] = []
         #: How many batches the loop has got from this member.
         self.turns = 0
 
@@ -135,6 +138,7 @@ class LoaderStep:
         state.buffers.begin()
         self.open, self.reduced, self.stepped, self.failed = True, False, False, False
         self._offset, self._samples, self._losses, self.update = state.cursor.offset, 0, [], None
+        self.updated, self._summed = False, []
         self.weight = -1.0
         if self._in_job:
             # The script may change registered objects before its optimizer.step(), which may fail.
@@ -184,13 +188,50 @@ class LoaderStep:
     def compute(self, group: Group) -> None:
         """Compute nothing: the script's backward passes have made the gradients."""
 
+    @property
+    def several(self) -> bool:
+        """Whether there are several optimizers. Then each is updated by itself, and the step ends with the batch."""
+        return len(self._state.optimizers) > 1
+
+    def sum_for(self, group: Group, optimizer: torch.optim.Optimizer) -> None:
+        """Sum the gradients of one of several optimizers, unless that was done since its last update.
+
+        Args:
+            group: the members.
+            optimizer: the optimizer.
+
+        Raises:
+            Abandoned: the generation broke.
+            OffcutError: on all members, if their states or the parameters that they train are not the same.
+        """
+        if optimizer not in self._summed:
+            # No flags: all members switch after whole steps only.
+            self._gradients.reduce(group, [optimizer], MemberFlags(), loss=0.0, check=False, weight=self.weight)
+            self._summed.append(optimizer)
+
+    def update_one(self, optimizer: torch.optim.Optimizer, update: Callable[[], Any]) -> None:
+        """Update the parameters of one of several optimizers. It is undone if the step fails later.
+
+        Args:
+            optimizer: the optimizer; its gradients are summed.
+            update: does it.
+        """
+        update()
+        self._summed.remove(optimizer)
+        self.updated = True
+
     def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
         """Sum the gradients over the members, weighted by their shares; see `Step`."""
         if group.world > 1:
             self._state.buffers.add_part(self.weight)
         loss = sum(self._losses) / len(self._losses) if self._losses else math.nan
         outcome = self._gradients.reduce(
-            group, self._state.optimizers, flags, loss=loss, check=group.rank == 0, weight=self.weight
+            group,
+            [] if self.several else self._state.optimizers,
+            flags,
+            loss=loss,
+            check=group.rank == 0,
+            weight=self.weight,
         )
         self.reduced = True
         return outcome

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 import torch
@@ -57,13 +57,14 @@ class MemberGradients:
         for reducer in (*self._reducers.values(), *self._added.values()):
             reducer.zero()
 
-    def fold(self, weight: float) -> None:
+    def fold(self, weight: float, optimizers: Iterable[torch.optim.Optimizer] | None = None) -> None:
         """Weight the gradients so far and put them aside, because the next batch of this step has another weight.
 
         Args:
             weight: this member's share of the batch that they are of.
+            optimizers: whose parameters' gradients; None: all.
         """
-        for p in (p for several in self.parameters.values() for p in several):
+        for p in (p for item in optimizers or self._state.optimizers for p in self.parameters[id(item)]):
             if p.grad is not None and weight > 0.0:
                 weighted = p.grad * weight
                 self._folded[p] = self._folded[p] + weighted if p in self._folded else weighted
@@ -141,7 +142,7 @@ class MemberGradients:
             trains=self._trained_hash,
             state=self._checks.total,
         )
-        scale = self._weighted(weight) if weight is not None else None
+        scale = self._weighted(weight, optimizers) if weight is not None else None
         reducers = [] if scale is not None and group.world == 1 else [self._reducers[id(item)] for item in optimizers]
         under_way = [work for reducer in reducers for work in reducer.start(group, signals, scale)]
         if not signals.sent:
@@ -160,14 +161,14 @@ class MemberGradients:
         self._checks.compare(group, outcome.states)
         return outcome
 
-    def _weighted(self, weight: float) -> float:
+    def _weighted(self, weight: float, optimizers: list[torch.optim.Optimizer]) -> float:
         """Return the factor that the gradients still need, once those that were put aside are back."""
-        if not self._folded:
+        aside = [p for item in optimizers for p in self.parameters[id(item)] if p in self._folded]
+        if not aside:
             return weight
-        self.fold(weight)
-        for p, grad in self._folded.items():
-            p.grad = grad
-        self._folded = {}
+        self.fold(weight, optimizers)
+        for p in [p for item in optimizers for p in self.parameters[id(item)] if p in self._folded]:
+            p.grad = self._folded.pop(p)
         return 1.0
 
     def _reduce_added(
