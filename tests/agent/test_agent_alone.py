@@ -172,6 +172,28 @@ def test_a_wanted_node_is_released_with_its_worker_though_the_controller_has_gon
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("by_batch_system", [True, False])
+def test_the_controller_hears_at_once_that_the_batch_system_wants_the_node(
+    place: Path, agent: Callable, by_batch_system: bool
+) -> None:
+    async def scenario() -> None:
+        async with controller(place) as stand_in:
+            process = agent()
+            await stand_in.until("hello")
+            await stand_in.send(launch(place, SLEEPS, mode="restart"))
+            await stand_in.until("ready")
+            if by_batch_system:
+                process.send_signal(signal.SIGTERM)
+            else:
+                await stand_in.send(messages.ReleaseNode())
+            await stand_in.until("exited")
+            kinds = [message.kind for message in stand_in.heard]
+            assert ("node_wanted" in kinds[: kinds.index("exited")]) == by_batch_system
+            await asyncio.to_thread(process.wait, 60)
+
+    asyncio.run(scenario())
+
+
 STUCK = """
 import subprocess, sys, threading
 from offcut.agent.agent_exit_watchdog import ExitWatchdog

@@ -1,4 +1,4 @@
-"""Steps that take longer than a node's grace: a member that must go goes at once, and the others do the step again."""
+"""Long steps: a member that must leave does not wait for its boundary, and the others do the step again."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rendezvous import LIMIT_S, shared_store
 WORKERS = [worker_name(f"n{rank}", 1, 0) for rank in range(2)]
 #: What the second member's steps take, s: the last one never ends.
 STEPS_S = (3.0, 3.0, 600.0)
-#: Less than a step.
-GRACE_S = 0.9
+#: More than a step: the member leaves at once all the same, because its node is wanted.
+GRACE_S = 60.0
 
 
 class Agents:
@@ -63,7 +63,7 @@ class Agents:
             if self._told:
                 return
             self._told = True
-        self._connections[WORKERS[1]].send(Leave(limit_s=GRACE_S))
+        self._connections[WORKERS[1]].send(Leave(limit_s=GRACE_S, node_wanted=True))
         for agent in self._connections.values():
             self._set_generation(agent, 2, (0,))
 

@@ -20,6 +20,7 @@ FROM_AGENT: list[m.Message] = [
     m.Progress(job="a", generation=2, step=3, samples=4, loss=0.1, clock_s=12.5),
     m.Pace(job="a", incarnation=1, generation=2, own_step_s=0.05),
     m.Note(job="a", text="no space left"),
+    m.NodeWanted(),
     m.Heartbeat(),
 ]
 LAUNCH = m.Launch(job="a", command=("t.py",), workdir="/w", env={"A": "1"}, directory="/d", goal_samples=9)

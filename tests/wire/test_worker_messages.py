@@ -27,6 +27,7 @@ MEMBER = messages.GenerationMember(node="n1", incarnation=4, ranks=2)
 TO_WORKER: list[m.ToWorker] = [
     messages.NewGeneration(job="a", generation=3, members=(MEMBER,), departing=(MEMBER,), store="h:1", abort=True),
     m.Leave(limit_s=0.8),
+    m.Leave(limit_s=0.8, node_wanted=True),
 ]
 
 

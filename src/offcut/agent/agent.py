@@ -97,7 +97,13 @@ class Agent:
     def _on_signal(self) -> None:
         """Begin to leave. Called in another thread when a signal has come."""
         with suppress(RuntimeError):  # the loop has been closed: it has left
-            self._loop.call_soon_threadsafe(self._leaving.set)
+            self._loop.call_soon_threadsafe(self._node_wanted)
+
+    def _node_wanted(self) -> None:
+        # A member that does not wait for its step boundary waits for the generation that the controller now sets.
+        if self._jobs and not self._leaving.is_set():
+            self._controller.report(messages.NodeWanted())
+        self._leaving.set()
 
     def _groups(self) -> list[int]:
         """Return the process groups of all workers. Called in another thread."""
@@ -112,7 +118,7 @@ class Agent:
         limit_s = self._config.leave_limit_s
         _log.info("leaving", node=self._config.node, jobs=len(self._jobs))
         for workers in self._jobs.values():
-            workers.leave(limit_s)
+            workers.leave(limit_s, node_wanted=True)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=limit_s)
         for workers in self._jobs.values():

@@ -34,8 +34,8 @@ class JobWorkers(Protocol):
         """Tell the workers the job's newest generation."""
         ...
 
-    def leave(self, limit_s: float) -> None:
-        """Tell the workers to leave; kill those that are left after `limit_s`."""
+    def leave(self, limit_s: float, *, node_wanted: bool = False) -> None:
+        """Tell the workers to leave, and whether the node is wanted; kill those that are left after `limit_s`."""
         ...
 
     def connected(self, rank: Rank, connection: asyncio.StreamWriter, pid: int) -> None:

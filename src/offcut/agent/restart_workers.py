@@ -111,7 +111,7 @@ class RestartWorkers:
             # The controller also tells the agent to stop them, but that message may be lost.
             self.leave(self.processes.launch.restart_grace_s)
 
-    def leave(self, limit_s: float) -> None:
+    def leave(self, limit_s: float, *, node_wanted: bool = False) -> None:
         """Send SIGTERM once, as the batch system does; kill what is left after `limit_s`."""
         first = not self.processes.leaving
         if not self.processes.leave_within(limit_s):

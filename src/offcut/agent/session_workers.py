@@ -96,13 +96,13 @@ class SessionWorkers:
         for rank in self.processes.ranks:
             rank.send(generation)
 
-    def leave(self, limit_s: float) -> None:
+    def leave(self, limit_s: float, *, node_wanted: bool = False) -> None:
         """Tell members to leave at their step boundary; kill ranks that are in no generation, which hold no state."""
         if not self.processes.leave_within(limit_s):
             return
         for rank in self.processes.ranks:
             if rank.ready:
-                rank.send(worker_messages.Leave(limit_s=limit_s))
+                rank.send(worker_messages.Leave(limit_s=limit_s, node_wanted=node_wanted))
             elif rank.running is not None:
                 rank.running.kill()
 

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 
 from offcut.membership.generation import Generation
 
+#: On a wanted node, a worker whose state others have leaves in the middle of a step if no boundary comes within this.
+#: slurmd looks whether a job has ended after 0.02, 0.07, 0.17 and 0.67 s: a worker that misses the third look costs the
+#: queue half a second more.
+BOUNDARY_WAIT_S = 0.1
 #: A worker that must be gone stops waiting for its step boundary this long before, and saves the last boundary's state.
 SAVING_S = 0.6
 

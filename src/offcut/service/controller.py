@@ -366,6 +366,10 @@ class Controller:
                 self.gatherer.add(exit_of(now_s, node, message))
             case messages.Trained() | messages.Broken() | messages.Note():
                 self.handle(event_of(now_s, node, message))
+            case messages.NodeWanted():
+                # The batch system's own word comes later, or has come already.
+                if self._is_held(node) and not self.closing:
+                    self.gatherer.add(events.NodesChanged(time_s=now_s, wanted=(node,)))
 
     def _formed(self, now_s: float, message: messages.Formed) -> None:
         self.gatherer.flush()

@@ -89,5 +89,7 @@ class StartedWorkers:
                 )
             case messages.Note():
                 return any(job == message.job for job, _ in started)
+            case messages.NodeWanted():
+                return bool(started)
             case messages.Hello() | messages.Heartbeat():
                 return False

@@ -168,6 +168,12 @@ class Note(Message):
     text: Text
 
 
+class NodeWanted(Message):
+    """The batch system has told the agent to end, and workers are leaving: the others can go on without them now."""
+
+    kind: Literal["node_wanted"] = "node_wanted"
+
+
 class Heartbeat(Message):
     kind: Literal["heartbeat"] = "heartbeat"
 
@@ -267,7 +273,8 @@ class Refused(Message):
 
 
 FromAgent = Annotated[
-    Hello | Ready | Exited | Formed | Trained | Broken | Progress | Pace | Note | Heartbeat, Field(discriminator="kind")
+    Hello | Ready | Exited | Formed | Trained | Broken | Progress | Pace | Note | NodeWanted | Heartbeat,
+    Field(discriminator="kind"),
 ]
 ToAgent = Annotated[
     Start | Stop | NewGeneration | GenerationChange | ReleaseNode | Refused, Field(discriminator="kind")

@@ -125,6 +125,8 @@ class Leave(Message):
 
     kind: Literal["leave"] = "leave"
     limit_s: Seconds
+    #: The node is wanted: a worker whose state others have does not wait for a boundary that is far away.
+    node_wanted: bool = False
 
 
 FromWorker = WorkerHello | WorkerReady | Beat | WorkerFormed | WorkerBroken | WorkerLeft | WorkerFinished | WorkerNote

@@ -38,8 +38,8 @@ class AgentLink:
         #: The newest generation that was formed because a member died: collectives of older ones may never end.
         self._aborting = -1
         self._leave_by: float | None = None
-        #: Called in the reading thread when the worker is told to leave, with the instant by which it must be gone.
-        self.on_leave: Callable[[float], None] | None = None
+        #: Called in a thread of its own when the worker is told to leave: by when, and whether its node is wanted.
+        self.on_leave: Callable[[float, bool], None] | None = None
         #: Called in the reading thread with every newer generation, before `newest` returns it.
         self.on_generation: Callable[[Generation], None] | None = None
         self._agent = worker_messages.connect(path)
@@ -150,7 +150,9 @@ class AgentLink:
                 self._leave_by = time.monotonic() + message.limit_s
             self.changed.notify_all()
         if isinstance(message, worker_messages.Leave) and self.on_leave is not None:
-            threading.Thread(target=self.on_leave, args=(self._leave_by,), name="offcut-leave", daemon=True).start()
+            threading.Thread(
+                target=self.on_leave, args=(self._leave_by, message.node_wanted), name="offcut-leave", daemon=True
+            ).start()
 
     def _beat_forever(self) -> None:
         while True:

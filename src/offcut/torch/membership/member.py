@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from offcut.errors import OffcutError
 from offcut.membership.entering import NextMove, next_move
 from offcut.membership.generation import Generation
-from offcut.membership.leaving import SAVING_S, Departure, others_go_on
+from offcut.membership.leaving import BOUNDARY_WAIT_S, SAVING_S, Departure, others_go_on
 from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_exit import Left, exit_quickly
 from offcut.torch.membership.process_group import Abandoned, Forming, Group
@@ -290,12 +290,16 @@ class Member:
         exit_quickly()
         raise Left
 
-    def _leave_in_time(self, leave_by: float) -> None:
-        """End this process if no boundary comes before `leave_by`; save what no other member has. A thread of its own.
+    def _leave_in_time(self, leave_by: float, node_wanted: bool) -> None:
+        """End this process if no boundary comes in time; save what no other member has. A thread of its own.
 
-        `leave_by` is an instant of the monotonic clock.
+        Args:
+            leave_by: when it must have ended, an instant of the monotonic clock.
+            node_wanted: the queue waits for the node, so that this member waits less for a boundary if others have its
+                state.
         """
-        if self._sync.others_suffice and self._timing.next_boundary_s > leave_by:
+        boundary_by = min(leave_by, time.monotonic() + BOUNDARY_WAIT_S) if node_wanted else leave_by
+        if self._sync.others_suffice and self._timing.next_boundary_s > boundary_by:
             self._leave_to_others(leave_by)
         time.sleep(max(0.0, leave_by - SAVING_S - time.monotonic()))
         group, newest = self.group, self._link.newest()

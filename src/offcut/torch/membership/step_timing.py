@@ -44,10 +44,12 @@ class StepTiming:
         self._boundary_s = now_s
 
     def interrupt(self) -> None:
-        """Note that the time until the next reduce or boundary is not part of a step's work (a new generation, say)."""
+        """Note that the time until the next reduce or boundary is not part of a step's work (a new generation, say).
+
+        Until a step of the new generation is measured, the next boundary is predicted from those of the last one.
+        """
         self._since_s = None
         self._boundary_s = None
-        self._steps_s.clear()
 
     @property
     def next_boundary_s(self) -> float:
