@@ -68,12 +68,16 @@ def demo(
         statistics = running.client.get("/v1/statistics")
         if queue is not None:
             statistics["cluster"]["hand_backs"] = queue.start_delays()
-            grace = main_queue.PASSES_S
+            grace = main_queue.START_BOUND_S
         running.stop()
+        alone = [] if queue is None else queue.start_delays_alone()
         with nullcontext() if json else console.status("Running the same scripts undisturbed, to compare …"):
             checks = promises.check_jobs(status["jobs"], running.paths.job, jobs, running.paths.root, lambda job: None)
         late = promises.late_releases(statistics["cluster"]["hand_backs"], grace)
         document = _document(status, statistics, checks, late, began_s)
+        document["hand_backs"]["bound_s"] = grace
+        if queue is not None:
+            document["main_jobs"] = _main_jobs(statistics["cluster"]["hand_backs"], alone)
         document["report"] = str(_report(running.paths, document, report))
     if json:
         print_json(document)
@@ -148,6 +152,23 @@ def _document(
     }
 
 
+def _main_jobs(started: list[dict[str, Any]], alone: list[float]) -> dict[str, Any]:
+    """Return the main jobs' start delays, from sbatch to the script's first line, with and without offcut."""
+    from offcut.cli.demo.promises import delay_figures
+
+    return {"with": delay_figures([item["took_s"] for item in started]), "without": delay_figures(alone)}
+
+
+def _promise_words(promise: str, document: dict[str, Any]) -> str:
+    """Return what was checked."""
+    if promise != "queue_never_waits":
+        return promise.replace("_", " ")
+    bound_s = document["hand_backs"]["bound_s"]
+    if "main_jobs" in document:
+        return f"every main job started within {bound_s:g} s of its sbatch"
+    return f"every wanted node was released within {bound_s:g} s"
+
+
 def _report(paths: StatePaths, document: dict[str, Any], target: Path) -> Path:
     from offcut.report.html import table
     from offcut.report.run_report import write_report
@@ -155,7 +176,7 @@ def _report(paths: StatePaths, document: dict[str, Any], target: Path) -> Path:
     headings = ("id", "state", "steps", "steps_lost", "steps_redone", "loss", "reference_loss", "difference")
     rows = [[job[heading] for heading in headings] for job in document["jobs"]]
     jobs = table([heading.replace("_", " ") for heading in headings], rows)
-    promises = {promise.replace("_", " "): held for promise, held in document["promises"].items()}
+    promises = {_promise_words(promise, document): held for promise, held in document["promises"].items()}
     written = write_report(paths, promises=promises, jobs=jobs)
     target.write_bytes(written.read_bytes())
     return target.absolute()
@@ -179,14 +200,26 @@ def _summarise(document: dict[str, Any], checks: list[JobCheck]) -> None:
             f"{resizes['count']} resizes: median {resizes['p50_ms']:.0f} ms, 95 % within {resizes['p95_ms']:.0f} ms, "
             "from the controller's decision to the first step in the new generation."
         )
-    if hand_backs["count"]:
+    if "main_jobs" in document:
+        _show_main_jobs(document["main_jobs"])
+    elif hand_backs["count"]:
         line(
             f"{hand_backs['count']} nodes wanted while held, {hand_backs['late']} late; "
-            f"the slowest was released after {hand_backs['longest_s']:.2f} s."
+            f"the slowest was released after {hand_backs['longest_s']:.2f} s (bound: {hand_backs['bound_s']:g} s)."
         )
     used = node_s["used"] / node_s["offered"] if node_s["offered"] else 0.0
     line(f"{node_s['used']:.0f} of {node_s['offered']:.0f} idle node-seconds trained ({100 * used:.0f} %).")
     for promise, held in document["promises"].items():
         verdict = text("held", "green") if held else text("BROKEN", "bold red")
-        line(verdict, f" {promise.replace('_', ' ')}", indent="  ")
+        line(verdict, f" {_promise_words(promise, document)}", indent="  ")
     line(f"The report, with who had which node when: {document['report']}")
+
+
+def _show_main_jobs(main_jobs: dict[str, Any]) -> None:
+    for words, key in (("with offcut", "with"), ("on idle nodes without it", "without")):
+        figures = main_jobs[key]
+        if figures["n"]:
+            line(
+                f"Main jobs, from sbatch to the script's start, {words}: p50 {figures['p50_s']:.2f} s, "
+                f"p90 {figures['p90_s']:.2f} s, longest {figures['longest_s']:.2f} s ({figures['n']} jobs)."
+            )

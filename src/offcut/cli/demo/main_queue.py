@@ -18,8 +18,13 @@ from offcut.cluster.local.schedule import Schedule
 from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig
 from offcut.errors import ClusterError
 
-#: A main job may wait for Slurm's own next pass before and after its node is free; each takes up to a second.
-PASSES_S = 3.0
+#: The bound on a main job's start delay: Slurm's own passes before and after its node is free take up to a second each.
+START_BOUND_S = 3.0
+#: How many jobs are submitted again without offcut, how far apart, and how long each runs.
+_ALONE_JOBS = 30
+_ALONE_SPACING_S = 0.4
+_ALONE_RUN_S = 0.1
+_ALONE_PATIENCE_S = 30.0
 
 SITE = """
 [slurm]
@@ -74,13 +79,16 @@ class MainQueue:
         for index, job in enumerate(self._jobs):
             if self._over.wait(max(0.0, began_s + job.at_s - time.monotonic())):
                 return
-            script = f"date +%s.%N >{self._notes}/{index}.new && mv {self._notes}/{index}.new {self._notes}/{index}"
-            limit = f"--time={math.ceil(job.run_s / 60) + 1}"
-            submitted_s = time.time()
             with contextlib.suppress(ClusterError):  # the demo is being stopped
-                options = ("--partition=main", f"--nodelist={job.node}", limit)
-                self.slurm.submit(f"{script}\nexec sleep {job.run_s:.2f}", *options)
-                self._submitted[index] = submitted_s
+                self._submitted[index] = self._submit(job.node, job.run_s, self._notes / str(index))
+
+    def _submit(self, node: str, run_s: float, note: Path) -> float:
+        """Submit a job that notes when its script began; return when it was submitted."""
+        script = f"date +%s.%N >{note}.new && mv {note}.new {note}\nexec sleep {run_s:.2f}"
+        limit = f"--time={math.ceil(run_s / 60) + 1}"
+        submitted_s = time.time()
+        self.slurm.submit(script, "--partition=main", f"--nodelist={node}", limit)
+        return submitted_s
 
     def start_delays(self) -> list[dict[str, Any]]:
         """Return how long each main job waited from sbatch to its script's first line."""
@@ -95,6 +103,24 @@ class MainQueue:
             for index, submitted_s in self._submitted.items()
             if (note := self._notes / str(index)).exists()
         ]
+
+    def start_delays_alone(self) -> list[float]:
+        """Submit the first jobs again, each to an idle node of a Slurm without offcut; return their start delays.
+
+        Call it when the controller has ended.
+        """
+        self.slurm.run("scancel", "--partition=main", "--full")
+        give_up_s = time.monotonic() + _ALONE_PATIENCE_S
+        while self.slurm.run("squeue", "--noheader", "--format=%i").strip() and time.monotonic() < give_up_s:
+            time.sleep(0.2)
+        submitted: dict[Path, float] = {}
+        for index, job in enumerate(self._jobs[:_ALONE_JOBS]):
+            note = self._notes / f"alone-{index}"
+            submitted[note] = self._submit(job.node, _ALONE_RUN_S, note)
+            time.sleep(_ALONE_SPACING_S)
+        while not all(note.exists() for note in submitted) and time.monotonic() < give_up_s:
+            time.sleep(0.1)
+        return [float(note.read_text()) - submitted_s for note, submitted_s in submitted.items() if note.exists()]
 
     def site_file(self) -> Path:
         path = self.slurm.directory / "site.toml"

@@ -117,6 +117,16 @@ def check_jobs(
         return list(pool.map(one, shown))
 
 
+def delay_figures(delays_s: list[float]) -> dict[str, Any]:
+    """Return how many delays there are, and the p50, p90 and longest of them; None where there are none."""
+    ordered = sorted(delays_s)
+
+    def quantile(share: float) -> float | None:
+        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3) if ordered else None
+
+    return {"n": len(ordered), "p50_s": quantile(0.5), "p90_s": quantile(0.9), "longest_s": quantile(1.0)}
+
+
 def late_releases(releases: list[dict[str, Any]], grace_s: float) -> list[dict[str, Any]]:
     """Return the releases that took longer than the grace time, or that ended with a kill."""
     return [item for item in releases if item["killed"] or item["took_s"] > grace_s]
