@@ -68,6 +68,22 @@ def test_an_array_gets_a_node_for_each_task_that_fits() -> None:
     assert leaves(view(job(tasks=3, nodes=5)), "n1", "n2", "n3", "n4") == []
 
 
+def test_once_slurm_has_begun_to_preempt_pilots_leave_for_all_tasks_of_an_array() -> None:
+    seen = view(job("35_[1-30]", tasks=30, reason="Resources"))
+    held = {f"n{i}": held_nodes.Held(job(f"p{i}", partition="idle", state="RUNNING")) for i in (1, 2, 3)}
+    assert held_nodes.wanted(seen, held, site("preemptible")) == {}, "Slurm will preempt them"
+    assert set(held_nodes.wanted(seen, held, site("preemptible"), preempted=True)) == {"n1", "n2", "n3"}
+
+
+def test_the_node_of_a_pilot_that_slurm_is_ending_is_used_first() -> None:
+    held = {f"n{i}": held_nodes.Held(job(f"p{i}", partition="idle", state="RUNNING")) for i in (1, 2, 3)}
+    held["n2"] = held_nodes.Held(replace(held["n2"].pilot, state="COMPLETING"))
+    for tasks, left in ((1, 0), (2, 1), (9, 2)):
+        leave = held_nodes.wanted(view(job(tasks=tasks)), held, site("preemptible"), preempted=True)
+        assert len(leave) == left
+        assert "n2" not in leave
+
+
 def test_jobs_of_partitions_without_our_nodes_are_ignored() -> None:
     seen = view(*(job(str(i), partition="gpu") for i in range(12)))
     assert leaves(seen, "n1", "n2") == []

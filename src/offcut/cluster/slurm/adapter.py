@@ -37,6 +37,8 @@ _log = structlog.get_logger()
 
 #: While pilots come or go they are queried this often, at most: a query for one account's jobs costs little.
 _OWN_INTERVAL_S = 10.0
+#: A look because Slurm preempts pilots comes at the earliest this share of the interval after the last one.
+_PREEMPTED_SHARE = 1 / 6
 #: A Slurm that does not answer is queried less and less often, at least once in this many seconds.
 _LONGEST_BACK_OFF_S = 300.0
 _CLOSE_PATIENCE_S = 45.0
@@ -78,6 +80,8 @@ class SlurmCluster:
         #: How many nodes our jobs could use in all; None until the controller has said it.
         self._demand: int | None = None
         self._look_at_once = False
+        #: Slurm has ended a pilot since the last look: the next comes soon, and leaves for jobs that preempt us, too.
+        self._preempted = False
         self._events: asyncio.Queue[ClusterEvent | None] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
@@ -162,7 +166,7 @@ class SlurmCluster:
         for pilot in ours:
             pilot.give_up()
         self._pilot_commands.cancel(wanted)
-        self._pilot_commands.cancel_unless_ending(others, self._query.pilots)
+        self._pilot_commands.cancel_unless_ending(others, self._query.pilots, self._pilot_ended_by_slurm)
 
     async def claimed(self) -> frozenset[str]:
         return frozenset(self._pilots)
@@ -271,7 +275,8 @@ class SlurmCluster:
     async def _attend(self, wait_s: float) -> None:
         """Wait until the next query of the whole queue. While pilots come or go, only these are queried."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + wait_s
+        began_s = loop.time()
+        until_s = began_s + wait_s
         step_s = min(self._site.interval_s, _OWN_INTERVAL_S)
         while (left_s := until_s - loop.time()) > 0:
             moving = self._pilot_options.step or any(p.given_up or not p.holds_node for p in self._pilots.values())
@@ -279,7 +284,11 @@ class SlurmCluster:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, step_s) if moving else left_s):
                     await self._hurry.wait()
-                    await asyncio.sleep(min(step_s, 1.0))
+                    if not self._preempted:
+                        await asyncio.sleep(min(step_s, 1.0))
+            if self._preempted:
+                await asyncio.sleep(max(0.0, began_s + self._site.interval_s * _PREEMPTED_SHARE - loop.time()))
+                return
             if self._look_at_once:
                 self._look_at_once = False
                 return
@@ -308,10 +317,12 @@ class SlurmCluster:
                 demand=self._demand,
                 rules=rules,
                 next_look_s=max(self._interval_s(), 10 * view.took_s),
+                preempted=self._preempted,
                 now=datetime.now(),
             ),
         )
         self._decision = decision
+        self._preempted = False
         if before is not None:
             self._figures["idle_node_s"] += (len(decision.idle) + decision.held) * (view.clock_s - before.clock_s)
         for node, why in decision.leave.items():
@@ -337,6 +348,12 @@ class SlurmCluster:
                 self._pilots[node].state = PilotState.WANTED
         self._report([*new, *self._offered], ())
         self._offered = {}
+
+    def _pilot_ended_by_slurm(self) -> None:
+        """Look soon: Slurm preempts one pilot after the other for the tasks of an array, and waits for each."""
+        if self._site.mode == "preemptible":
+            self._preempted = True
+            self._hurry.set()
 
     def _rules_changed(self) -> None:
         self._leave_all_if_forbidden()

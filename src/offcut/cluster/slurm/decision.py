@@ -44,6 +44,8 @@ class LookInput:
     rules: SiteRules = field(default_factory=SiteRules)
     #: Seconds until the next look; None for the site's interval.
     next_look_s: float | None = None
+    #: Slurm has begun to preempt pilots since the last look.
+    preempted: bool = False
     #: The local time.
     now: datetime
 
@@ -120,7 +122,13 @@ class Decider:
         )
         leave = dict.fromkeys(unused & held.keys(), power.unused_reason(limit_s))
         leave |= held_nodes.wanted(
-            view, held, self._site, self._made_way, preemptors=self._preemptors, next_look_s=given.next_look_s
+            view,
+            held,
+            self._site,
+            self._made_way,
+            preemptors=self._preemptors,
+            next_look_s=given.next_look_s,
+            preempted=given.preempted,
         )
         relief = self._limit_relief.decide(
             view, {node: held[node].pilot for node in held if node in running and node not in leave}

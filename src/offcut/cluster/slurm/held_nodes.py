@@ -40,12 +40,14 @@ def wanted(
     *,
     preemptors: Preemptors = _BY_TIER,
     next_look_s: float | None = None,
+    preempted: bool = False,
 ) -> dict[str, str]:
     """Return those of our nodes (`held`) that we should leave now, and why.
 
     An operator's drain, a reservation that begins soon, and the signs of a preemption that has been decided, count in
     every mode. In `backfill` mode nothing preempts us: there we also leave for all jobs that wait for our nodes. In
-    `preemptible` mode we leave for those that do not preempt us.
+    `preemptible` mode we leave for those that do not preempt us; and for all of them once Slurm has begun to preempt,
+    because it preempts one pilot per pass for the tasks of an array.
 
     Args:
         view: The queue.
@@ -54,6 +56,7 @@ def wanted(
         made_way: For which jobs nodes were left before; updated.
         preemptors: For which jobs Slurm preempts pilots.
         next_look_s: When the next look is due, seconds from now; by default the site's interval.
+        preempted: Whether Slurm has begun to preempt pilots since the last look.
     """
     leave = _before_reservations(view, held, site, site.interval_s if next_look_s is None else next_look_s)
     for node, ours in held.items():
@@ -62,14 +65,15 @@ def wanted(
             leave[node] = f"the node is set to {'+'.join(flags)}"
         elif ours.pilot.preempt_s is not None or ours.moved_forward:
             leave[node] = "its pilot is being preempted"
+    ending = [node for node, ours in held.items() if ours.pilot.is_ending]
     # A node that an operator wants has no room for a job.
-    ends_s = {node: ours.pilot.end_s for node, ours in held.items() if node not in leave}
+    ends_s = {node: ours.pilot.end_s for node, ours in held.items() if node not in leave and node not in ending}
     return leave | waiting_jobs.nodes_to_leave(
         view,
         ends_s,
-        idle_names(view),
+        [*idle_names(view), *ending],
         made_way or waiting_jobs.MadeWay(),
-        lambda job: site.mode != "preemptible" or not preemptors.preempt(job, view),
+        lambda job: preempted or site.mode != "preemptible" or not preemptors.preempt(job, view),
     )
 
 

@@ -99,19 +99,25 @@ class PilotCommands:
         if jobs:
             self.run_in_background(self._cancel(jobs))
 
-    def cancel_unless_ending(
-        self, pilots: Sequence[Pilot], query: Callable[[], Awaitable[Mapping[str, JobRow]]]
-    ) -> None:
-        """Cancel those of these pilots that Slurm is not ending already: the others were cancelled by a person."""
-        if pilots:
-            self.run_in_background(self._cancel_unless_ending(pilots, query))
+    def cancel_unless_ending(self, pilots: Sequence[Pilot], query: _Query, on_ending: Callable[[], None]) -> None:
+        """Cancel those of these pilots that Slurm is not ending already.
 
-    async def _cancel_unless_ending(self, pilots: Sequence[Pilot], query: _Query) -> None:
+        The others were preempted, or cancelled by a person: `on_ending` is called if there are any.
+        """
+        if pilots:
+            self.run_in_background(self._cancel_unless_ending(pilots, query, on_ending))
+
+    async def _cancel_unless_ending(
+        self, pilots: Sequence[Pilot], query: _Query, on_ending: Callable[[], None]
+    ) -> None:
         rows: Mapping[str, JobRow] = {}
         with suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(_ENDING_QUERY_S):
                 rows = await query()
-        self.cancel(p for p in pilots if p.job is None or (row := rows.get(p.job)) is None or not row.is_ending)
+        ending = {row.id for row in rows.values() if row.is_ending}
+        if any(pilot.job in ending for pilot in pilots):
+            on_ending()
+        self.cancel(pilot for pilot in pilots if pilot.job not in ending)
 
     async def _cancel(self, jobs: list[str]) -> None:
         with suppress(ClusterError):
