@@ -109,6 +109,16 @@ def test_json_after_the_dashes_belongs_to_the_script() -> None:
     assert not error_report.wants_json(["submit", "train.py", "--", "--json"])
 
 
+def test_a_reader_that_goes_away_is_not_an_error(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("node,start_s,end_s\nn1,0,1000\n")
+    words = [sys.executable, "-m", "offcut", "windows", str(tmp_path / "w.csv"), "--json"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_an_ascii_terminal_and_a_closed_pipe(tmp_path: Path) -> None:
     (tmp_path / "w.csv").write_text("node,start_s,end_s\nn1,0,1000\n")
     words = [sys.executable, "-m", "offcut", "windows", str(tmp_path / "w.csv")]

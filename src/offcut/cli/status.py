@@ -53,7 +53,8 @@ def status(
 
         if watch:
             with suppress(KeyboardInterrupt):
-                (_watch_terminal if console.is_terminal else _watch_pipe)(ask, interval, only=job is not None)
+                in_place = console.is_terminal and not console.is_dumb_terminal
+                (_watch_terminal if in_place else _watch_pipe)(ask, interval, only=job is not None)
             return
         shown = ask()
     if json:
