@@ -48,14 +48,10 @@ def frontier_figure(model: str, frontiers: Sequence[SizeFrontier], path: Path) -
         )
     limits = sorted({one.limit_bytes / 1e9 for one in frontiers if least < one.limit_bytes / 1e9 < most * 1.2})
     for limit in limits:
-        axis.axvline(limit, color="black", lw=1, ls="--")
-        axis.annotate(
-            f"{limit:.3g} GB a device", (limit, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4),
-            textcoords="offset points", fontsize=8, rotation=90, va="bottom", ha="right",
-        )  # fmt: skip
+        axis.axvline(limit, color="black", lw=1, ls="--", label=f"a device has {limit:.3g} GB")
     for name, marker in used.items():
         axis.scatter([], [], s=30, marker=marker, color="#666666", label=name)
-    figure.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=len(used))
+    figure.legend(fontsize=8, frameon=False, loc="outside lower center", ncols=len(used) + len(limits))
     axis.set_xlim(left=max(0.0, least - 0.05 * (most - least)))
     axis.set_ylim(bottom=0)
     axis.set_xlabel("memory of the fullest device (GB)")
