@@ -102,6 +102,13 @@ def test_less_memory_gives_slower_plans_then_none_with_the_smallest_that_would_d
         planned_curve(findings)
 
 
+def test_a_schedule_that_cannot_run_is_the_reason_and_not_the_memory() -> None:
+    hardware = homogeneous(6, bandwidth_bytes_s=20.0, memory_bytes=1e9)
+    task = problem(random_profile(1, 8), hardware, m=6, stages=6, schedules=("chimera-2", "interleaved"))
+    with pytest.raises(InputError, match=r"no schedule can run .*chimera-2: it needs a multiple of 4 stages"):
+        planned_curve([Explorer(task).explore(6)])
+
+
 def test_mixed_devices_get_work_by_their_speed() -> None:
     profile = random_profile(3, 10)
     devices = (Device(kind="fast", speed=3.0), Device(kind="slow"), Device(kind="fast", speed=3.0), Device(kind="slow"))

@@ -35,8 +35,10 @@ def planned_curve(findings: Iterable[Findings]) -> PlannedCurve:
         The curve (samples/s by number of devices) and the plan of each of its points.
 
     Raises:
-        InputError: no size has a plan; it names the memory per device with which one would.
+        InputError: no size has a plan. It names the reasons if no schedule can run, and otherwise the memory per device
+            with which there would be a plan.
     """
+    findings = list(findings)
     plans: dict[int, Plan] = {}
     best: Plan | None = None
     smallest = float("inf")
@@ -47,6 +49,13 @@ def planned_curve(findings: Iterable[Findings]) -> PlannedCurve:
             best = plan
         if best is not None:
             plans[found.devices] = best
+    rejected = [row for found in findings for row in found.rejected]
+    if not plans and rejected and all(row.memory_bytes is None for row in rejected):
+        reasons = dict.fromkeys(f"{row.schedule}: {row.reason}" for row in rejected)
+        raise InputError(
+            f"no schedule can run at any of the sizes ({'; '.join(reasons)}).",
+            next_step="Allow other schedules, sizes, stages or micro-batches.",
+        )
     if not plans:
         raise InputError(
             "no plan fits the devices' memory at any of the sizes.",
