@@ -5,6 +5,7 @@
 - `job_workers`: the interface of one job's workers on this node
 - `session_workers`: workers whose script has a session
 - `restart_workers`: workers whose script does not use offcut
+- `launch_network`: over which network the ranks of such a script meet
 - `rank_processes`: starting and ending a job's ranks, and reporting how they ended
 - `rank`: one worker process and its connection to the agent
 - `devices`: which of the node's accelerators each rank sees

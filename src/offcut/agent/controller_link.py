@@ -67,7 +67,7 @@ class ControllerLink:
         self._news = asyncio.Event()
         self._away_since_s = time.monotonic()
         self._up_since_s: float | None = None
-        #: This node's address on the route to the controller: other nodes can reach it there.
+        #: This node's address on its route to the controller.
         self.host = "127.0.0.1"
 
     def report(self, message: messages.Message) -> None:

@@ -16,8 +16,10 @@ from contextlib import contextmanager, suppress
 
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.agent.launch import Launcher
+from offcut.agent.launch_network import gloo_env, meeting_host
 from offcut.agent.rank import Rank
 from offcut.agent.rank_processes import Ended, Outcome, RankProcesses, StableStep
+from offcut.process.daemon_thread import in_daemon_thread
 from offcut.wire import messages, worker_messages
 
 #: Outside of the range that systems take the ports of outgoing connections from.
@@ -27,14 +29,15 @@ _PORTS = range(20_000, 32_000)
 class RestartWorkers:
     """Workers that are ready at once, start when a generation includes them, and end with that generation.
 
-    `host` is this node's address for other nodes.
+    `route_address` is this node's address on its route to the controller.
     """
 
-    def __init__(self, processes: RankProcesses, host: str) -> None:
+    def __init__(self, processes: RankProcesses, route_address: str) -> None:
         self.processes = processes
         self.address = ""
         self.newest_generation = 0
-        self._host = host
+        self._host = meeting_host(processes.env, route_address)
+        self._gloo_env: dict[str, str] = {}
         self._told_ready = False
         #: Set when a generation includes this node, or when the workers were told to leave.
         self._may_start = asyncio.Event()
@@ -60,6 +63,8 @@ class RestartWorkers:
         await self.processes.report_exit(*self._outcome(ended), StableStep(generation=generation))
 
     async def _prepare(self) -> None:
+        # In a thread: resolving a name may take seconds, and the agent does not wait for it.
+        self._gloo_env = await in_daemon_thread(gloo_env, self.processes.env, self._host)
         with _reserved_port(self._host) as port:
             self.address = f"{self._host}:{port}"
             self._told_ready = True
@@ -72,7 +77,11 @@ class RestartWorkers:
 
     def _rank_env(self, _: Rank, local_rank: int) -> dict[str, str]:
         assert self._membership is not None
-        return {**self.processes.env, **torchrun_env(self._membership, self.processes.node, local_rank)}
+        return {
+            **self.processes.env,
+            **self._gloo_env,
+            **torchrun_env(self._membership, self.processes.node, local_rank),
+        }
 
     def _on_start(self, rank: Rank) -> None:
         generation = self._membership

@@ -51,6 +51,11 @@ def interface_address(name: str) -> str | None:
         return _ipv4_address(asking, name) or _ipv6_addresses().get(name)
 
 
+def interface_with(address: str) -> str | None:
+    """Return the name of the interface that has this address; None if none has."""
+    return next((name for _, name in socket.if_nameindex() if interface_address(name) == address), None)
+
+
 def is_loopback(address: str) -> bool:
     """Return whether only this machine can connect to the address."""
     try:

@@ -18,6 +18,13 @@ from offcut.torch.membership.reachable_address import Unreachable, reachable_add
 NOWHERE = "203.0.113.7"  # of the range kept for documentation: no machine has it
 
 
+try:
+    socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    IPV6 = True
+except OSError:
+    IPV6 = False
+
+
 class Keys:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -55,6 +62,12 @@ def meet(world: int, keys: Keys) -> list[str]:
 @pytest.mark.parametrize("world", [2, 3, 20])
 def test_members_meet_at_the_first_address_that_works(world: int) -> None:
     assert meet(world, Keys()) == ["127.0.0.2"] * world
+
+
+@pytest.mark.skipif(not IPV6, reason="this machine has no IPv6")
+def test_members_meet_over_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "interfaces", lambda: [Interface(name="data0", address="::1")])
+    assert meet(3, Keys()) == ["::1"] * 3
 
 
 def test_the_ranks_of_one_node_need_no_network() -> None:
