@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from offcut.cluster.slurm import pilot_commands
-from offcut.cluster.slurm.commands import Commands
+from offcut.cluster.slurm.commands import CommandError, Commands
 from offcut.cluster.slurm.pilot_commands import PilotCommands
+from offcut.cluster.slurm.pilot_script import PilotOptions
 from offcut.cluster.slurm.pilot_state import Pilot, PilotState
 from offcut.cluster.slurm.pilot_table import PilotTable
 from offcut.cluster.slurm.records import JobRow
@@ -131,6 +132,33 @@ def test_a_node_that_broke_is_not_remembered_over_a_restart(tmp_path: Path) -> N
     ends(made, 61.0, "NODE_FAIL", "n1")
     assert made.set_aside.nodes(600.0) == {"n1"}
     assert not (tmp_path / "set-aside.json").exists()
+
+
+def test_a_node_that_slurm_refuses_is_left_alone_and_others_are_not(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    class Refusing(Noted):
+        async def run(self, command: Sequence[str], stdin: str = "") -> str:
+            bad = "--nodelist=n1" in command
+            said = "Requested node configuration is not available" if bad else "Invalid account"
+            raise CommandError(f"sbatch failed: {said}", said, refused=True)
+
+    async def submit() -> PilotTable:
+        site = make_site({"partition": "idle"}, "test")
+        commands = PilotCommands(Refusing(), lambda: None)
+        credentials = Credentials("key", tmp_path / "agents")
+        made = PilotTable(site, commands, credentials, lambda node, reason: refused.append(node), tmp_path)
+        options = PilotOptions(
+            site=site, name="offcut-00000001", logs=tmp_path, address_file=tmp_path, credentials=tmp_path
+        )
+        for node in ("n1", "n2"):
+            made.submit(options, node, 60.0)
+        await commands.finished()
+        return made
+
+    made = asyncio.run(submit())
+    assert refused == ["n1", "n2"]
+    assert made.set_aside.nodes(0.0) == {"n1"}
 
 
 def test_no_pilot_is_submitted_elsewhere_when_all_were_cancelled(tmp_path: Path) -> None:

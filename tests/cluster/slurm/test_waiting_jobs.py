@@ -12,7 +12,7 @@ import pytest
 from offcut.cluster.slurm import held_nodes
 from offcut.cluster.slurm.records import JobRow, NodeRow, PartitionRow, ReservationRow, View
 from offcut.cluster.slurm.site import SlurmSite, make_site
-from offcut.cluster.slurm.waiting_jobs import PILOT_NICE, MadeWay
+from offcut.cluster.slurm.waiting_jobs import PILOT_NICE, MadeWay, nodes_to_leave
 
 NOW_S = 1_000_000.0
 PILOTS_END_S = NOW_S + 1200
@@ -112,6 +112,18 @@ def test_a_job_that_is_planned_elsewhere_and_could_start_now_on_our_nodes() -> N
     assert leaves(view(elsewhere, idle=("n3",)), "n1", "n2") == [], "it starts on the idle node"
     after_us = {**later, "start_s": PILOTS_END_S + 600}
     assert leaves(view(job(nodes=4, scheduled="n[1-4]", **after_us)), "n1", "n2") == [], "it waits for others, too"
+
+
+def test_a_job_that_is_planned_on_nodes_of_another_kind_may_not_be_able_to_use_ours() -> None:
+    gpus = job(scheduled="n4", reason="Resources", start_s=NOW_S + 600, end_s=NOW_S + 4200)
+    ours = dict.fromkeys(("n1", "n2"), PILOTS_END_S)
+
+    def leave(kinds: dict[str, str]) -> list[str]:
+        return sorted(nodes_to_leave(view(gpus), ours, (), MadeWay(), kinds=kinds))
+
+    assert leave({"n1": "cpu", "n2": "cpu", "n3": "gpu", "n4": "gpu"}) == []
+    assert leave({"n1": "cpu", "n2": "gpu", "n3": "gpu", "n4": "gpu"}) == ["n2"]
+    assert leave({}) == ["n1"]
 
 
 def test_a_job_that_would_delay_one_of_a_higher_priority_would_not_start_on_our_nodes() -> None:

@@ -248,6 +248,7 @@ class SlurmCluster:
             wait_s = self._site.interval_s
             try:
                 view = await self._query.snapshot()
+                self._update(view)
             except OffcutError as error:
                 failures += 1
                 wait_s = min(_LONGEST_BACK_OFF_S, wait_s * 2 ** min(failures, 16))
@@ -259,7 +260,6 @@ class SlurmCluster:
                     _log.info("slurm_answers_again")
                 self._trouble, failures = "", 0
                 # A Slurm that answers slowly is busy, so it is queried less often.
-                self._update(view)
                 wait_s = max(self._interval_s(), 10 * view.took_s)
             await self._attend(wait_s)
 
@@ -306,23 +306,13 @@ class SlurmCluster:
             )
         self._figures["looks"] += 1
         wanted, lost = self._update_pilots(view.own, view.clock_s)
-        rules = self._rules.rules
-        decision = self._decider.decide(
-            view,
-            LookInput(
-                pilots=self._pilots,
-                offered=self._offered,
-                avoided=self._table.set_aside.nodes(view.clock_s),
-                submissions=self._table.submissions_now(self._rate.left(view.clock_s), view.clock_s),
-                demand=self._demand,
-                rules=rules,
-                next_look_s=max(self._interval_s(), 10 * view.took_s),
-                preempted=self._preempted,
-                now=datetime.now(),
-            ),
-        )
-        self._decision = decision
-        self._preempted = False
+        try:
+            decision = self._decision = self._decide(view)
+        except OffcutError:
+            self._report(wanted, lost)
+            raise
+        finally:
+            self._preempted = False
         if before is not None:
             self._figures["idle_node_s"] += (len(decision.idle) + decision.held) * (view.clock_s - before.clock_s)
         for node, why in decision.leave.items():
@@ -333,6 +323,21 @@ class SlurmCluster:
         offers = self._offer(decision.chosen, wanted)
         self._report(wanted, lost, offers)
         self._leave_all_if_forbidden()
+
+    def _decide(self, view: View) -> LookDecision:
+        """Return what to do. ClusterError if the queue names nodes in a form that cannot be read."""
+        given = LookInput(
+            pilots=self._pilots,
+            offered=self._offered,
+            avoided=self._table.set_aside.nodes(view.clock_s),
+            submissions=self._table.submissions_now(self._rate.left(view.clock_s), view.clock_s),
+            demand=self._demand,
+            rules=self._rules.rules,
+            next_look_s=max(self._interval_s(), 10 * view.took_s),
+            preempted=self._preempted,
+            now=datetime.now(),
+        )
+        return self._decider.decide(view, given)
 
     def _leave_all_if_forbidden(self) -> None:
         """Leave every node, also those that are only being claimed, where no node may be held now."""

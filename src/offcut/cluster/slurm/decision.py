@@ -11,7 +11,7 @@ from offcut.cluster.slurm import held_nodes, idle_nodes, limits, pilot_script, p
 from offcut.cluster.slurm.claim_choice import against_claims, choose_claims, choose_surplus
 from offcut.cluster.slurm.idle_nodes import Candidate
 from offcut.cluster.slurm.limit_relief import LimitRelief
-from offcut.cluster.slurm.node_fit import unfit_nodes
+from offcut.cluster.slurm.node_fit import node_kinds, unfit_nodes
 from offcut.cluster.slurm.pilot_state import Pilot, PilotState
 from offcut.cluster.slurm.preemptors import Preemptors, preemptors
 from offcut.cluster.slurm.records import View
@@ -78,6 +78,7 @@ class Decider:
         self._site = site
         self._preemptors = Preemptors() if setup is None else preemptors(setup, site)
         self._unfit = {} if setup is None else unfit_nodes(setup, site)
+        self._kinds = {} if setup is None else node_kinds(setup)
         self._us = user, name
         self._made_way = waiting_jobs.MadeWay(max(60.0, 3 * site.interval_s), max(60.0, site.bench_s))
         self._balance = shares.ShareBalance(confirm_s=site.interval_s / 4, patience_s=max(120.0, 4 * site.interval_s))
@@ -129,6 +130,7 @@ class Decider:
             preemptors=self._preemptors,
             next_look_s=given.next_look_s,
             preempted=given.preempted,
+            kinds=self._kinds,
         )
         relief = self._limit_relief.decide(
             view, {node: held[node].pilot for node in held if node in running and node not in leave}

@@ -41,6 +41,7 @@ def wanted(
     preemptors: Preemptors = _BY_TIER,
     next_look_s: float | None = None,
     preempted: bool = False,
+    kinds: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
     """Return those of our nodes (`held`) that we should leave now, and why.
 
@@ -57,6 +58,7 @@ def wanted(
         preemptors: For which jobs Slurm preempts pilots.
         next_look_s: When the next look is due, seconds from now; by default the site's interval.
         preempted: Whether Slurm has begun to preempt pilots since the last look.
+        kinds: What each node has, as for `waiting_jobs.nodes_to_leave`.
     """
     leave = _before_reservations(view, held, site, site.interval_s if next_look_s is None else next_look_s)
     for node, ours in held.items():
@@ -74,6 +76,7 @@ def wanted(
         [*idle_names(view), *ending],
         made_way or waiting_jobs.MadeWay(),
         lambda job: preempted or site.mode != "preemptible" or not preemptors.preempt(job, view),
+        kinds,
     )
 
 

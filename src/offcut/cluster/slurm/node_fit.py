@@ -1,4 +1,4 @@
-"""Finds nodes on which Slurm would refuse a pilot: they lack its features or generic resources. Pure."""
+"""Finds nodes that lack the features or generic resources of pilots, and what tells nodes from each other. Pure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def unfit_nodes(setup: SlurmSetup, site: SlurmSite) -> dict[str, str]:
         elif any(_count(node, *kind) < count for *kind, count in wanted):
             found[name] = f"it has not '{site.gres}', but {node.gres or 'no generic resource'}"
     return found
+
+
+def node_kinds(setup: SlurmSetup) -> dict[str, object]:
+    """Return for each node what tells it from others: its features and generic resources."""
+    return {name: (node.features, re.sub(r"\([^)]*\)", "", node.gres)) for name, node in setup.nodes.items()}
 
 
 def _has_features(node: NodeSetup, constraint: str) -> bool:

@@ -12,6 +12,8 @@ from offcut.cluster.slurm.records import JobRow, View, expand
 PILOT_NICE = 10000
 #: Reasons of jobs that wait for nodes, and for nothing else.
 _WAITS_FOR_NODES = ("None", "Resources", "Priority", "Nodes required")
+#: This many jobs that are planned elsewhere are tried on our nodes, those of the highest priority: it takes time.
+_MOST_PLANNED = 200
 #: Plans of the scheduler are rounded to minutes.
 _ROUNDING_S = 60.0
 
@@ -61,6 +63,7 @@ def nodes_to_leave(
     idle: Iterable[str],
     made_way: MadeWay,
     leaves_for: Callable[[JobRow], bool] = lambda _: True,
+    kinds: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
     """Return which of our nodes waiting jobs would start on, and for each the reason to leave it.
 
@@ -70,6 +73,8 @@ def nodes_to_leave(
         idle: Nodes that are idle or about to be; jobs use these first.
         made_way: For which jobs nodes were left before; updated.
         leaves_for: Whether pilots leave for this job: Slurm does not preempt them for it.
+        kinds: What each node has (features, generic resources). A job that is planned on nodes of one kind may not be
+            able to use another; nodes that are not named are all of one kind.
     """
     made_way.forget({job.id for job in view.waiting}, view.time_s)
     room = _Room(view.time_s, idle=dict.fromkeys(idle), ours=dict(ends_s))
@@ -77,6 +82,7 @@ def nodes_to_leave(
         room.note_plan(expand(reservation.nodes), reservation.start_s)
     leave: dict[str, str] = {}
     usable: dict[tuple[str, ...], frozenset[str]] = {}
+    planned = 0
     for job in view.waiting:
         if not room.ours:
             break
@@ -84,10 +90,14 @@ def nodes_to_leave(
         if not patient and waits_for_nodes(job.reason) and leaves_for(job):
             if job.partitions not in usable:
                 usable[job.partitions] = _usable(job.partitions, view)
+            fit = usable[job.partitions]
             # A row of an array shows the plan of one of its tasks only.
-            found = room.planned(job) if job.start_s is not None and job.tasks == 1 else []
-            # A plan on nodes of others may be later than the job could start on ours.
-            found = found or room.fitting(job, usable[job.partitions])
+            if job.start_s is None or job.tasks > 1:
+                found = room.fitting(job, fit)
+            elif not (found := room.planned(job)) and planned < _MOST_PLANNED:
+                # A plan on nodes of others may be later than the job could start on ours.
+                found = room.fitting(job, _like(job, fit, kinds or {}))
+                planned += 1
             for node in found:
                 leave[node] = f"job {job.id} waits for it"
             if found:
@@ -103,6 +113,12 @@ def _usable(partitions: Iterable[str], view: View) -> frozenset[str]:
     if any(row is None for row in rows):
         return frozenset(view.nodes)
     return frozenset(node for row in rows if row is not None for node in expand(row.nodes) if node in view.nodes)
+
+
+def _like(job: JobRow, nodes: frozenset[str], kinds: Mapping[str, object]) -> frozenset[str]:
+    """Return those of the nodes that are of a kind on which the job is planned."""
+    planned = {kinds.get(node) for node in expand(job.scheduled)}
+    return frozenset(node for node in nodes if kinds.get(node) in planned) if planned else nodes
 
 
 @dataclass(slots=True)
