@@ -11,14 +11,15 @@ Step
     The controllers of a step are added one after the other to those of the step before.
 Equal after
     Seconds from the moment in which the last controller of the step has its job, until every user's number of held
-    nodes is within 10 % of an equal share and stays so until the end of the step; none if it is not.
+    nodes is within 10 % of an equal share and stays so for a minute (--quick: 20 s); none if it is not within three
+    minutes.
 Moves
     How often a node that one user had was next held by another, from that moment on.
 Ping-pong
     Nodes that went from one user to another and back to the first within 60 s.
 Queries per minute
-    Remote procedure calls per controller and minute that slurmctld counted for its user (`sdiag`), in a minute after
-    shares have settled.
+    Remote procedure calls per controller and minute that slurmctld counted for its user (`sdiag`), in the minute after
+    that (--quick: 20 s).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ NODES = 10
 TOLERANCE = 0.1
 PING_PONG_S = 60.0
 START_LIMIT_S = 180.0
+WATCH_LIMIT_S = 180.0
 PACKAGES = os.pathsep.join(path for path in sys.path if path.endswith(("site-packages", "/src")))
 SITE = """\
 [slurm]
@@ -137,14 +139,18 @@ def queries(slurm: SlurmTestbed) -> Counter[str]:
     return Counter({user: int(n) for user, n in re.findall(r"^\s*(\S+)\s*\(\s*\d+\)\s*count:(\d+)", by_user, re.M)})
 
 
-def watch(slurm: SlurmTestbed, users: list[str], for_s: float) -> tuple[float | None, Counter[str], int, int]:
-    """Watch the nodes. Return when shares became equal, who holds how many at the end, moves, and ping-pong."""
+def watch(slurm: SlurmTestbed, users: list[str], equal_for_s: float) -> tuple[float | None, Counter[str], int, int]:
+    """Watch the nodes until shares have been equal for `equal_for_s`, or the limit is over.
+
+    Returns:
+        When shares became equal, who holds how many nodes at the end, moves, and ping-pong.
+    """
     began_s = time.monotonic()
     equal_since_s: float | None = None
     #: The users that had each node, and when each got it, the last one at the end.
     owners: dict[str, list[tuple[float, str]]] = {}
     held: Counter[str] = Counter()
-    while (now_s := time.monotonic() - began_s) < for_s:
+    while (now_s := time.monotonic() - began_s) < WATCH_LIMIT_S:
         found = holders(slurm)
         held = Counter(found.values())
         share = NODES / len(users)
@@ -154,6 +160,8 @@ def watch(slurm: SlurmTestbed, users: list[str], for_s: float) -> tuple[float | 
             had = owners.setdefault(node, [])
             if not had or had[-1][1] != user:
                 had.append((now_s, user))
+        if equal_since_s is not None and now_s - equal_since_s >= equal_for_s:
+            break
         time.sleep(0.5)
     moves = sum(len(had) - 1 for had in owners.values())
     back = sum(
@@ -164,7 +172,7 @@ def watch(slurm: SlurmTestbed, users: list[str], for_s: float) -> tuple[float | 
     return equal_since_s, held, moves, back
 
 
-def measure(users: list[str], interval_s: float, settle_s: float, count_s: float) -> list[Step]:
+def measure(users: list[str], interval_s: float, equal_for_s: float, count_s: float) -> list[Step]:
     python = python_of_others()
     root = Path(tempfile.mkdtemp(prefix="slurm-shares-"))
     (root / "slurm").mkdir()
@@ -179,7 +187,7 @@ def measure(users: list[str], interval_s: float, settle_s: float, count_s: float
         for count in sorted({1, 2, len(users)}):
             while len(running) < count:
                 running.append(Controller(slurm, users[len(running)], root, python, interval_s))
-            equal_s, held, moves, back = watch(slurm, users[:count], settle_s)
+            equal_s, held, moves, back = watch(slurm, users[:count], equal_for_s)
             slurm.run("sdiag", "--reset")
             time.sleep(count_s)
             asked = queries(slurm)
@@ -220,7 +228,7 @@ def main() -> None:
     users = given.users.split(",")
     interval_s = 5.0 if given.quick else given.interval
     made = setting.made_with(interval_s=interval_s, nodes=NODES)
-    steps = measure(users, interval_s, *((45.0, 20.0) if given.quick else (150.0, 60.0)))
+    steps = measure(users, interval_s, *((20.0, 20.0) if given.quick else (60.0, 60.0)))
     alone, together = steps[0], steps[-1]
     shared = [step.equal_after_s for step in steps[1:]]
     summary = {
