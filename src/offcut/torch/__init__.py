@@ -23,6 +23,7 @@ from offcut.torch.elastic_parts.functions import (
     report_loss,
     steps,
     sum,
+    weight_by,
 )
 from offcut.torch.session import Left, Session
 from offcut.torch.step.batch import Batch
@@ -41,4 +42,5 @@ __all__ = [
     "report_loss",
     "steps",
     "sum",
+    "weight_by",
 ]

@@ -90,13 +90,13 @@ def trains(
         if epoch == 1:
             for p in model[0].parameters():
                 p.requires_grad_(True)
-        for i, (x, y) in enumerate(loader):
+        for x, y in loader:
             stage.at("step", member())
             loss = squared(model, x, y).mean()
             offcut.torch.report_loss(loss)
             scaler.scale(loss / accumulate).backward()
             counted.batches += 1
-            if (i + 1) % accumulate and i + 1 < len(loader):
+            if not loader.completes(accumulate):
                 continue
             if clipped or scaled:
                 offcut.torch.reduce_gradients()
@@ -151,6 +151,28 @@ def adversarial(stage: Stage, *, epochs: int = 5) -> dict[str, Any]:
     return {"parameters": numbers(maker) + numbers(judge), "rates": rates, "steps": member().steps}
 
 
+def counts_tokens(stage: Stage, *, accumulate: int = 1) -> dict[str, Any]:
+    """A loss that is the mean over tokens, of which samples have different numbers."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    x, y = data(37).tensors
+    tokens = torch.arange(37) % 5
+    loader: Any = DataLoader(TensorDataset(x, y, tokens), BATCH, shuffle=True)
+    model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
+    losses = []
+    for _ in offcut.torch.epochs(4):
+        for x, y, n in loader:
+            stage.at("step", member())
+            offcut.torch.weight_by(n.sum())
+            loss = ((model(x) - y).square().squeeze(1) * n).sum() / n.sum().clamp(min=1)
+            (loss / accumulate).backward()
+            losses.append(offcut.torch.mean(loss.item()))
+            if loader.completes(accumulate):
+                optimizer.step()
+                optimizer.zero_grad()
+    return {"parameters": numbers(model), "steps": member().steps, "loss": losses[-1]}
+
+
 def stops_early(stage: Stage, *, below: float = 0.5) -> dict[str, Any]:
     """Both loops are left by `break`, by a number that all members share."""
     model = network()
@@ -191,6 +213,21 @@ def shares_numbers(stage: Stage) -> list[Any]:
             if not optimizer.step_was_skipped:
                 told.append((total.item(), count, mean.item(), gathered))
     return told
+
+
+def counts_turns(stage: Stage) -> None:
+    """Adds up gradients by its own count of turns, which is another one in a worker that joins."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    model, optimizer, loader = offcut.torch.elastic(model, optimizer, DataLoader(data(40), BATCH // 2))
+    turns = 1 if stage.name.startswith("n1#") else 0
+    for _ in offcut.torch.epochs(2):
+        for x, y in loader:
+            stage.at("step", member())
+            squared(model, x, y).mean().backward()
+            turns += 1
+            if turns % 2 == 0:
+                optimizer.step()
 
 
 def clips_unreduced(stage: Stage) -> None:

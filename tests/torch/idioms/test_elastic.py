@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -141,9 +142,46 @@ def test_sums_means_and_gathered_numbers_are_those_of_the_global_batch() -> None
     assert train(scripts.shares_numbers, 2, broken("before-reduce", 1, 2)) == [told] * 2
 
 
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_loss_over_tokens_is_that_of_the_global_batch(accumulate: int) -> None:
+    undisturbed = alone(scripts.counts_tokens, accumulate=accumulate)
+    same(train(scripts.counts_tokens, 3, broken("before-reduce", 1, 4), accumulate=accumulate), undisturbed)
+
+
+def test_members_that_end_a_step_after_different_batches_end_with_an_error_that_names_it() -> None:
+    with Cluster(scripts.counts_turns) as cluster:
+        cluster.form(cluster.start(2))
+        outcomes = cluster.outcomes().values()
+    assert all(
+        "the batch after which optimizer.step() is called (rank 0: 2, rank 1: 1)" in each.value for each in outcomes
+    )
+
+
 def test_clipping_before_the_sum_is_an_error_on_all_members() -> None:
     with Cluster(scripts.clips_unreduced) as cluster:
         cluster.form(cluster.start(2))
         outcomes = cluster.outcomes().values()
     assert [outcome.how for outcome in outcomes] == ["raised", "raised"]
     assert all("gradients were changed between backward() and optimizer.step()" in each.value for each in outcomes)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("seed", range(3))
+def test_members_die_and_are_replaced_over_and_over(seed: int) -> None:
+    """Ten die, at points and ranks that a seed chooses; all but the last two of them are replaced."""
+    choose = random.Random(seed)
+    points = ["before-reduce", "inside-reduce", "after-reduce", "after-update", "boundary"]
+    deaths = [
+        {"point": choose.choice(points), "how": "kill", "rank": choose.randrange(3) if i < 8 else 0, "step": 4 * i + 4}
+        for i in range(10)
+    ]
+    options = {"epochs": 60, "clipped": True, "workers": seed % 2}
+    with Cluster(scripts.trains, faults=deaths, **options) as cluster:
+        cluster.form(cluster.start(3))
+        for _ in range(8):
+            cluster.until(lambda: len(cluster.members) < 3)
+            new = cluster.start(3 - len(cluster.members))
+            cluster.form([*cluster.members, *new])
+        results = cluster.results()
+        assert len(list(cluster.directory.glob("fault-*"))) == len(deaths)
+    same(results, alone(scripts.trains, **options))

@@ -28,10 +28,20 @@ class ElasticLoader:
     def __len__(self) -> int:
         """Return how many batches a data epoch has; inside the loop, how many turns this member's loop has.
 
-        These are fewer where a worker has joined in the middle of the data epoch, and more where a step came again. So
-        `i + 1 == len(loader)` is true on all members in the last turn.
+        These are fewer where a worker has joined in the middle of the data epoch, and more where a step came again.
         """
         return self._training.turns
+
+    def completes(self, count: int) -> bool:
+        """Return whether the last batch completes `count` batches of the data epoch, or the data epoch.
+
+        To add up the gradients of several batches: `if loader.completes(4): optimizer.step()`. It is the same on all
+        members; a script's own count of its turns is not, once a worker has joined or a step came again.
+
+        Args:
+            count: how many batches a step has.
+        """
+        return self._training.completes(count)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -187,6 +187,11 @@ class ElasticTraining:
         """How many batches the loop over the loader gets: of a whole data epoch, or inside the loop, of this loop."""
         return self.step.turns + self.step.turns_left if self.in_loop else self._order.length
 
+    def completes(self, count: int) -> bool:
+        """Return whether the last batch completes `count` batches of the data epoch, or the data epoch."""
+        offset = self.step.offset
+        return offset % count == 0 or not self._order.has(offset)
+
     # -- a step -------------------------------------------------------------------------------------------------------
 
     @property

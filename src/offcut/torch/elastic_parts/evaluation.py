@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
 from offcut.torch.elastic_parts.random_state import random_state, set_random_state
-from offcut.torch.elastic_parts.share_loader import InitWorker
 from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.step.batch import seed_everything
 
@@ -27,16 +26,16 @@ _Sums = list[float]
 
 def evaluate(training: ElasticTraining, loader: Iterable[Any], fn: Callable[..., Any]) -> float | tuple[float, ...]:
     """Return the mean of what `fn` returns over all samples of `loader`; see `offcut.torch.evaluate`."""
-    group = training.together
+    group, in_job = training.together, training.training.link is not None
     with _apart(training):
-        mine, count = _compute(loader, fn, group)
+        mine, count = _compute(loader, fn, group, in_job=in_job)
         if group is not None:
             try:
                 return _means(_exchange(training, group, mine, count))
             except Abandoned as reason:
                 training.abandon(reason)
             _start(training)
-            others, _ = _compute(loader, fn, None, known=mine)
+            others, _ = _compute(loader, fn, None, known=mine, in_job=in_job)
             mine |= others
     return _means([mine[i] for i in range(count)])
 
@@ -63,7 +62,12 @@ def _start(training: ElasticTraining) -> None:
 
 
 def _compute(
-    loader: Iterable[Any], fn: Callable[..., Any], group: Group | None, known: dict[int, _Sums] | None = None
+    loader: Iterable[Any],
+    fn: Callable[..., Any],
+    group: Group | None,
+    known: dict[int, _Sums] | None = None,
+    *,
+    in_job: bool,
 ) -> tuple[dict[int, _Sums], int]:
     """Return the sums of this member's batches, of all without a group, and the number of batches.
 
@@ -71,7 +75,7 @@ def _compute(
     """
     mine: dict[int, _Sums] = {}
     count = 0
-    for i, data in _batches(loader, lambda i: _is_mine(i, group) and (known is None or i not in known)):
+    for i, data in _batches(loader, lambda i: _is_mine(i, group) and (known is None or i not in known), in_job=in_job):
         if data is not None:
             mine[i] = _sums(fn(*data[0]) if isinstance(data[0], (list, tuple)) else fn(data[0]))
         count = i + 1
@@ -84,7 +88,9 @@ def _is_mine(i: int, group: Group | None) -> bool:
     return group is None or i % group.world == group.rank
 
 
-def _batches(loader: Iterable[Any], wanted: Callable[[int], bool]) -> Iterator[tuple[int, tuple[Any] | None]]:
+def _batches(
+    loader: Iterable[Any], wanted: Callable[[int], bool], *, in_job: bool
+) -> Iterator[tuple[int, tuple[Any] | None]]:
     """Yield the number and data of each batch, without data where it is not wanted; such are loaded only if need be."""
     sampler = getattr(loader, "batch_sampler", None)
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset) or sampler is None:
@@ -92,16 +98,18 @@ def _batches(loader: Iterable[Any], wanted: Callable[[int], bool]) -> Iterator[t
             yield i, ((data,) if wanted(i) else None)
         return
     batches = list(sampler)
+    # In a job no process is forked now: it would inherit the members' process groups.
+    processes = 0 if in_job else loader.num_workers
     own = DataLoader(
         loader.dataset,
         batch_sampler=[batch for i, batch in enumerate(batches) if wanted(i)],
-        num_workers=loader.num_workers,
+        num_workers=processes,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=InitWorker(loader.worker_init_fn),
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
+        timeout=loader.timeout if processes else 0,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context if processes else None,
+        prefetch_factor=loader.prefetch_factor if processes else None,
     )
     loaded = iter(own)
     for i in range(len(batches)):

@@ -171,6 +171,36 @@ def sum(value: torch.Tensor | float) -> Any:
     return _sum_weighted(training, value, 1.0 if training.step.weight > 0.0 else 0.0)
 
 
+def weight_by(count: torch.Tensor | float) -> None:
+    """Weight this member's gradient by a count of its own, in place of its samples.
+
+    For a loss that is the mean over something else than samples: over the tokens that are no padding, say. Call it once
+    for each batch, before `optimizer.step()`, on all members; the members exchange their counts.
+
+    Args:
+        count: over how much this member's loss is the mean: the tokens in its share.
+
+    Raises:
+        InputError: it was called outside of a step, or after `reduce_gradients()`, or the counts' sum is not positive.
+    """
+    training = _in_step("weight_by")
+    step = training.step
+    if step.reduced or step.updated:
+        raise InputError(
+            "offcut.torch.weight_by() after the gradients were summed.",
+            next_step="Call it before reduce_gradients() and optimizer.step().",
+        )
+    own = float(count) if step.weight > 0.0 else 0.0
+    total = _sum_weighted(training, own, 1.0)
+    if not step.failed:
+        if total <= 0.0:
+            raise InputError(
+                f"offcut.torch.weight_by(): the members' counts add up to {total:g}.",
+                next_step="Give counts that are at least 0, and more than 0 on some member.",
+            )
+        step.set_weight(own / total)
+
+
 def mean(value: torch.Tensor | float) -> Any:
     """Return the mean of a number over the global batch, between a batch and its `optimizer.step()`.
 

@@ -70,9 +70,11 @@ class LoaderStep:
         #: Whether the generation broke: then the step will come again.
         self.failed = False
         #: The offset of the next batch, the samples of the step so far, and this member's part of the last batch.
-        self._offset = 0
+        self.offset = 0
         self._samples = 0
         self.weight = 1.0
+        #: Whether the script weights batches by counts of its own, which are known once it works on a batch.
+        self._weighs = False
         #: The weighted losses that the script has told in this step.
         self._losses: list[float] = []
         #: Updates the parameters; None: the script has not called step().
@@ -109,7 +111,7 @@ class LoaderStep:
     @property
     def turns_left(self) -> int:
         """How many more batches the loop over this data epoch will get. TypeError if the sampler does not know."""
-        offset = self._offset if self.open and not self.failed else self._state.cursor.offset
+        offset = self.offset if self.open and not self.failed else self._state.cursor.offset
         return max(0, self._order.length - offset)
 
     # -- Step -------------------------------------------------------------------------------------------------------
@@ -119,12 +121,12 @@ class LoaderStep:
         """Return whether the step goes on with another batch, because the script has not called step() for it."""
         if not self.open or self.failed or self.stepped:
             return False
-        if self._order.has(self._offset):
+        if self._order.has(self.offset):
             return True
         raise InputError(
             "offcut.torch: the loader has no more batches in this epoch, and there was no optimizer.step() after the "
             "last one.",
-            next_step="Call it for what is left too, as in: if (i + 1) % 4 == 0 or i + 1 == len(loader).",
+            next_step="Call it for what is left too, as in: if loader.completes(4): optimizer.step().",
         )
 
     def batch_size(self, group: Group) -> int:
@@ -137,7 +139,7 @@ class LoaderStep:
         self._gradients.begin(group)
         state.buffers.begin()
         self.open, self.reduced, self.stepped, self.failed = True, False, False, False
-        self._offset, self._samples, self._losses, self.update = state.cursor.offset, 0, [], None
+        self.offset, self._samples, self._losses, self.update = state.cursor.offset, 0, [], None
         self.updated, self._summed = False, []
         self.weight = -1.0
         if self._in_job:
@@ -147,30 +149,30 @@ class LoaderStep:
 
     def _samples_at(self, group: Group) -> torch.Tensor:
         """Return this member's samples of the next batch, for the records; none if they are not whole numbers."""
-        share, weight = share_of(self._order.batch(self._offset), group.rank, group.world, self._smallest)
+        share, weight = share_of(self._order.batch(self.offset), group.rank, group.world, self._smallest)
         known = weight > 0.0 and all(type(index) is int for index in share)
         return torch.tensor(share if known else [], dtype=torch.int64)
 
     def next_part(self, group: Group) -> LoadedShare:
         """Return this member's share of the next global batch of this step."""
         epoch = self._state.cursor.epoch
-        place = group.membership.generation, epoch, self._offset
-        batch = self._order.batch(self._offset)
+        place = group.membership.generation, epoch, self.offset
+        batch = self._order.batch(self.offset)
         _, weight = share_of(batch, group.rank, group.world, self._smallest)
         if self.weight >= 0.0:
             self.on_batch(group, self._samples_at(group))
-            if self.weight != weight:
+            if self.weight != weight or self._weighs:
                 self._gradients.fold(self.weight)
         if self._loading != place:
-            self._load_from(group, Cursor(epoch, self._offset))
+            self._load_from(group, Cursor(epoch, self.offset))
         data = self._shares.next()
-        self._loading = (*place[:2], self._offset + 1)
+        self._loading = (*place[:2], self.offset + 1)
         self.weight = weight
-        self._offset += 1
+        self.offset += 1
         self._samples += len(batch)
         self.turns += 1
         if self._in_job:
-            seed_everything(self._order.seed, epoch * 1_000_003 + self._offset, group.rank, self._device)
+            seed_everything(self._order.seed, epoch * 1_000_003 + self.offset, group.rank, self._device)
         return LoadedShare(data)
 
     def drop(self) -> None:
@@ -180,6 +182,15 @@ class LoaderStep:
         self.open = False
         self._shares.drop()
         self._loading = None
+
+    def set_weight(self, weight: float) -> None:
+        """Weight the last batch by the script's own count.
+
+        Args:
+            weight: this member's part of all members' counts.
+        """
+        self.weight = weight
+        self._weighs = True
 
     def tell_loss(self, loss: float) -> None:
         """Note the mean loss over this member's share of the last batch."""
@@ -206,7 +217,9 @@ class LoaderStep:
         """
         if optimizer not in self._summed:
             # No flags: all members switch after whole steps only.
-            self._gradients.reduce(group, [optimizer], MemberFlags(), loss=0.0, check=False, weight=self.weight)
+            self._gradients.reduce(
+                group, [optimizer], MemberFlags(), loss=0.0, check=False, weight=self.weight, place=self.offset
+            )
             self._summed.append(optimizer)
 
     def update_one(self, optimizer: torch.optim.Optimizer, update: Callable[[], Any]) -> None:
@@ -232,6 +245,7 @@ class LoaderStep:
             loss=loss,
             check=group.rank == 0,
             weight=self.weight,
+            place=self.offset,
         )
         self.reduced = True
         return outcome
@@ -246,11 +260,11 @@ class LoaderStep:
             state.buffers.apply(outcome.changes)
         state.drop_copies()
         self._gradients.applied(outcome)
-        self._order.per_step = max(1, self._offset - state.cursor.offset)
+        self._order.per_step = max(1, self.offset - state.cursor.offset)
         state.step += 1
         state.loss = outcome.loss
         state.samples += self._samples
-        state.cursor = Cursor(state.cursor.epoch, self._offset)
+        state.cursor = Cursor(state.cursor.epoch, self.offset)
 
     def fail(self) -> None:
         """Note that the generation broke: the step's batches will come again."""

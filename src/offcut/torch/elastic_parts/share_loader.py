@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from offcut.process.parent_death import die_with_parent
+from offcut.torch.elastic_parts.random_state import random_state, set_random_state
 from offcut.torch.step.batch import seed_everything
 
 _CPU = torch.device("cpu")
@@ -73,8 +74,8 @@ class _Seeded:
         return several(list(share)) if several is not None else [self.dataset[index] for index in share]
 
 
-class InitWorker:
-    """Runs at the start of a loading process. A forked one ends with its parent, whose connections it has inherited."""
+class _InitWorker:
+    """Runs at the start of a loading process. A forked one ends with its parent."""
 
     def __init__(self, own: Callable[[int], None] | None) -> None:
         self._parent = os.getpid()
@@ -100,10 +101,12 @@ class _Shares:
 class ShareLoader:
     """Loads shares in the order in which they come; what was loaded ahead is dropped at `begin`.
 
+    In a job make it before anything opens a connection: its processes start at once, and stay. A process that is forked
+    later inherits the members' process groups, and may end the connections of its parent.
+
     Args:
         loader: the script's DataLoader.
-        in_job: whether there are, or may be, other members. Then random numbers for loading depend on the share alone,
-            and loading processes go on from one data epoch and generation to the next.
+        in_job: whether there are, or may be, other members. Then random numbers for loading depend on the share alone.
     """
 
     def __init__(self, loader: DataLoader[Any], *, in_job: bool) -> None:
@@ -113,7 +116,7 @@ class ShareLoader:
             "collate_fn": loader.collate_fn,
             "pin_memory": loader.pin_memory,
             "timeout": loader.timeout,
-            "worker_init_fn": InitWorker(loader.worker_init_fn) if in_job else loader.worker_init_fn,
+            "worker_init_fn": _InitWorker(loader.worker_init_fn) if in_job else loader.worker_init_fn,
             "multiprocessing_context": loader.multiprocessing_context,
             # In a job `DataOrder` has drawn what a DataLoader draws.
             "generator": None if in_job else loader.generator,
@@ -125,6 +128,10 @@ class ShareLoader:
         dataset = _Seeded(loader.dataset) if in_job else loader.dataset
         self._loader = DataLoader(dataset, batch_sampler=self._shares, **options)
         self._data: Iterator[Any] = iter(())
+        if in_job and loader.num_workers > 0:
+            before = random_state()
+            iter(self._loader)
+            set_random_state(before)
 
     def begin(self, shares: Iterator[list[Any]]) -> None:
         """Begin to load `shares`."""

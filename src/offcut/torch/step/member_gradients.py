@@ -108,6 +108,7 @@ class MemberGradients:
         loss: float,
         check: bool,
         weight: float | None = None,
+        place: int = 0,
     ) -> StepOutcome:
         """Sum the gradients of `optimizers` over the members.
 
@@ -119,6 +120,8 @@ class MemberGradients:
             check: this member asks all to compare their states in the next step, if that is due.
             weight: this member's share of the global batch, by which its gradients are multiplied; None: they are
                 weighted already. A member by itself leaves gradients that are not weighted as they are.
+
+            place: where in the data epoch the step ends, if a script decides that: all members have to agree.
 
         Returns:
             What every member knows now.
@@ -139,7 +142,7 @@ class MemberGradients:
             leaving=flags.leaving,
             changes=self._state.buffers.changes,
             check=check and self._checks.times.due,
-            trains=self._trained_hash,
+            trains=_at(self._trained_hash, place),
             state=self._checks.total,
         )
         scale = self._weighted(weight, optimizers) if weight is not None else None
@@ -157,7 +160,7 @@ class MemberGradients:
             raise Abandoned("injected after the reduce")
         outcome = signals.outcome()
         if reducers:
-            self._reduce_added(group, outcome, optimizers, scale)
+            self._reduce_added(group, outcome, optimizers, scale, place)
         self._checks.compare(group, outcome.states)
         return outcome
 
@@ -172,17 +175,26 @@ class MemberGradients:
         return 1.0
 
     def _reduce_added(
-        self, group: Group, outcome: StepOutcome, optimizers: list[torch.optim.Optimizer], scale: float | None
+        self,
+        group: Group,
+        outcome: StepOutcome,
+        optimizers: list[torch.optim.Optimizer],
+        scale: float | None,
+        place: int,
     ) -> None:
         """Reduce what this step trains and the last one did not, on all members alike."""
-        if all(trains == self._built_hash for trains in outcome.trains):
+        if all(trains == _at(self._built_hash, place) for trains in outcome.trains):
             return
         if len(set(outcome.trains)) > 1:
             raise difference(
                 group,
                 f"Session: in step {self._state.step + 1} the members do not train the same parameters",
-                {name: "trained" for several in self._trained for name in several},
-                "Freeze, unfreeze and add parameters by what all members know: epoch.number, session.steps.",
+                {
+                    **{name: "trained" for several in self._trained for name in several},
+                    **({"the batch after which optimizer.step() is called": str(place)} if place else {}),
+                },
+                "Freeze, unfreeze and add parameters by what all members know: epoch.number, session.steps. Add up the "
+                "gradients of several batches by loader.completes(count).",
             )
         added = [self._added[id(item)] for item in optimizers if id(item) in self._added]
         for work in [work for reducer in added for work in reducer.start(group, scale=scale)]:
@@ -215,6 +227,11 @@ class MemberGradients:
         self._checks.times.wanted = outcome.check or outcome.save
         if self._trained_hash != self._built_hash:
             self._state.trained = self._trained
+
+
+def _at(trained: int, place: int) -> int:
+    """Return the hash of what a member trains at a place in the data epoch: not 0."""
+    return (trained - 1 + place * 7919) % ((1 << WHOLE_BITS) - 1) + 1
 
 
 def _short(trained: Trained) -> int:
