@@ -16,6 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from offcut.errors import ProtocolError
+from offcut.service import agent_server
 from offcut.service.agent_server import AgentServer
 from offcut.service.agent_socket import AgentSocket
 from offcut.service.limits import NetworkLimits, network_limits, raise_descriptor_limit
@@ -247,25 +248,26 @@ def test_agents_that_dial_at_once_do_not_displace_each_other() -> None:
     asyncio.run(scenario())
 
 
-def test_of_an_agent_the_newest_connection_that_has_not_greeted_is_open() -> None:
-    limits = NetworkLimits(connections=9, pending=9, greeting_s=60.0)
+def test_of_an_agent_the_newest_connections_that_have_not_greeted_are_open() -> None:
+    limits = NetworkLimits(connections=20, pending=9, greeting_s=60.0)
+    most = agent_server._MOST_UNGREETED
 
     async def scenario() -> None:
         async with serving(limits) as served:
-            older, newer = [await connect(served.url, additional_headers=GOOD) for _ in range(2)]
+            first = await connect(served.url, additional_headers=GOOD)
+            await first.send("hello")
+            assert await first.recv() == "heard 5 bytes"
+            oldest, *newer = [await connect(served.url, additional_headers=GOOD) for _ in range(most + 1)]
             with pytest.raises(ConnectionClosed):
-                await older.recv()
-            await newer.send("hello")
-            assert await newer.recv() == "heard 5 bytes"
-            async with connect(served.url, additional_headers=GOOD) as third:
-                await newer.send("hello")
-                assert await newer.recv() == "heard 5 bytes"  # it has greeted: who it is for decides what replaces it
-                await third.send("hello")
-                assert await third.recv() == "heard 5 bytes"
-            await newer.close()
+                await oldest.recv()
+            for agent in (first, *newer):  # the first has greeted: who it is for decides what replaces it
+                await agent.send("hello")
+                assert await agent.recv() == "heard 5 bytes"
+            assert not served.server._admitted
+            for agent in (first, *newer):
+                await agent.close()
             while served.server._all:
                 await asyncio.sleep(0.01)
-            assert not served.server._admitted
 
     asyncio.run(scenario())
 

@@ -18,6 +18,8 @@ _log = structlog.get_logger()
 _BACKLOG = 4096
 #: Connections accepted at a time, so that a flood of them leaves time for everything else.
 _AT_ONCE = 256
+#: Connections of one agent that were admitted and have not greeted.
+_MOST_UNGREETED = 4
 #: When there was no room, the listener is looked at again after this.
 _LOOK_AGAIN_S = 0.05
 #: The same where the system has no descriptors or memory left.
@@ -50,8 +52,8 @@ class AgentServer:
 
     A connection is pending until it has shown a credential that is admitted. Pending ones have a limit of their own, so
     that strangers cannot keep agents out for longer than a moment: the oldest makes room. Agents that dial all at once
-    do not displace each other that way. Of each there is one connection at most for which `greeted` has not been called
-    yet, its newest; `greeted` must be called within `limits.greeting_s`.
+    do not displace each other that way. Of each there are a few connections at most for which `greeted` has not been
+    called yet, its newest; `greeted` must be called within `limits.greeting_s`.
     """
 
     def __init__(
@@ -69,8 +71,8 @@ class AgentServer:
         self._all: set[_Connection] = set()
         #: The oldest first.
         self._pending: dict[_Connection, None] = {}
-        #: By what the credential names: connections that were admitted and have not greeted.
-        self._admitted: dict[str, _Connection] = {}
+        #: By what the credential names: connections that were admitted and have not greeted, the oldest first.
+        self._admitted: dict[str, list[_Connection]] = {}
         self._by_socket: dict[AgentSocket, _Connection] = {}
         self._closed = False
         #: How much later than due this loop has run in all: peers are not charged for their wait.
@@ -158,10 +160,11 @@ class AgentServer:
         connection = self._by_socket.get(agent)
         if protocol is not None and connection is not None:
             self._pending.pop(connection, None)
-            if (older := self._admitted.get(protocol.peer)) is not None:
-                self._drop(older)
-            self._admitted[protocol.peer] = connection
             connection.peer = protocol.peer
+            of_agent = self._admitted.setdefault(protocol.peer, [])
+            of_agent.append(connection)
+            if len(of_agent) > _MOST_UNGREETED:
+                self._drop(of_agent[0])
         return protocol
 
     # -- ending -----------------------------------------------------------------------------------------------------
@@ -173,8 +176,10 @@ class AgentServer:
     def _awaited_no_more(self, connection: _Connection) -> None:
         """Forget that its agent is awaited: it has greeted, or the connection ends."""
         self._pending.pop(connection, None)
-        if connection.peer is not None and self._admitted.get(connection.peer) is connection:
-            del self._admitted[connection.peer]
+        if connection.peer is not None and connection in (of_agent := self._admitted.get(connection.peer, [])):
+            of_agent.remove(connection)
+            if not of_agent:
+                del self._admitted[connection.peer]
         if connection.limit is not None:
             connection.limit.cancel()
 
