@@ -174,7 +174,7 @@ def sum(value: torch.Tensor | float) -> Any:
 def weight_by(count: torch.Tensor | float) -> None:
     """Weight this member's gradient by a count of its own, in place of its samples.
 
-    For a loss that is the mean over something else than samples: over the tokens that are no padding, say. Call it once
+    For a loss that is the mean over something else than samples: over the tokens without padding, say. Call it once
     for each batch, before `optimizer.step()`, on all members; the members exchange their counts.
 
     Args:
