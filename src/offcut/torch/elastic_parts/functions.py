@@ -175,7 +175,8 @@ def weight_by(count: torch.Tensor | float) -> None:
     """Weight this member's gradient by a count of its own, in place of its samples.
 
     For a loss that is the mean over something else than samples: over the tokens without padding, say. Call it once
-    for each batch, before `optimizer.step()`, on all members; the members exchange their counts.
+    for each batch, on all members, before `mean()`, `report_loss()` and `optimizer.step()`; the members exchange their
+    counts.
 
     Args:
         count: over how much this member's loss is the mean: the tokens in its share.
