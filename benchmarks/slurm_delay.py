@@ -54,7 +54,8 @@ from slurm_delay_harvest import LONG_WINDOW_S, Harvest, idle_windows, node_secon
 from slurm_delay_stream import MainJob, Started, job_array, job_stream, play
 from slurm_delay_train import STEP_S
 
-from offcut.cluster.slurm.testbed import FAST_SCHEDULER, SlurmTestbed, SlurmTestbedConfig
+from offcut.cluster.slurm.testbed import SlurmTestbed
+from offcut.cluster.slurm.testbed_config import FAST_SCHEDULER, SlurmTestbedConfig
 
 KINDS = ("single", "several", "array", "all")
 PHASES = ("A", "A'", "B")

@@ -44,7 +44,8 @@ from typing import Any
 
 import setting
 
-from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig
+from offcut.cluster.slurm.testbed import SlurmTestbed
+from offcut.cluster.slurm.testbed_config import SlurmTestbedConfig
 
 NODES = 10
 TOLERANCE = 0.1

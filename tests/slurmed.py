@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from live import Running, command_of, kept_if_failed, wait_for
-from offcut.cluster.slurm.testbed import CONTROLLER, SlurmTestbed, SlurmTestbedConfig, missing
+from offcut.cluster.slurm.testbed import SlurmTestbed, missing
+from offcut.cluster.slurm.testbed_config import CONTROLLER, SlurmTestbedConfig
 
 #: For modules of tests that need one: one such module at a time.
 MARKS = [pytest.mark.slurm, pytest.mark.live, pytest.mark.xdist_group("slurm")]

@@ -23,7 +23,8 @@ from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undistur
 import host_templates
 from hosts import LOGIN, Hosts, lacking
 from live import kept_if_failed, wait_for
-from offcut.cluster.slurm.testbed import CONTROLLER, DaemonHost, SlurmTestbed, SlurmTestbedConfig, missing
+from offcut.cluster.slurm.testbed import SlurmTestbed, missing
+from offcut.cluster.slurm.testbed_config import CONTROLLER, DaemonHost, SlurmTestbedConfig
 from offcut.process.parent_death import die_with_parent
 from offcut.wire import certificate
 from offcut.wire.step_records import StepHistory, history

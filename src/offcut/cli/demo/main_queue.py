@@ -15,7 +15,8 @@ from typing import Any
 
 from offcut.cli.demo.scenario import PRELOAD
 from offcut.cluster.local.schedule import Schedule
-from offcut.cluster.slurm.testbed import SlurmTestbed, SlurmTestbedConfig
+from offcut.cluster.slurm.testbed import SlurmTestbed
+from offcut.cluster.slurm.testbed_config import SlurmTestbedConfig
 from offcut.errors import ClusterError
 
 #: The bound on a main job's start delay: Slurm's own passes before and after its node is free take up to a second each.

@@ -31,4 +31,5 @@
 - `adapter`: the Cluster made of these
 - `site_survey`: what a site allows, for `offcut doctor`
 - `testbed`: a real Slurm of virtual nodes under one directory, to try and to test with; `private` is its old name
+- `testbed_config`: what it is like, and its configuration files
 """
