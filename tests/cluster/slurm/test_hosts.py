@@ -232,10 +232,8 @@ def test_a_job_goes_on_without_a_node_that_the_others_cannot_reach(
     training.until_size(3)
     training.until_steps(5)
     training.check_end(reference)
-    assert any(
-        re.search(r"cannot connect to (n03 \(10\.1\.0\.13: No route to host\)|this node at)", told)
-        for told in training.story()
-    ), training.story()
+    # Whichever of the three speaks first.
+    assert any("cannot connect to" in told and "No route to host" in told for told in training.story())
 
 
 @pytest.mark.ci
