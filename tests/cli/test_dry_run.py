@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from offcut.cli import dry_run
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.records import NodeRow, PartitionRow, View
 from offcut.cluster.slurm.site import SlurmSite, make_site
+from offcut.cluster.slurm.slurm_config import SlurmSetup
 
 ALWAYS = ["00:00-24:00"]
 
@@ -25,18 +27,19 @@ def site(**fields: object) -> SlurmSite:
 def two_idle_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {name: NodeRow(name=name, state="idle", flags=frozenset()) for name in ("n1", "n2")}
     partition = PartitionRow(
-        name="idle", up=True, nodes="", max_time_s=None, preempt_mode="CANCEL", grace_s=0.0, priority_tier=1
+        name="idle", up=True, nodes="n[1-2]", max_time_s=None, preempt_mode="CANCEL", grace_s=0.0, priority_tier=1
     )
+    main = replace(partition, name="main", preempt_mode="OFF", priority_tier=10)
 
     async def snapshot(self: QueueQuery) -> View:
         return View(time_s=1e6, nodes=rows, waiting=(), own={}, reservations=(), partition=partition)
 
-    async def setup(self: QueueQuery) -> None:
-        return None
+    async def setup(self: QueueQuery) -> SlurmSetup:
+        config = {"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL"}
+        return SlurmSetup(config=config, partitions={"idle": partition, "main": main})
 
     monkeypatch.setattr(QueueQuery, "snapshot", snapshot)
     monkeypatch.setattr(QueueQuery, "setup", setup)
-    monkeypatch.setattr(dry_run.modes, "fit", lambda given, _: given)
     monkeypatch.setattr(dry_run, "check_installed", lambda: None)
 
 
