@@ -97,13 +97,14 @@ def test_a_job_that_is_planned_elsewhere_starts_at_once_on_a_node_of_a_pilot(
 
     async def scenario() -> None:
         options = ("--partition=idle", "--nodes=1", "--exclusive")
-        slurm.submit("exec sleep 600", *options, "--nodelist=n02", "--time=7")
+        other = slurm.submit("exec sleep 600", *options, "--nodelist=n02", "--time=7")
         async with connected(slurm, state_dir) as watched:
             await watched.claim("n01")
             # The same partition does not preempt pilots, and the other job ends before the pilot: Slurm plans it there.
             job = slurm.submit("exec sleep 60", *options, "--uid=games")
             await watched.until("the job", lambda: slurm.state(job) == "RUNNING")
-            slurm.run("scancel", "--partition=idle")
+            slurm.run("scancel", str(job), str(other))
+            await watched.until("their end", lambda: {slurm.state(job), slurm.state(other)} == {"CANCELLED"})
 
     run(scenario)
 
