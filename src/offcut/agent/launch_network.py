@@ -9,9 +9,7 @@ import socket
 from collections.abc import Mapping
 
 from offcut.process.network_interfaces import interface_address, interface_with, resolves_to_loopback
-
-#: The interface that gloo uses, or several, separated by commas.
-GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+from offcut.wire.worker_env import ENV_GLOO_INTERFACE
 
 
 def meeting_host(env: Mapping[str, str], route_address: str) -> str:
@@ -21,7 +19,7 @@ def meeting_host(env: Mapping[str, str], route_address: str) -> str:
         env: the ranks' environment; an interface that it names for gloo decides.
         route_address: the node's address on its route to the controller, used without such a choice.
     """
-    name = env.get(GLOO_INTERFACE, "").partition(",")[0]
+    name = env.get(ENV_GLOO_INTERFACE, "").partition(",")[0]
     return (name and interface_address(name)) or route_address
 
 
@@ -31,7 +29,7 @@ def gloo_env(env: Mapping[str, str], host: str) -> dict[str, str]:
     Without a setting gloo uses the address to which this machine's own name resolves, on Debian 127.0.1.1, where no
     other node can connect. Then it is told the interface that has the address `host`.
     """
-    if env.get(GLOO_INTERFACE) or not resolves_to_loopback(socket.gethostname()):
+    if env.get(ENV_GLOO_INTERFACE) or not resolves_to_loopback(socket.gethostname()):
         return {}
     name = interface_with(host)
-    return {GLOO_INTERFACE: name} if name else {}
+    return {ENV_GLOO_INTERFACE: name} if name else {}

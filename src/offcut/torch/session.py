@@ -10,11 +10,9 @@ import torch
 
 from offcut.errors import InputError
 from offcut.torch.fingerprint import fingerprint
-from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_exit import Left
 from offcut.torch.membership.process_group import Abandoned
-from offcut.torch.membership.state_sync import ReplicatedSync
-from offcut.torch.state.checkpoints import Checkpoints
+from offcut.torch.membership.state_sync import join_with_replica
 from offcut.torch.state.lr_scaling import LrScaling
 from offcut.torch.state.trained_parameters import parameters_of
 from offcut.torch.state.training_state import TrainingState
@@ -25,6 +23,7 @@ from offcut.torch.step.gradient_reduce import MemberFlags
 from offcut.torch.step.loader import AheadLoader, Loader
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.training_loop import TrainingLoop
+from offcut.torch.training_member import TrainingMember
 
 __all__ = ["Left", "Session"]
 
@@ -122,22 +121,14 @@ class Session(TrainingLoop):
             visit=self._visit,
         )
 
-        def join(context: JobContext) -> tuple[ReplicatedSync, Checkpoints]:
-            checkpoints = Checkpoints(
-                context.checkpoints,
-                context.checkpoint_age_s,
-                context.note,
-                context.faults,
-                context.mark.overtaken_by,
-            )
-            return ReplicatedSync(context, state, checkpoints), checkpoints
-
         super().__init__(
-            state,
-            sampler,
-            self._data_parallel,
-            join=join,
-            fingerprint=lambda data: fingerprint(model, policy, data),
+            TrainingMember(
+                state,
+                sampler,
+                self._data_parallel,
+                join=lambda context: join_with_replica(context, state),
+                fingerprint=lambda data: fingerprint(model, policy, data),
+            )
         )
 
     @property

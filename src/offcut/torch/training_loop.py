@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
 from offcut.errors import OffcutError
 from offcut.torch.epoch import Epoch
-from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_exit import Left
-from offcut.torch.membership.state_sync import StateSync
-from offcut.torch.state.checkpointer import Checkpointer
-from offcut.torch.state.training_state import Stateful, TrainingState
-from offcut.torch.step.protocol import SampleOrder, Step
+from offcut.torch.state.training_state import Stateful
 from offcut.torch.training_member import TrainingMember
 
 __all__ = ["Left", "TrainingLoop"]
@@ -22,28 +18,14 @@ __all__ = ["Left", "TrainingLoop"]
 class TrainingLoop:
     """The common part of all sessions: what a script uses of its member, and the loops over epochs and batches.
 
-    Make it after everything that forks, because it opens the connection to the agent.
-
     Args:
-        state: the training's state, as far as this member has it.
-        order: which samples belong to which step.
-        step: computes, reduces and applies a step.
-        join: called in a job only; returns how this member gets the state and how it keeps checkpoints.
-        fingerprint: returns the training's fingerprint for the data of its first batch.
+        training: this member's part in the training.
     """
 
-    def __init__(
-        self,
-        state: TrainingState,
-        order: SampleOrder,
-        step: Step,
-        *,
-        join: Callable[[JobContext], tuple[StateSync, Checkpointer[Any]]],
-        fingerprint: Callable[[Any], str],
-    ) -> None:
-        self._state = state
-        state.guard()
-        self._training = TrainingMember(state, order, step, join=join, fingerprint=fingerprint)
+    def __init__(self, training: TrainingMember) -> None:
+        self._training = training
+        self._state = training.state
+        self._state.guard()
 
     @property
     def rank(self) -> int:

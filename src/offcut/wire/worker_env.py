@@ -17,6 +17,9 @@ ENV_RECORDS = "OFFCUT_STEP_RECORDS"
 #: torch asks for huge pages if the kernel gives them on request: a joiner has its state some 4 times as fast, because
 #: most of the time goes into touching memory for the first time. Read at a process's first large allocation.
 HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
+#: Gloo's own: the interface that it uses, or several, separated by commas. Without it gloo takes the address to which
+#: the host's own name resolves, on Debian 127.0.1.1.
+ENV_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 #: The plan file of a pipeline job.
 ENV_PLANS = "OFFCUT_PLANS"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from offcut.cli.demo.scenario import DemoJob
+from offcut.service.metrics import percentile
 from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
@@ -119,12 +120,13 @@ def check_jobs(
 
 def delay_figures(delays_s: list[float]) -> dict[str, Any]:
     """Return how many delays there are, and the p50, p90 and longest of them; None where there are none."""
-    ordered = sorted(delays_s)
-
-    def quantile(share: float) -> float | None:
-        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3) if ordered else None
-
-    return {"n": len(ordered), "p50_s": quantile(0.5), "p90_s": quantile(0.9), "longest_s": quantile(1.0)}
+    rounded = [round(delay_s, 3) for delay_s in delays_s]
+    return {
+        "n": len(rounded),
+        "p50_s": percentile(rounded, 0.5),
+        "p90_s": percentile(rounded, 0.9),
+        "longest_s": max(rounded, default=None),
+    }
 
 
 def late_releases(releases: list[dict[str, Any]], grace_s: float) -> list[dict[str, Any]]:

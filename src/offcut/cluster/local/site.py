@@ -14,6 +14,7 @@ from pathlib import Path
 from offcut.cluster.local.schedule import Schedule
 from offcut.errors import ClusterError
 from offcut.process.unix_socket import answers, check_socket_path
+from offcut.wire.worker_env import ENV_GLOO_INTERFACE
 
 _START_PATIENCE_S = 20.0
 #: The longest line between the daemon and its clients: it may name every node, or list every release so far.
@@ -29,7 +30,7 @@ class LocalSite:
     preload: tuple[str, ...] = ()
     agent_arguments: tuple[str, ...] = ()
     #: Added to the environment of every worker.
-    worker_env: Mapping[str, str] = field(default_factory=lambda: {"GLOO_SOCKET_IFNAME": "lo"})
+    worker_env: Mapping[str, str] = field(default_factory=lambda: {ENV_GLOO_INTERFACE: "lo"})
 
 
 async def ensure_running(directory: Path, site: LocalSite) -> bool:

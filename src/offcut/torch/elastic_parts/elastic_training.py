@@ -18,11 +18,9 @@ from offcut.torch.elastic_parts.gradient_watch import GradientWatch
 from offcut.torch.elastic_parts.loader_step import LoaderStep
 from offcut.torch.elastic_parts.share_loader import ShareLoader
 from offcut.torch.fingerprint import fingerprint
-from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_exit import Left
 from offcut.torch.membership.process_group import Abandoned, Group
-from offcut.torch.membership.state_sync import ReplicatedSync
-from offcut.torch.state.checkpoints import Checkpoints
+from offcut.torch.membership.state_sync import join_with_replica
 from offcut.torch.state.trained_parameters import parameters_of
 from offcut.torch.state.training_state import Stateful, TrainingState
 from offcut.torch.step.batch_policy import smallest_share
@@ -73,18 +71,12 @@ class ElasticTraining:
             "batches": f"{type(loader.batch_sampler).__name__}, {kind}",
         }
 
-        def join(context: JobContext) -> tuple[ReplicatedSync, Checkpoints]:
-            checkpoints = Checkpoints(
-                context.checkpoints,
-                context.checkpoint_age_s,
-                context.note,
-                context.faults,
-                context.mark.overtaken_by,
-            )
-            return ReplicatedSync(context, state, checkpoints), checkpoints
-
         self.training = TrainingMember(
-            state, self._order, self.step, join=join, fingerprint=lambda data: fingerprint(model, kind, data)
+            state,
+            self._order,
+            self.step,
+            join=lambda context: join_with_replica(context, state),
+            fingerprint=lambda data: fingerprint(model, kind, data),
         )
         self.training.register(self._order)
         for item in registered:

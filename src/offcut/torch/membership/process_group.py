@@ -24,16 +24,13 @@ from offcut.membership.generation import Generation
 from offcut.torch.membership import socket_timeouts
 from offcut.torch.membership.reachable_address import Unreachable, reachable_address
 from offcut.torch.membership.rendezvous_store import RendezvousStore
+from offcut.wire.worker_env import ENV_GLOO_INTERFACE
 
 #: Gloo's own time-out. It is long because newer generations end a wait, and because a member may evaluate for long
 #: between two steps.
 _PENDING = timedelta(hours=12)
 #: How long the members may take to find each other before they give this generation up.
 _FORMING = timedelta(seconds=60)
-
-#: The user's choice of an interface. gloo alone would take the address that this host's name resolves to, which on
-#: Debian is 127.0.1.1.
-_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 _left_behind: list[Group] = []
 
@@ -141,7 +138,7 @@ class Forming:
                 membership.store, membership.job, membership.generation, membership.secret, _FORMING
             )
             store = dist.PrefixStore(membership.group, self.store)
-            if self.address is None and not os.environ.get(_INTERFACE):
+            if self.address is None and not os.environ.get(ENV_GLOO_INTERFACE):
                 self.address = reachable_address(membership, self._rank, store)
             known = socket_timeouts.inodes()
             gloo = _gloo(store, self._rank, membership.world, self.address)

@@ -103,6 +103,23 @@ def no_first_values() -> OffcutError:
     )
 
 
+def join_with_replica(context: JobContext, state: TrainingState) -> tuple[ReplicatedSync, Checkpoints]:
+    """Return how a member of a data-parallel job gets its state, and how it keeps checkpoints of it.
+
+    Args:
+        context: the job, as this worker was told of it.
+        state: the training's state.
+    """
+    checkpoints = Checkpoints(
+        context.checkpoints,
+        context.checkpoint_age_s,
+        context.note,
+        context.faults,
+        context.mark.overtaken_by,
+    )
+    return ReplicatedSync(context, state, checkpoints), checkpoints
+
+
 class ReplicatedSync:
     """For data-parallel jobs, in which every member has the whole state."""
 

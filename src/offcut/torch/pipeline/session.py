@@ -23,6 +23,7 @@ from offcut.torch.pipeline.runtime.engine import LossFn
 from offcut.torch.step.batch import Fetcher
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.training_loop import TrainingLoop
+from offcut.torch.training_member import TrainingMember
 from offcut.wire.worker_env import ENV_PLANS
 
 
@@ -91,7 +92,9 @@ class PipelineSession(TrainingLoop):
             visit=self._visit,
         )
         self._checkpoints: LayerCheckpoints | None = None
-        super().__init__(self._layers, sampler, self._pipeline_step, join=self._join, fingerprint=lambda data: whole)
+        super().__init__(
+            TrainingMember(self._layers, sampler, self._pipeline_step, join=self._join, fingerprint=lambda data: whole)
+        )
         if self._training.link is None:
             self._stages.place(self._training.group, self._plans.one_device_plan())
 
