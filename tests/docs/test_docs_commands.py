@@ -13,7 +13,7 @@ import typer
 from offcut.cli import app, commands
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").iterdir())]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.*"))]
 #: At the start of a line, after a prompt, a comment sign or indentation; up to a comment or the end of the line.
 SHOWN = re.compile(r"^(?:\$ |# |\s+)?(?:\.venv/bin/)?(offcut [a-z][^#\n]*)", re.MULTILINE)
 
@@ -38,7 +38,7 @@ def shown() -> list[tuple[str, str]]:
 
 def test_commands_are_found_on_the_pages() -> None:
     pages = {page for page, _ in shown()}
-    assert {"README.md", "quickstart.md", "allocation.md", "traces.md", "queue.md", "plain.toml", "plain.py"} <= pages
+    assert {"README.md", "quickstart.md", "allocation.md", "traces.md", "queue.md", "digits.toml", "digits.py"} <= pages
 
 
 @pytest.mark.parametrize(("page", "line"), shown())

@@ -13,7 +13,7 @@ PATH = re.compile(r"\b(?:src/offcut|tests|benchmarks|scripts|sites|examples|docs
 
 
 #: What commands on the pages make.
-MADE = ("docs/_build", "examples/digits.pt")
+MADE = ("docs/_build", "examples/session/digits.pt")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

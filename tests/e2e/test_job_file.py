@@ -24,12 +24,12 @@ GOAL_SAMPLES = 7 * 1500
 
 
 def test_example_job_file_is_submitted_shrinks_and_trains_as_it_does_alone(up: Callable, tmp_path: Path) -> None:
-    for name in ("plain.py", "plain.toml"):
-        shutil.copy(EXAMPLES / name, tmp_path)
+    for name in ("digits.py", "digits.toml"):
+        shutil.copy(EXAMPLES / "session" / name, tmp_path)
     running = up(2)
     submitted = subprocess.run(
         [
-            *(sys.executable, "-m", "offcut", "submit", str(tmp_path / "plain.toml"), "--step-records", "--json"),
+            *(sys.executable, "-m", "offcut", "submit", str(tmp_path / "digits.toml"), "--step-records", "--json"),
             *("--goal-samples", str(GOAL_SAMPLES), "--state", str(running.paths.root)),
         ],
         check=True,
@@ -46,7 +46,7 @@ def test_example_job_file_is_submitted_shrinks_and_trains_as_it_does_alone(up: C
     alone = tmp_path / "alone"
     environment = {**os.environ, ENV_JOB_DIR: str(alone), ENV_RECORDS: "1", "OMP_NUM_THREADS": "1"}
     environment[ENV_GOAL] = str(GOAL_SAMPLES)
-    command = tomllib.loads((EXAMPLES / "plain.toml").read_text())["command"]
+    command = tomllib.loads((EXAMPLES / "session" / "digits.toml").read_text())["command"]
     subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, check=True, capture_output=True)
     reference = history(alone / "records")
     assert sorted(steps) == sorted(reference)

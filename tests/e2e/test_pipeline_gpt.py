@@ -27,7 +27,7 @@ def alone(directory: Path, samples: int) -> dict[int, StepHistory]:
         **os.environ, ENV_JOB_DIR: str(directory), ENV_RECORDS: "1", ENV_GOAL: str(samples),
         "OMP_NUM_THREADS": "1",
     }  # fmt: skip
-    command = [sys.executable, str(EXAMPLES / "pipeline_gpt.py"), "--double", "--epochs", "1000"]
+    command = [sys.executable, str(EXAMPLES / "pipeline" / "pipeline_gpt.py"), "--double", "--epochs", "1000"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return history(directory / "records")
 
@@ -36,7 +36,7 @@ def alone(directory: Path, samples: int) -> dict[int, StepHistory]:
 def test_four_resizes_leave_the_loss_as_it_was(up: Callable, tmp_path: Path) -> None:
     running = up(4)
     running.client.post("/v1/nodes/want", {"nodes": ["n03", "n04"]})
-    spec = read_job_file(EXAMPLES / "pipeline_gpt.toml").model_copy(
+    spec = read_job_file(EXAMPLES / "pipeline" / "pipeline_gpt.toml").model_copy(
         update={"command": ["pipeline_gpt.py", "--double", "--epochs", "1000"], "step_records": True}
     )
     job = running.client.post("/v1/jobs", spec.model_dump(exclude_unset=True))["id"]

@@ -326,7 +326,7 @@ def _check(optimizers: list[torch.optim.Optimizer], loader: Any) -> None:
         raise InputError(
             "offcut.torch.elastic: the loader's dataset is a stream, or it makes no batches.",
             next_step="Give a DataLoader of a dataset that can be indexed, with a batch_size or a batch_sampler; "
-            "examples/stream.py says what can be done with streams.",
+            "examples/session/stream.py says what can be done with streams.",
         )
 
 

@@ -1,12 +1,13 @@
 """A character-level GPT as a pipeline job: cut into stages, each on a node of its own, at any size that has a plan.
 
-    python examples/pipeline_gpt.py                     # alone, on a laptop: the whole model on one device
-    offcut submit examples/pipeline_gpt.toml            # as stages on the idle nodes that there are
+    python examples/pipeline/pipeline_gpt.py                     # alone, on a laptop: the whole model on one device
+    offcut submit examples/pipeline/pipeline_gpt.toml            # as stages on the idle nodes that there are
 
 The plans in `pipeline_gpt_plans.json` were made by
 
-    offcut profile examples/pipeline_gpt.py:build --micro-batch 4,8 -o gpt.json
-    offcut plan gpt.json --hardware examples/pipeline_gpt_cluster.toml --devices 1:4 --batch 32 --save plans.json
+    cd examples/pipeline
+    offcut profile pipeline_gpt.py:build --micro-batch 4,8 -o gpt.json
+    offcut plan gpt.json --hardware pipeline_gpt_cluster.toml --devices 1:4 --batch 32 --save plans.json
 """
 
 import argparse

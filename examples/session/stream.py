@@ -1,6 +1,6 @@
 """An IterableDataset: a finite stream is read into a buffer that can be indexed, and trained on from there.
 
-    python examples/stream.py
+    python examples/session/stream.py
 
 A session needs a map-style dataset: which samples belong to a step follows from the seed and the step alone, so that a
 batch whose step failed comes again and no sample counts twice. A stream has no such thing as "sample 17 again". So

@@ -1,6 +1,6 @@
 """Two optimisers: a classifier by AdamW, and the centres of its classes by SGD (centre loss, Wen et al., ECCV 2016).
 
-    python examples/two_optimizers.py
+    python examples/session/two_optimizers.py
 
 Give the session both; `session.step` updates both from one reduced gradient, and both move to joiners and into
 checkpoints. What they train has to be part of the one `model`: parameters outside it would not move with the job.

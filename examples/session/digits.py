@@ -1,7 +1,7 @@
 """A plain training loop: a network, a learning-rate schedule, an evaluation per epoch, the model saved at the end.
 
-    python examples/plain.py                        # alone, on a laptop
-    offcut submit examples/plain.toml               # on the idle nodes that there are
+    python examples/session/digits.py                        # alone, on a laptop
+    offcut submit examples/session/digits.toml               # on the idle nodes that there are
 
 Start from this one. Only the lines with `session` are about offcut.
 """

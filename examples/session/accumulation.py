@@ -1,6 +1,6 @@
 """Gradient accumulation: updates of 512 samples on an accelerator that holds 64 at once.
 
-    python examples/accumulation.py --micro-batch 64
+    python examples/session/accumulation.py --micro-batch 64
 
 `session.backward` adds a part's gradient, `session.step` reduces and updates once for all of them. A part's loss is
 weighted by its part of the member's share, so that the update is the same however the share is cut: with 8 samples at

@@ -1,6 +1,6 @@
 """A tabular job: rows of a table with a rare class, standardised, early stopping on held-out rows.
 
-    python examples/tabular.py
+    python examples/session/tabular.py
 
 Three things that tables bring and that have to be the same on every member: the split and the scaling come from the
 data and a seed, never from unseeded random numbers; a rare class is weighted in a way that is still a mean over
