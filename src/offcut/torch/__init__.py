@@ -25,12 +25,14 @@ from offcut.torch.elastic_parts.functions import (
     sum,
     weight_by,
 )
+from offcut.torch.elastic_parts.row_state import RowState
 from offcut.torch.session import Left, Session
 from offcut.torch.step.batch import Batch
 
 __all__ = [
     "Batch",
     "Left",
+    "RowState",
     "Session",
     "elastic",
     "epochs",

@@ -16,6 +16,7 @@ from offcut.errors import InputError, OffcutError
 from offcut.torch.elastic_parts.data_order import DataOrder
 from offcut.torch.elastic_parts.gradient_watch import GradientWatch
 from offcut.torch.elastic_parts.loader_step import LoaderStep
+from offcut.torch.elastic_parts.row_state import RowState
 from offcut.torch.elastic_parts.share_loader import ShareLoader
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.membership.process_exit import Left
@@ -81,6 +82,8 @@ class ElasticTraining:
         self.training.register(self._order)
         for item in registered:
             self.training.register(item)
+            if isinstance(item, RowState):
+                item.attach(self.step)
         self.step.on_batch = self.training.reporter.step_begun
         self._watch = GradientWatch(parameters)
         #: The optimizers' own step, by optimizer.

@@ -73,6 +73,11 @@ class LoaderStep:
         self.offset = 0
         self._samples = 0
         self.weight = 1.0
+        #: The positions in the last global batch of this member's samples, and how many samples that batch has.
+        self.rows: list[int] = []
+        self.batch_rows = 0
+        #: Called before the gradients are summed, on all members; they may exchange something and raise Abandoned.
+        self.before_reduce: list[Callable[[Group], None]] = []
         #: Whether the script weights batches by counts of its own, which are known once it works on a batch.
         self._weighs = False
         #: The weighted losses that the script has told in this step.
@@ -168,6 +173,8 @@ class LoaderStep:
         data = self._shares.next()
         self._loading = (*place[:2], self.offset + 1)
         self.weight = weight
+        self.rows = share_of(list(range(len(batch))), group.rank, group.world, self._smallest)[0]
+        self.batch_rows = len(batch)
         self.offset += 1
         self._samples += len(batch)
         self.turns += 1
@@ -235,6 +242,8 @@ class LoaderStep:
 
     def reduce(self, group: Group, flags: MemberFlags) -> StepOutcome:
         """Sum the gradients over the members, weighted by their shares; see `Step`."""
+        for exchange in self.before_reduce:
+            exchange(group)
         if group.world > 1:
             self._state.buffers.add_part(self.weight)
         loss = sum(self._losses) / len(self._losses) if self._losses else math.nan
