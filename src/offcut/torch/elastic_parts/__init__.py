@@ -6,5 +6,5 @@
   of random generators; `share_loader`: loads this member's share of each by a DataLoader
 - `loader_step`: the step of such a loop; `gradient_watch`: finds gradients that are changed before they are reduced
 - `row_state`: state of each row of the global batch
-- `evaluation`: an evaluation that the members share out
+- `evaluation`: an evaluation that the members share out; `script_errors`: what a script must not do
 """

@@ -10,13 +10,14 @@ from types import MethodType
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from offcut.errors import InputError, OffcutError
 from offcut.torch.elastic_parts.data_order import DataOrder
 from offcut.torch.elastic_parts.gradient_watch import GradientWatch
 from offcut.torch.elastic_parts.loader_step import LoaderStep
 from offcut.torch.elastic_parts.row_state import RowState
+from offcut.torch.elastic_parts.script_errors import check_arguments
 from offcut.torch.elastic_parts.share_loader import ShareLoader
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.membership.process_exit import Left
@@ -50,7 +51,7 @@ class ElasticTraining:
         loader: DataLoader[Any],
         registered: Sequence[Stateful],
     ) -> None:
-        _check(optimizers, loader)
+        check_arguments(optimizers, loader)
         in_job = bool(os.environ.get(ENV_AGENT))
         self.state = state = TrainingState(model, optimizers)
         self._order = DataOrder(loader, in_job=in_job)
@@ -305,32 +306,6 @@ class ElasticTraining:
     def begun(self) -> bool:
         """Whether the training has begun and not ended."""
         return self.training.joined and not self._finished and not self.training.membership.left
-
-
-def _check(optimizers: list[torch.optim.Optimizer], loader: Any) -> None:
-    """Raise InputError if the optimizers or the loader cannot be used in a loop of the script's own."""
-    for optimizer in optimizers:
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise InputError(
-                f"offcut.torch.elastic: an optimizer is of the type {type(optimizer).__name__}.",
-                next_step="Give an optimizer of torch's, or a list of them.",
-            )
-    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
-        raise InputError(
-            "offcut.torch.elastic: LBFGS computes several gradients within one step().",
-            next_step="Use an optimizer that needs one gradient for each step.",
-        )
-    if not isinstance(loader, DataLoader):
-        raise InputError(
-            f"offcut.torch.elastic: the loader is of the type {type(loader).__name__}.",
-            next_step="Give a torch.utils.data.DataLoader; its batches are the global ones.",
-        )
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
-        raise InputError(
-            "offcut.torch.elastic: the loader's dataset is a stream, or it makes no batches.",
-            next_step="Give a DataLoader of a dataset that can be indexed, with a batch_size or a batch_sampler; "
-            "examples/session/stream.py says what can be done with streams.",
-        )
 
 
 _current: ElasticTraining | None = None

@@ -1,0 +1,41 @@
+"""Finds what a script has done that cannot be made elastic, and says what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from offcut.errors import InputError
+
+
+def check_arguments(optimizers: list[torch.optim.Optimizer], loader: Any) -> None:
+    """Raise InputError if the optimizers or the loader cannot be used in a loop of the script's own.
+
+    Args:
+        optimizers: what `elastic` was given as optimizers.
+        loader: what it was given as loader.
+    """
+    for optimizer in optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise InputError(
+                f"offcut.torch.elastic: an optimizer is of the type {type(optimizer).__name__}.",
+                next_step="Give an optimizer of torch's, or a list of them.",
+            )
+    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
+        raise InputError(
+            "offcut.torch.elastic: LBFGS computes several gradients within one step().",
+            next_step="Use an optimizer that needs one gradient for each step.",
+        )
+    if not isinstance(loader, DataLoader):
+        raise InputError(
+            f"offcut.torch.elastic: the loader is of the type {type(loader).__name__}.",
+            next_step="Give a torch.utils.data.DataLoader; its batches are the global ones.",
+        )
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        raise InputError(
+            "offcut.torch.elastic: the loader's dataset is a stream, or it makes no batches.",
+            next_step="Give a DataLoader of a dataset that can be indexed, with a batch_size or a batch_sampler; "
+            "examples/session/stream.py says what can be done with streams.",
+        )
