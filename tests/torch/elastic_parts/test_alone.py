@@ -14,14 +14,14 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, TensorD
 
 import offcut.torch
 from offcut.errors import InputError
-from offcut.torch.elastic_parts import elastic_training
+from offcut.torch.elastic_parts import current_training
 
 SAMPLES, BATCH = 50, 8
 
 
 @pytest.fixture(autouse=True)
 def no_training_of_another_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(elastic_training, "_current", None)
+    monkeypatch.setattr(current_training, "_current", None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -11,12 +11,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import offcut.torch
-from offcut.torch.elastic_parts import elastic_training
+from offcut.torch.elastic_parts import current_training
 
 
 def member() -> Any:
     """What `Stage.at` asks for the steps and the connection."""
-    return elastic_training.current("at").training
+    return current_training.current("at").training
 
 
 class Chunks(Dataset):

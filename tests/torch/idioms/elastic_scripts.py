@@ -13,12 +13,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Sampler, TensorDataset, WeightedRandomSampler
 
 import offcut.torch
-from offcut.torch.elastic_parts import elastic_training
+from offcut.torch.elastic_parts import current_training
 
 
 def member() -> Any:
     """What `Stage.at` asks for the steps and the connection."""
-    return elastic_training.current("at").training
+    return current_training.current("at").training
 
 
 class Walk(Sampler):
@@ -191,7 +191,7 @@ def stops_early(stage: Stage, *, below: float = 0.5) -> dict[str, Any]:
                 break
         if last < below:
             break
-    elastic_training.finish_at_end()  # as at the end of a process
+    current_training.finish_at_end()  # as at the end of a process
     return {"parameters": numbers(model), "steps": member().steps}
 
 

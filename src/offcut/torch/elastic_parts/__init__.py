@@ -1,6 +1,7 @@
 """Elastic training in a script's own loop: the script keeps its DataLoader, its backward pass and its optimizer.
 
-- `functions`: what a script calls; `elastic_training`: the one elastic training of a process
+- `functions`: what a script calls; `current_training`: the one elastic training of a process
+- `elastic_training`: ties model, optimizer and loader to this member
 - `elastic_loader`: the loader in the place of the script's DataLoader
 - `data_order`: the global batches of a data epoch, as the script's own sampler draws them; `random_state`: the states
   of random generators; `share_loader`: loads this member's share of each by a DataLoader

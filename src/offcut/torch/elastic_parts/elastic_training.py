@@ -1,10 +1,8 @@
-"""The elastic training of a script that keeps its own loop. A process has one."""
+"""The elastic training of a script that keeps its own loop."""
 
 from __future__ import annotations
 
-import atexit
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import Any
@@ -20,7 +18,6 @@ from offcut.torch.elastic_parts.row_state import RowState
 from offcut.torch.elastic_parts.script_errors import check_arguments
 from offcut.torch.elastic_parts.share_loader import ShareLoader
 from offcut.torch.fingerprint import fingerprint
-from offcut.torch.membership.process_exit import Left
 from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.membership.state_sync import join_with_replica
 from offcut.torch.state.trained_parameters import parameters_of
@@ -306,57 +303,3 @@ class ElasticTraining:
     def begun(self) -> bool:
         """Whether the training has begun and not ended."""
         return self.training.joined and not self._finished and not self.training.membership.left
-
-
-_current: ElasticTraining | None = None
-
-
-def begin(
-    model: torch.nn.Module,
-    optimizers: list[torch.optim.Optimizer],
-    loader: DataLoader[Any],
-    registered: Sequence[Stateful],
-) -> ElasticTraining:
-    """Make the elastic training of this process. InputError if it has one already, in a job or under way."""
-    global _current  # noqa: PLW0603 - a script's calls find it here
-    if _current is not None and (_current.begun or _current.training.link is not None):
-        raise InputError(
-            "offcut.torch.elastic: the script has an elastic training already.",
-            next_step="Call elastic() once, before the loop. Two trainings one after the other are two jobs.",
-        )
-    if _current is None:
-        atexit.register(_finish_at_exit)
-    _current = ElasticTraining(model, optimizers, loader, registered)
-    return _current
-
-
-def current(call: str) -> ElasticTraining:
-    """Return the elastic training of this process.
-
-    Args:
-        call: what the script called, for the error.
-
-    Raises:
-        InputError: there is none.
-    """
-    if _current is None:
-        raise InputError(
-            f"offcut.torch.{call}() without an elastic training.",
-            next_step="Call offcut.torch.elastic(model, optimizer, loader) first.",
-        )
-    return _current
-
-
-def finish_at_end() -> None:
-    """End the training of a script that has left its loop over the epochs by `break`, and ended without an error."""
-    if _current is not None and _current.begun:
-        _current.finish()
-
-
-def _finish_at_exit() -> None:
-    """Do so where Python itself has run the script, which says here whether an error has ended it."""
-    if getattr(sys, "last_value", None) is None:
-        try:
-            finish_at_end()
-        except Left:
-            os._exit(0)

@@ -9,9 +9,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from offcut.errors import InputError
-from offcut.torch.elastic_parts import elastic_training, evaluation
+from offcut.torch.elastic_parts import current_training, evaluation
+from offcut.torch.elastic_parts.current_training import current
 from offcut.torch.elastic_parts.elastic_loader import ElasticLoader
-from offcut.torch.elastic_parts.elastic_training import ElasticTraining, current
+from offcut.torch.elastic_parts.elastic_training import ElasticTraining
 from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.state.training_state import Stateful
 
@@ -49,7 +50,7 @@ def elastic(
     """
     whole = model if isinstance(model, torch.nn.Module) else torch.nn.ModuleList(model)
     several = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
-    training = elastic_training.begin(whole, several, loader, state)
+    training = current_training.begin(whole, several, loader, state)
     return model, optimizer, ElasticLoader(training, loader)
 
 

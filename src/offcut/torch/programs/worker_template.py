@@ -17,7 +17,7 @@ from pathlib import Path
 
 from offcut.process.fork_server import ForkServer
 from offcut.process.parent_death import die_with_parent
-from offcut.torch.elastic_parts.elastic_training import finish_at_end
+from offcut.torch.elastic_parts.current_training import finish_at_end
 from offcut.torch.programs.destroyed_groups import keep_destroyed_groups
 from offcut.wire.worker_env import ENV_AGENT
 
