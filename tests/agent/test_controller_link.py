@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from offcut.agent import controller_link
+from offcut.agent.controller_dial import WebSocketDial
 from offcut.agent.controller_link import ControllerLink, retry_wait_s
 from offcut.wire import messages
 
@@ -15,7 +16,8 @@ def test_the_oldest_reports_are_dropped_and_no_end_of_a_worker(monkeypatch) -> N
     monkeypatch.setattr(controller_link, "_MOST_WAITING", 10)
 
     async def scenario() -> None:
-        line = ControllerLink(Path(), Path(), lambda: messages.Hello(node="n", pilot="p"), lambda _: None)
+        dial = WebSocketDial(Path(), Path())
+        line = ControllerLink(dial, lambda: messages.Hello(node="n", pilot="p"), lambda _: None)
         ends = [messages.Exited(job="a", incarnation=i, outcome="lost") for i in range(3)]
         line.report(messages.Note(job="a", text="the first may be on its way"))
         for end in ends:

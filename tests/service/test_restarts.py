@@ -12,7 +12,7 @@ from controlled import Controlled
 
 from offcut.model import events as ev
 from offcut.model.events import Timer
-from offcut.service import clock, recovery, views
+from offcut.service import recovery, views
 from offcut.wire import messages
 
 
@@ -22,7 +22,7 @@ class Wall:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead_s = 0.0
         real = time.time
-        monkeypatch.setattr(clock.time, "time", lambda: real() + self.ahead_s)
+        monkeypatch.setattr(time, "time", lambda: real() + self.ahead_s)
 
 
 @pytest.fixture

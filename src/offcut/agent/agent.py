@@ -14,10 +14,11 @@ from pathlib import Path
 import structlog
 
 from offcut.agent.agent_exit_watchdog import ExitWatchdog
+from offcut.agent.controller_dial import Dial, WebSocketDial
 from offcut.agent.controller_link import ControllerLink
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
 from offcut.agent.job_workers import JobWorkers
-from offcut.agent.launch import Launcher
+from offcut.agent.node_system import LocalNode, NodeSystem
 from offcut.agent.rank_processes import RankProcesses
 from offcut.agent.restart_workers import RestartWorkers
 from offcut.agent.session_workers import SessionWorkers
@@ -61,26 +62,37 @@ class AgentConfig:
 
 
 class Agent:
-    def __init__(self, config: AgentConfig) -> None:
+    """`dial` reaches the controller, and `system` is the node; both are as `config` says unless they are given."""
+
+    def __init__(self, config: AgentConfig, *, dial: Dial | None = None, system: NodeSystem | None = None) -> None:
         self._config = config
-        self._launcher = Launcher(config.template)
+        self._system = system or LocalNode(config.template)
         self._jobs: dict[tuple[str, int], JobWorkers] = {}
         #: Workers start one after another: a node that passes from one job to the next is empty in between.
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._controller = ControllerLink(config.address_file, config.token_file, self._hello, self._on_message)
+        self._controller = ControllerLink(
+            dial or WebSocketDial(config.address_file, config.token_file), self._hello, self._on_message
+        )
         self._leaving = asyncio.Event()
         self._exit_watchdog = ExitWatchdog(config.leave_limit_s + _EXIT_WATCHDOG_S, self._on_signal, self._groups)
         #: The highest incarnation that was ever started here.
         self._incarnation = 0
 
     async def run(self) -> None:
-        """Serve until the node is wanted, or the controller refuses this agent."""
+        """Listen for signals and workers, and serve until the node is wanted or the controller refuses this agent."""
         self._loop = asyncio.get_running_loop()
         self._exit_watchdog.listen()
         server = await asyncio.start_unix_server(
-            self._serve_worker, sock=unix_socket.listen(self._config.socket), limit=_LINE_LIMIT_BYTES
+            self.serve_worker, sock=unix_socket.listen(self._config.socket), limit=_LINE_LIMIT_BYTES
         )
+        await self.serve()
+        server.close()
+        with suppress(FileNotFoundError):
+            self._config.socket.unlink()
+
+    async def serve(self) -> None:
+        """Obey the controller until the node is wanted, or the controller refuses this agent; then release the node."""
         line = asyncio.create_task(self._controller.run())
         watches = [asyncio.create_task(self._watch_workers()), asyncio.create_task(self._watch_controller())]
         leaving = asyncio.create_task(self._leaving.wait())
@@ -90,16 +102,14 @@ class Agent:
         await self._release_node()
         for task in (line, leaving, *watches):
             task.cancel()
-        server.close()
-        with suppress(FileNotFoundError):
-            self._config.socket.unlink()
 
     def _on_signal(self) -> None:
         """Begin to leave. Called in another thread when a signal has come."""
         with suppress(RuntimeError):  # the loop has been closed: it has left
-            self._loop.call_soon_threadsafe(self._node_wanted)
+            self._loop.call_soon_threadsafe(self.node_wanted)
 
-    def _node_wanted(self) -> None:
+    def node_wanted(self) -> None:
+        """Begin to release the node, because the queue wants it."""
         # A member that does not wait for its step boundary waits for the generation that the controller now sets.
         if self._jobs and not self._leaving.is_set():
             self._controller.report(messages.NodeWanted())
@@ -188,13 +198,13 @@ class Agent:
     async def _run(self, key: tuple[str, int], workers: JobWorkers) -> None:
         try:
             async with self._turn:
-                await workers.run(self._launcher)
+                await workers.run(self._system)
         finally:
             self._jobs.pop(key, None)
 
     # -- the workers ------------------------------------------------------------------------------------------------
 
-    async def _serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_worker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read one worker's messages until it closes. A line that cannot be read ends the connection and the worker."""
         try:
             hello = await _read(reader)

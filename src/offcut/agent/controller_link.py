@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import structlog
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from offcut.agent.controller_dial import ControllerSocket, CredentialRefusedError, Dial
 from offcut.errors import OffcutError, ProtocolError
-from offcut.process.daemon_thread import in_daemon_thread
-from offcut.wire import messages, tokens
+from offcut.process import clocks
+from offcut.wire import messages
 from offcut.wire.generation_changes import GenerationReader
-from offcut.wire.ownership import read_own
-from offcut.wire.tls import trusting
 
 _log = structlog.get_logger()
 
@@ -28,8 +22,6 @@ _log = structlog.get_logger()
 _RETRY_S = (0.05, 0.1, 0.2, *(0.5,) * 8, 1.0)
 #: A heartbeat is sent after this long without a message. The controller gives an agent up after `SILENCE_S` (5 s).
 _HEARTBEAT_S = 2.0
-#: One message of the controller: a generation of ten thousand members is a tenth of this.
-_LARGEST_MESSAGE = 16 << 20
 #: Reports that wait while the controller is away. With more, the oldest are dropped, ends of workers never.
 _MOST_WAITING = 1000
 #: A controller that refuses an agent accepts its connection first.
@@ -47,25 +39,22 @@ def retry_wait_s(attempt: int) -> float:
 class ControllerLink:
     """Sends reports in order, keeps them while the controller is away, and calls `on_message` with its messages.
 
-    `address_file` is read again at each attempt: a restarted controller listens elsewhere. `hello` says what the agent
-    runs at that moment.
+    `dial` opens a connection. `hello` says what the agent runs at that moment.
     """
 
     def __init__(
         self,
-        address_file: Path,
-        token_file: Path,
+        dial: Dial,
         hello: Callable[[], messages.Hello],
         on_message: Callable[[messages.ToAgent], None],
     ) -> None:
-        self._address_file = address_file
-        self._token_file = token_file
+        self._dial = dial
         self._hello = hello
         self._on_message = on_message
         self._waiting: deque[messages.Message] = deque()
         self._progress: dict[str, messages.Progress] = {}
         self._news = asyncio.Event()
-        self._away_since_s = time.monotonic()
+        self._away_since_s = clocks.steady_s()
         self._up_since_s: float | None = None
         #: This node's address on its route to the controller.
         self.host = "127.0.0.1"
@@ -102,21 +91,13 @@ class ControllerLink:
         attempt = 0
         while True:
             try:
-                told, token = await in_daemon_thread(self._look_up)
-                async with connect(
-                    told["agents"],
-                    additional_headers={"Authorization": f"Bearer {token}"},
-                    ssl=trusting(told["certificate"]) if "certificate" in told else None,
-                    open_timeout=10,
-                    max_size=_LARGEST_MESSAGE,
-                    proxy=None,
-                ) as socket:
+                async with self._dial() as socket:
                     attempt = 0
-                    self.host = socket.local_address[0]
+                    self.host = socket.host
                     if not await self._talk(socket):
                         return
-            except InvalidStatus as error:
-                _log.warning("credential_refused", status=error.response.status_code)
+            except CredentialRefusedError as error:
+                _log.warning("credential_refused", error=str(error))
             except (OSError, ValueError, KeyError, ConnectionClosed, InvalidHandshake, TimeoutError) as error:
                 _log.debug("controller_away", error=str(error))
             except OffcutError as error:
@@ -126,26 +107,22 @@ class ControllerLink:
             await asyncio.sleep(retry_wait_s(attempt))
             attempt += 1
 
-    def _look_up(self) -> tuple[dict[str, Any], str]:
-        """Return where the controller is, and the token. Both files may be on a file system that hangs."""
-        return json.loads(read_own(self._address_file)), tokens.read(self._token_file)
-
     def away_s(self) -> float:
         """Return for how long there has been no controller. A connection counts once it has lasted for a second."""
-        now_s = time.monotonic()
+        now_s = clocks.steady_s()
         if self._up_since_s is not None and now_s - self._up_since_s > _LASTS_S:
             return 0.0
         return now_s - self._away_since_s
 
     def _note_cut(self) -> None:
         if self.away_s() == 0.0:
-            self._away_since_s = time.monotonic()
+            self._away_since_s = clocks.steady_s()
         self._up_since_s = None
 
-    async def _talk(self, socket: ClientConnection) -> bool:
+    async def _talk(self, socket: ControllerSocket) -> bool:
         """Talk over one connection until it ends; return False if no other may be opened."""
         await socket.send(self._hello().model_dump_json())
-        self._up_since_s = time.monotonic()
+        self._up_since_s = clocks.steady_s()
         sender = asyncio.create_task(self._send(socket))
         reader = GenerationReader()
         try:
@@ -162,7 +139,7 @@ class ControllerLink:
             sender.cancel()
         return True
 
-    async def _send(self, socket: ClientConnection) -> None:
+    async def _send(self, socket: ControllerSocket) -> None:
         while True:
             while self._waiting:
                 await socket.send(self._waiting[0].model_dump_json())

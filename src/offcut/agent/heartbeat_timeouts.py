@@ -7,21 +7,9 @@ the two apart, so a stopped process is killed sooner than a silent one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatTimeouts:
-    """Seconds without a heartbeat after which a worker counts as frozen."""
-
-    #: If the kernel says that its process is stopped; otherwise `any_s` applies.
-    stopped_s: float = 2.0
-    any_s: float = 5.0
-
-    def frozen(self, silent_s: float, pid: int) -> bool:
-        """Return whether a worker that has been silent for `silent_s` counts as frozen."""
-        return silent_s > self.any_s or (silent_s > self.stopped_s and is_stopped(pid))
 
 
 def is_stopped(pid: int) -> bool:
@@ -34,3 +22,18 @@ def is_stopped(pid: int) -> bool:
         return Path("/proc", str(pid), "stat").read_bytes().rpartition(b") ")[2].startswith(b"T")
     except OSError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatTimeouts:
+    """Seconds without a heartbeat after which a worker counts as frozen."""
+
+    #: If the kernel says that its process is stopped; otherwise `any_s` applies.
+    stopped_s: float = 2.0
+    any_s: float = 5.0
+    #: Whether the kernel says that the process with this number is stopped.
+    is_stopped: Callable[[int], bool] = is_stopped
+
+    def frozen(self, silent_s: float, pid: int) -> bool:
+        """Return whether a worker that has been silent for `silent_s` counts as frozen."""
+        return silent_s > self.any_s or (silent_s > self.stopped_s and self.is_stopped(pid))

@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
-from offcut.agent.launch import Launcher
+from offcut.agent.node_system import NodeSystem
 from offcut.agent.rank import Rank
 from offcut.agent.rank_processes import RankProcesses
 from offcut.wire import messages, worker_messages
@@ -26,7 +26,7 @@ class JobWorkers(Protocol):
         """Whether all ranks wait for a generation, or are in one."""
         ...
 
-    async def run(self, launcher: Launcher) -> None:
+    async def run(self, system: NodeSystem) -> None:
         """Start every rank, wait until all are gone, and report how they ended."""
         ...
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from offcut.agent import disks, escaped_processes
-from offcut.agent.launch import Launcher, WorkerProcess, is_script
+from offcut.agent.launch import WorkerProcess, is_script
+from offcut.agent.node_system import NodeSystem
 from offcut.agent.rank import Rank
 from offcut.errors import ClusterError
-from offcut.process.daemon_thread import in_daemon_thread
+from offcut.process import clocks
 from offcut.wire import messages
 from offcut.wire.worker_env import (
     ENV_CHECKPOINT_AGE,
@@ -28,12 +26,6 @@ from offcut.wire.worker_env import (
     HUGE_PAGES,
     worker_name,
 )
-
-#: How much of a failed worker's log its report carries.
-_TAIL_BYTES = 4000
-#: How long logs, and processes that use a file system that hangs, are waited for.
-_LOOK_LIMIT_S = 2.0
-_Result = TypeVar("_Result")
 
 Outcome = Literal["left", "finished", "failed", "lost"]
 
@@ -100,11 +92,11 @@ class RankProcesses:
     @property
     def left_s(self) -> float:
         """How many seconds workers that were told to leave still have."""
-        return 0.0 if self._leave_by is None else max(0.0, self._leave_by - time.monotonic())
+        return 0.0 if self._leave_by is None else max(0.0, self._leave_by - clocks.steady_s())
 
     def leave_within(self, limit_s: float) -> bool:
         """Kill what is left after `limit_s`; return False where an earlier limit holds already."""
-        leave_by = time.monotonic() + limit_s
+        leave_by = clocks.steady_s() + limit_s
         if self._leave_by is not None and leave_by >= self._leave_by:
             return False
         self._leave_by = leave_by
@@ -123,7 +115,7 @@ class RankProcesses:
 
     async def run(
         self,
-        launcher: Launcher,
+        system: NodeSystem,
         *,
         prepare: Callable[[], Awaitable[None]],
         rank_env: Callable[[Rank, int], dict[str, str]],
@@ -133,7 +125,7 @@ class RankProcesses:
         """Start every rank and wait until all are gone.
 
         Args:
-            launcher: Starts the processes.
+            system: The node, on which it starts the processes.
             prepare: Awaited before the ranks are started.
             rank_env: Returns the environment of the rank with this number on the node.
             on_exit: Called with each rank's exit code; minus the signal's number if one ended it.
@@ -145,39 +137,36 @@ class RankProcesses:
         try:
             await prepare()
             if not self.leaving:
-                await self._start_all(launcher, rank_env, on_start)
+                await self._start_all(system, rank_env, on_start)
         except (ClusterError, OSError) as failed:
             error = str(failed)
             self.kill()
         codes = await asyncio.gather(*(self._wait(rank, on_exit) for rank in self.ranks if rank.running))
-        await _within(_LOOK_LIMIT_S, escaped_processes.kill_marked, ENV_WORKERS_MARK, self._mark)
+        await system.kill_escaped(self._mark)
         if not self.leaving and any(codes):
             for rank in self.ranks:
-                rank.last_output = await _within(_LOOK_LIMIT_S, tail, rank.log) or ""
+                rank.last_output = await system.last_output(rank.log)
         return Ended(codes=codes, error=error)
 
     async def _start_all(
-        self, launcher: Launcher, rank_env: Callable[[Rank, int], dict[str, str]], on_start: Callable[[Rank], None]
+        self, system: NodeSystem, rank_env: Callable[[Rank, int], dict[str, str]], on_start: Callable[[Rank], None]
     ) -> None:
-        starts = (
-            self._start(launcher, rank, partial(rank_env, rank, i), on_start) for i, rank in enumerate(self.ranks)
-        )
+        starts = (self._start(system, rank, partial(rank_env, rank, i), on_start) for i, rank in enumerate(self.ranks))
         # Wait for all starts, even if one fails: no process may be started after this.
         for outcome in await asyncio.gather(*starts, return_exceptions=True):
             if outcome is not None:
                 raise outcome
 
     async def _start(
-        self, launcher: Launcher, rank: Rank, env: Callable[[], dict[str, str]], on_start: Callable[[Rank], None]
+        self, system: NodeSystem, rank: Rank, env: Callable[[], dict[str, str]], on_start: Callable[[Rank], None]
     ) -> None:
-        # The directory is on a file system that all nodes share and that may hang: the agent does not wait for it.
-        await in_daemon_thread(partial(rank.log.parent.mkdir, parents=True, exist_ok=True))
+        await system.make_directory(rank.log.parent)
         if self.leaving:
             return
         command = self.launch.command
         if is_script(command) and not os.path.isabs(command[0]):
             command = (os.path.join(self.launch.workdir, command[0]), *command[1:])
-        rank.running = await launcher.start(
+        rank.running = await system.start(
             WorkerProcess(
                 command=command,
                 env=env(),
@@ -200,11 +189,13 @@ class RankProcesses:
         on_exit(rank, code)
         return code
 
-    async def report_exit(self, outcome: Outcome, detail: str, code: int | None, stable: StableStep) -> None:
+    async def report_exit(
+        self, system: NodeSystem, outcome: Outcome, detail: str, code: int | None, stable: StableStep
+    ) -> None:
         """Report that all ranks are gone, and how they ended; `code` is the exit code of the rank that decided it."""
         disk = ""
         if outcome == "failed" and not any(rank.hung for rank in self.ranks):
-            disk = await _within(_LOOK_LIMIT_S, disks.trouble, Path(self.launch.directory), detail) or ""
+            disk = await system.disk_trouble(Path(self.launch.directory), detail)
         self.report(
             messages.Exited(
                 job=self.launch.job,
@@ -218,22 +209,3 @@ class RankProcesses:
                 disk=disk,
             )
         )
-
-
-async def _within(limit_s: float, function: Callable[..., _Result], *arguments: Any) -> _Result | None:
-    """Return what the function returns; None if it takes longer than `limit_s`."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(limit_s):
-            return await in_daemon_thread(function, *arguments)
-    return None
-
-
-def tail(log: Path) -> str:
-    """Return the end of what a rank printed."""
-    try:
-        with log.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _TAIL_BYTES))
-            return file.read().decode(errors="replace").strip()
-    except OSError:
-        return ""

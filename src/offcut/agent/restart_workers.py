@@ -8,22 +8,15 @@ decided already, and would be one more process between the agent and the ranks t
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from functools import partial
 
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
-from offcut.agent.launch import Launcher
-from offcut.agent.launch_network import gloo_env, meeting_host
+from offcut.agent.launch_network import meeting_host
+from offcut.agent.node_system import NodeSystem
 from offcut.agent.rank import Rank
 from offcut.agent.rank_processes import Ended, Outcome, RankProcesses, StableStep
-from offcut.process.daemon_thread import in_daemon_thread
 from offcut.wire import messages, worker_messages
-
-#: Outside of the range that systems take the ports of outgoing connections from.
-_PORTS = range(20_000, 32_000)
 
 
 class RestartWorkers:
@@ -50,22 +43,21 @@ class RestartWorkers:
         """Whether the controller has been told that this node can be part of a generation."""
         return self._told_ready
 
-    async def run(self, launcher: Launcher) -> None:
+    async def run(self, system: NodeSystem) -> None:
         """Wait for a generation, start every rank, wait until all are gone, and report how they ended."""
         ended = await self.processes.run(
-            launcher,
-            prepare=self._prepare,
+            system,
+            prepare=partial(self._prepare, system),
             rank_env=self._rank_env,
             on_start=self._on_start,
             on_exit=self._on_exit,
         )
         generation = 0 if self._membership is None else self._membership.generation
-        await self.processes.report_exit(*self._outcome(ended), StableStep(generation=generation))
+        await self.processes.report_exit(system, *self._outcome(ended), StableStep(generation=generation))
 
-    async def _prepare(self) -> None:
-        # In a thread: resolving a name may take seconds, and the agent does not wait for it.
-        self._gloo_env = await in_daemon_thread(gloo_env, self.processes.env, self._host)
-        with _reserved_port(self._host) as port:
+    async def _prepare(self, system: NodeSystem) -> None:
+        self._gloo_env = await system.gloo_env(self.processes.env, self._host)
+        with system.reserve_port(self._host) as port:
             self.address = f"{self._host}:{port}"
             self._told_ready = True
             self.processes.report(
@@ -168,16 +160,3 @@ def torchrun_env(generation: messages.NewGeneration, node: str, local_rank: int)
         "TORCHELASTIC_MAX_RESTARTS": str(generation.generation - 1),
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
-
-
-@contextmanager
-def _reserved_port(host: str) -> Iterator[int]:
-    """Yield a port that no other process here can take until the block is left, so that a rank may listen on it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as holder:
-        for port in random.sample(_PORTS, 100):
-            with suppress(OSError):
-                holder.bind((host, port))
-                yield port
-                return
-        raise OSError(f"no free port on {host} in {_PORTS.start}..{_PORTS.stop - 1}")

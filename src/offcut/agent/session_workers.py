@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 from offcut.agent import devices
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
-from offcut.agent.launch import Launcher
+from offcut.agent.node_system import NodeSystem
 from offcut.agent.rank import Rank
 from offcut.agent.rank_processes import Ended, Outcome, RankProcesses, StableStep
+from offcut.process import clocks
 from offcut.wire import messages, worker_messages
 from offcut.wire.worker_env import ENV_AGENT, ENV_WORKER
 
@@ -37,12 +37,10 @@ class SessionWorkers:
         """Whether every rank has booted."""
         return all(rank.ready for rank in self.processes.ranks)
 
-    async def run(self, launcher: Launcher) -> None:
+    async def run(self, system: NodeSystem) -> None:
         """Start every rank, wait until all are gone, and report how they ended."""
-        ended = await self.processes.run(
-            launcher, prepare=self._prepare, rank_env=self._rank_env, on_exit=self._on_exit
-        )
-        await self.processes.report_exit(*self._outcome(ended), self._stable)
+        ended = await self.processes.run(system, prepare=self._prepare, rank_env=self._rank_env, on_exit=self._on_exit)
+        await self.processes.report_exit(system, *self._outcome(ended), self._stable)
 
     async def _prepare(self) -> None:
         """Return at once: nothing has to be waited for, because the ranks boot before a generation includes them."""
@@ -111,13 +109,13 @@ class SessionWorkers:
     def connected(self, rank: Rank, connection: asyncio.StreamWriter, pid: int) -> None:
         rank.line = connection
         rank.pid = pid
-        rank.last_beat_s = time.monotonic()
+        rank.last_beat_s = clocks.steady_s()
         if self._newest is not None:
             rank.send(self._newest)
 
     def on_message(self, rank: Rank, message: worker_messages.FromWorker) -> None:
         """Note what the worker says, and report to the controller what it should hear."""
-        rank.last_beat_s = time.monotonic()
+        rank.last_beat_s = clocks.steady_s()
         match message:
             case worker_messages.WorkerReady():
                 self._on_ready(rank)
@@ -197,12 +195,12 @@ class SessionWorkers:
             rank.pace_from = progress
             return
         steps = progress.step - rank.pace_from.step
-        if steps < _PACE_STEPS or time.monotonic() - self._paced_s < _PACE_S:
+        if steps < _PACE_STEPS or clocks.steady_s() - self._paced_s < _PACE_S:
             return
         rank.own_step_s = max(0.0, progress.own_s - rank.pace_from.own_s) / steps
         rank.pace_from = progress
         if all(other.own_step_s is not None for other in self.processes.ranks):
-            self._paced_s = time.monotonic()
+            self._paced_s = clocks.steady_s()
             slowest = max(other.own_step_s or 0.0 for other in self.processes.ranks)
             for other in self.processes.ranks:
                 other.own_step_s = None
@@ -217,7 +215,7 @@ class SessionWorkers:
 
     def kill_frozen(self, limits: HeartbeatTimeouts) -> None:
         """End ranks from which nothing has been heard for too long."""
-        now_s = time.monotonic()
+        now_s = clocks.steady_s()
         for rank in self.processes.ranks:
             if rank.line is None or rank.running is None or rank.finished or rank.left:
                 continue

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
 
 
+#: How calls are made instead of in threads, in the tasks and callbacks that begin in this context: a simulation has no
+#: threads. It is given the function and its arguments, and awaited.
+in_place_of_threads: ContextVar[Callable[..., Awaitable[Any]] | None] = ContextVar("in_place_of_threads", default=None)
+
+
 async def in_daemon_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:
     """Return `function(*arguments)`, called in a thread of its own that does not keep the process from ending."""
+    other = in_place_of_threads.get()
+    if other is not None:
+        result: _Result = await other(function, *arguments)
+        return result
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Result] = loop.create_future()
 

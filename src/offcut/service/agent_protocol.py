@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from offcut.errors import ProtocolError
-from offcut.service.agent_socket import AgentSocket
-from offcut.service.agents import AgentConnection
+from offcut.service.agents import AgentConnection, Socket
 from offcut.service.controller import Controller
 from offcut.service.limits import JOURNALLED
 from offcut.wire import messages
@@ -17,15 +17,27 @@ from offcut.wire.credentials import Identity
 _HEARTBEAT = messages.Heartbeat().encoded.encode()
 
 
-class AgentProtocol:
+class AgentSide(Socket, Protocol):
+    """An open connection to an agent."""
+
+    @property
+    def peer_closed(self) -> bool:
+        """Whether the peer has said that it ends the connection."""
+        ...
+
+
+_Side = TypeVar("_Side", bound=AgentSide)
+
+
+class AgentProtocol(Generic[_Side]):
     """`identity` is the agent that the credential is for: its hello must say the same. `greeted` is called then."""
 
     def __init__(
         self,
         controller: Controller,
         identity: Identity,
-        socket: AgentSocket,
-        greeted: Callable[[AgentSocket], None],
+        socket: _Side,
+        greeted: Callable[[_Side], None],
     ) -> None:
         self._controller = controller
         self._identity = identity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from offcut.process import clocks
 
 
 class Clock:
@@ -13,10 +13,10 @@ class Clock:
     """
 
     def __init__(self, not_before_s: float = 0.0) -> None:
-        wall_s = time.time()
+        wall_s = clocks.wall_s()
         #: How far it began ahead of the wall clock.
         self.ahead_s = max(0.0, not_before_s - wall_s)
-        self._offset_s = wall_s + self.ahead_s - time.monotonic()
+        self._offset_s = wall_s + self.ahead_s - clocks.steady_s()
 
     def now(self) -> float:
-        return time.monotonic() + self._offset_s
+        return clocks.steady_s() + self._offset_s

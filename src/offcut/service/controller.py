@@ -28,9 +28,9 @@ from offcut.service.generation_sender import GenerationSender
 from offcut.service.loss_history import LossHistory
 from offcut.service.metrics import Metrics
 from offcut.service.paths import StatePaths
-from offcut.service.rendezvous import Rendezvous
+from offcut.service.rendezvous import MeetingPlace, Rendezvous
 from offcut.service.retention import Retention
-from offcut.service.solver import Solver
+from offcut.service.solver import Solver, SolverProcess
 from offcut.service.started_workers import StartedWorkers
 from offcut.service.supervise import Tasks
 from offcut.service.telemetry import Telemetry
@@ -68,8 +68,11 @@ class Controller:
         *,
         host: str = "127.0.0.1",
         worker_umask: int | None = None,
+        solver_process: SolverProcess | None = None,
+        rendezvous: Callable[[Callable[[], None]], MeetingPlace] | None = None,
     ) -> None:
-        """`host`: the name under which members reach this machine."""
+        """`host`: the name under which members reach this machine. `solver_process` and `rendezvous` replace processes
+        of the controller's own; `rendezvous` is given what to call with every new address."""
         self.state = state
         self.clock = Clock(state.now_s)
         self.metrics = Metrics()
@@ -82,11 +85,15 @@ class Controller:
         self.cluster = cluster
         self._paths = paths
         self.tasks = Tasks()
-        self.solver = Solver(self._solved, policy, state.settings.solve_limit_s)
+        self.solver = Solver(self._solved, policy, state.settings.solve_limit_s, process=solver_process)
         self.agents = Agents(self._agent_gone, self._is_held)
         self.gatherer = EventGatherer(self._handle, self.agents.count)
         self._started_workers = StartedWorkers(state)
-        self.rendezvous = Rendezvous(paths, self._rendezvous_changed, listen=host)
+        self.rendezvous: MeetingPlace = (
+            rendezvous(self._rendezvous_changed)
+            if rendezvous is not None
+            else Rendezvous(paths, self._rendezvous_changed, listen=host)
+        )
         self.generations = GenerationSender(state, self.agents, self.metrics, self.rendezvous, self.clock.now)
         self._effects = EffectRunner(
             state=state,

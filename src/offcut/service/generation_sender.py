@@ -13,7 +13,7 @@ from offcut.model import effects, events
 from offcut.model.events import Member
 from offcut.service.agents import Agents
 from offcut.service.metrics import Metrics
-from offcut.service.rendezvous import Rendezvous
+from offcut.service.rendezvous import MeetingPlace
 from offcut.wire import messages
 from offcut.wire.generation_changes import change_between
 
@@ -48,7 +48,7 @@ class GenerationSender:
     """
 
     def __init__(
-        self, state: State, agents: Agents, metrics: Metrics, rendezvous: Rendezvous, now: Callable[[], float]
+        self, state: State, agents: Agents, metrics: Metrics, rendezvous: MeetingPlace, now: Callable[[], float]
     ) -> None:
         self._state = state
         self._agents = agents

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 import structlog
 
@@ -22,6 +23,19 @@ _START_PATIENCE_S = 60.0
 _LOOK_S = 0.5
 #: A store that does not answer the controller for this long is replaced.
 _ANSWER_S = 10.0
+
+
+class MeetingPlace(Protocol):
+    """Where the members of a generation find each other; see `Rendezvous`."""
+
+    #: None until a store answers.
+    address: str | None
+
+    def secret(self, job: str, generation: int) -> str: ...
+
+    async def keep(self) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class Rendezvous:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from offcut.control import State
 from offcut.control.ended_jobs import forgotten_before_s, outdated
 from offcut.model import events
+from offcut.process import clocks
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service import log_files
 from offcut.service.job_files import delete_job_files
@@ -79,6 +79,6 @@ class Retention:
 
             # In threads: a shared file system may hang.
             await in_daemon_thread(log_files.bound, self._paths.job(job.job.id) / "logs", most_bytes, runs)
-        lately_s = time.time() - _WRITTEN_S
+        lately_s = clocks.wall_s() - _WRITTEN_S
         for directory in (self._paths.pilots, self._paths.root):
             await in_daemon_thread(log_files.bound, directory, most_bytes, lambda _, at_s: at_s >= lately_s)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from offcut.cluster.local.adapter import LocalCluster
 from offcut.control import Settings
 from offcut.errors import OffcutError, ServiceError
 from offcut.model import events
-from offcut.process import unix_socket
+from offcut.process import clocks, unix_socket
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service import app as api
 from offcut.service import clusters, lease_watch
@@ -204,8 +203,8 @@ async def _close_cluster(cluster: Cluster, endings: Endings) -> OffcutError | No
 async def _wind_down(controller: Controller) -> None:
     """Release every node in good order: members save their state at their step boundary."""
     controller.handle(events.ControllerStopping(time_s=controller.clock.now()))
-    give_up_s = time.monotonic() + _STOP_PATIENCE_S
-    while any(job.state_holders for job in controller.state.jobs.values()) and time.monotonic() < give_up_s:
+    give_up_s = clocks.steady_s() + _STOP_PATIENCE_S
+    while any(job.state_holders for job in controller.state.jobs.values()) and clocks.steady_s() < give_up_s:
         await asyncio.sleep(0.02)
 
 
@@ -218,7 +217,7 @@ def _network(
 ) -> AgentServer:
     """Return the listener for agents, behind TLS if there is a certificate. It serves no commands."""
 
-    def admit(agent: AgentSocket, authorization: str) -> AgentProtocol | None:
+    def admit(agent: AgentSocket, authorization: str) -> AgentProtocol[AgentSocket] | None:
         scheme, _, given = authorization.partition(" ")
         identity = credentials.check(given) if scheme == "Bearer" else None
         return None if identity is None else AgentProtocol(controller, identity, agent, server.greeted)

@@ -6,20 +6,21 @@ A solver or policy that does not answer in time is killed, and a greedy answer i
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from offcut.allocate import standin
 from offcut.model import Allocation, AllocationProblem
+from offcut.process import clocks
 from offcut.service.call_process import CallDiedError, CallProcess, CallTimeoutError
 
 _log = structlog.get_logger()
+_Result = TypeVar("_Result")
 
 #: After this time a problem gets the best answer found so far, proven or not; earlier if the process would otherwise
 #: be killed before it could answer.
@@ -56,20 +57,41 @@ def _warm(policy: str | None) -> None:
         policies.load(policy)
 
 
+class SolverProcess(Protocol):
+    """What makes the calls to solvers and policies: see `CallProcess`."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    async def start(self) -> None: ...
+
+    async def call(self, function: Callable[..., _Result], *arguments: Any, limit_s: float) -> _Result: ...
+
+    def close(self) -> None: ...
+
+
 class Solver:
     """Solves one problem at a time. While it does, only the newest problem that arrives is kept."""
 
-    def __init__(self, answer: Answer, policy: str | None = None, limit_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        policy: str | None = None,
+        limit_s: float = 10.0,
+        *,
+        process: SolverProcess | None = None,
+    ) -> None:
         """`policy`: a baseline's name or `file.py:function`; None: the exact optimum.
 
-        `limit_s`: the process is killed when it has not answered after this.
+        `limit_s`: the process is killed when it has not answered after this. `process`: makes the calls, in place of a
+        process of this solver's own.
         """
         self._answer = answer
         self.policy = policy
         self._limit_s = limit_s
         self._newest: tuple[int, AllocationProblem]
         self._asked = asyncio.Event()
-        self.process = CallProcess(partial(_warm, policy))
+        self.process: SolverProcess = process or CallProcess(partial(_warm, policy))
 
     def ask(self, version: int, problem: AllocationProblem) -> None:
         """Ask for an answer to the problem. It comes later, or never if a newer problem is asked before its turn."""
@@ -84,7 +106,7 @@ class Solver:
         while True:
             await self._asked.wait()
             version, problem = self._take()
-            began_s = time.monotonic()
+            began_s = clocks.steady_s()
             try:
                 found: Allocation | str = await self._ask_process(problem)
             except (CallTimeoutError, CallDiedError) as error:
@@ -95,7 +117,7 @@ class Solver:
                 _log.error("solver_failed", error=str(error))
                 found = str(error) or type(error).__name__
             late = self._asked.is_set()
-            if not late or time.monotonic() - began_s > SLOW_S:
+            if not late or clocks.steady_s() - began_s > SLOW_S:
                 self._answer(version, found, late)
 
     def _take(self) -> tuple[int, AllocationProblem]:

@@ -6,7 +6,6 @@ A task that everything depends on is not restarted: its failure ends the control
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import structlog
 
 from offcut.errors import OffcutError, ServiceError
+from offcut.process import clocks
 
 _log = structlog.get_logger()
 
@@ -75,7 +75,7 @@ class Tasks:
         self._start(self._once(name, coroutine))
 
     def shown(self) -> list[dict[str, Any]]:
-        now_s = time.monotonic()
+        now_s = clocks.steady_s()
         return [health.shown(now_s) for health in self._health.values()]
 
     async def close(self) -> None:
@@ -94,19 +94,19 @@ class Tasks:
     async def _keep(self, health: TaskHealth, body: Body) -> None:
         wait_s = FIRST_WAIT_S
         while True:
-            health.state, health.started_s = "running", time.monotonic()
+            health.state, health.started_s = "running", clocks.steady_s()
             try:
                 await body()
                 _note_failure(health, "it ended")
             except Exception as error:
                 _note_failure(health, _sentence(error))
-            if time.monotonic() - health.started_s > WELL_AFTER_S:
+            if clocks.steady_s() - health.started_s > WELL_AFTER_S:
                 wait_s = FIRST_WAIT_S
             await asyncio.sleep(wait_s)
             wait_s = min(LONGEST_WAIT_S, 2 * wait_s)
 
     async def _need(self, health: TaskHealth, body: Body) -> None:
-        health.started_s = time.monotonic()
+        health.started_s = clocks.steady_s()
         try:
             await body()
             error: OffcutError = ServiceError(f"The controller cannot go on: its task '{health.name}' ended.")
@@ -132,7 +132,7 @@ def _note_failure(health: TaskHealth, error: str) -> None:
     health.state = "failed"
     health.failures += 1
     health.last_error = error
-    health.last_failure_s = time.time()
+    health.last_failure_s = clocks.wall_s()
     _log.error("task_failed", task=health.name, failures=health.failures, error=error)
 
 

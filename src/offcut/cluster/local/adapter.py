@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from offcut.cluster.base import ClusterEvent
 from offcut.cluster.local.site import LINE_LIMIT_BYTES
 from offcut.errors import ClusterError, InputError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
+from offcut.process import clocks
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.process.json_lines import encode_line
 from offcut.process.unix_socket import answers
@@ -141,9 +141,9 @@ class LocalCluster:
         with suppress(ClusterError):
             self._send(kind="stop")
         self._writer.close()
-        give_up_s = time.monotonic() + _CLOSE_PATIENCE_S
+        give_up_s = clocks.steady_s() + _CLOSE_PATIENCE_S
         while await answers(self._directory / "cluster.sock"):
-            if time.monotonic() > give_up_s:
+            if clocks.steady_s() > give_up_s:
                 raise ClusterError(
                     f"The local cluster in {self._directory} did not end within {_CLOSE_PATIENCE_S:g} s.",
                     next_step="End its processes by hand: they name that directory.",

@@ -16,7 +16,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from typing import Any
 
 from offcut.cluster.local.schedule import Schedule
 from offcut.cluster.local.site import LINE_LIMIT_BYTES
-from offcut.process import unix_socket
+from offcut.process import clocks, unix_socket
 from offcut.process.fork_server import Forked
 from offcut.process.json_lines import encode_line
 from offcut.wire.worker_env import ENV_WORKER_ENV
@@ -37,12 +36,12 @@ _IMPORT_PATIENCE_S = 60.0
 _KILL_WAIT_S = 5.0
 #: This many reclaims are told in the statistics, the newest.
 _RECLAIMS = 5_000
-_WALL_AHEAD_S = time.time() - time.monotonic()
+_WALL_AHEAD_S = clocks.wall_s() - clocks.steady_s()
 
 
 def _now_s() -> float:
     """Return the wall clock's time at the start plus the steady time since, because the wall clock may be set."""
-    return time.monotonic() + _WALL_AHEAD_S
+    return clocks.steady_s() + _WALL_AHEAD_S
 
 
 class _Node:
@@ -123,10 +122,10 @@ class Daemon:
             await asyncio.sleep(0.2)
 
     async def _end_when_forgotten(self) -> None:
-        seen_s = time.monotonic()
-        while time.monotonic() - seen_s < LINGER_S and self._directory.is_dir():
+        seen_s = clocks.steady_s()
+        while clocks.steady_s() - seen_s < LINGER_S and self._directory.is_dir():
             if self._watchers:
-                seen_s = time.monotonic()
+                seen_s = clocks.steady_s()
             await asyncio.sleep(1.0)
         self._stopping.set()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -31,6 +30,7 @@ from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.site_rules import SiteRulesFile
 from offcut.errors import ClusterError, OffcutError
 from offcut.model.events import ClaimRefused, NodesChanged, Offer
+from offcut.process import clocks
 from offcut.wire.credentials import Credentials
 
 _log = structlog.get_logger()
@@ -147,7 +147,7 @@ class SlurmCluster:
             self._following.result()
 
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
-        now_s = time.monotonic()
+        now_s = clocks.steady_s()
         for node in nodes:
             candidate = self._offered.pop(node, None)
             if candidate is None or node in self._pilots:
@@ -190,7 +190,7 @@ class SlurmCluster:
             self._table.pause.succeeded()
 
     def describe(self) -> dict[str, Any]:
-        now_s = time.monotonic()
+        now_s = clocks.steady_s()
         against = against_claims(self._site, self._rules.rules, datetime.now())
         return {
             "kind": "slurm",
@@ -293,7 +293,7 @@ class SlurmCluster:
                 self._look_at_once = False
                 return
             if until_s - loop.time() > step_s / 2 and self._pilots and not self._trouble:
-                asked_s = time.monotonic()
+                asked_s = clocks.steady_s()
                 with suppress(ClusterError):
                     self._report(*self._update_pilots(await self._query.pilots(), asked_s))
 
@@ -382,10 +382,10 @@ class SlurmCluster:
 
     def _refuse(self, node: str, reason: str) -> None:
         self._figures["refusals"] += 1
-        self._events.put_nowait(ClaimRefused(time_s=time.time(), nodes=(node,), reason=reason))
+        self._events.put_nowait(ClaimRefused(time_s=clocks.wall_s(), nodes=(node,), reason=reason))
 
     def _report(self, wanted: Iterable[str], lost: Iterable[str], offered: tuple[Offer, ...] = ()) -> None:
-        event = NodesChanged(time_s=time.time(), offered=offered, wanted=tuple(wanted), lost=tuple(lost))
+        event = NodesChanged(time_s=clocks.wall_s(), offered=offered, wanted=tuple(wanted), lost=tuple(lost))
         if event.offered or event.wanted or event.lost:
             self._events.put_nowait(event)
 

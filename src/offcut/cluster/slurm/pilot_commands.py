@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,6 +15,7 @@ from offcut.cluster.slurm.pilot_script import PilotOptions, may_pass
 from offcut.cluster.slurm.pilot_state import Pilot
 from offcut.cluster.slurm.records import ENDED, JobRow, NodeRow
 from offcut.errors import ClusterError, InputError
+from offcut.process import clocks
 
 _log = structlog.get_logger()
 
@@ -143,11 +143,11 @@ class PilotCommands:
         Returns:
             Slurm's numbers of those that are left.
         """
-        give_up_s = time.monotonic() + patience_s
+        give_up_s = clocks.steady_s() + patience_s
         cancelled_s: dict[str, float] = {}
         left: list[str] = []
         wait_s = _FIRST_WAIT_S
-        while (now_s := time.monotonic()) < give_up_s:
+        while (now_s := clocks.steady_s()) < give_up_s:
             with suppress(ClusterError):
                 rows = [row for row in (await query()).values() if row.state not in ENDED]
                 left = [row.id for row in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from offcut.cluster.slurm.records import JobRow
 from offcut.cluster.slurm.set_aside import SetAside
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.errors import ClusterError, OffcutError
+from offcut.process import clocks
 from offcut.wire.credentials import Credentials
 
 _log = structlog.get_logger()
@@ -56,12 +56,12 @@ class PilotTable:
 
     def adopt(self, node: str, job: str) -> None:
         """Follow a pilot that a controller before us left."""
-        self.by_node[node] = Pilot(node, PilotState.SUBMITTED, time.monotonic(), job)
+        self.by_node[node] = Pilot(node, PilotState.SUBMITTED, clocks.steady_s(), job)
         self._credentials.issue(node, job)
 
     def submit(self, options: PilotOptions, node: str, limit_s: float) -> None:
         """Submit a pilot for the node, with a time limit of `limit_s`. Returns at once."""
-        pilot = self.by_node[node] = Pilot(node, PilotState.SUBMITTING, time.monotonic())
+        pilot = self.by_node[node] = Pilot(node, PilotState.SUBMITTING, clocks.steady_s())
         self._commands.run_in_background(self._submit(options, pilot, limit_s))
 
     def update(
@@ -148,11 +148,11 @@ class PilotTable:
             self.by_node.pop(pilot.node, None)
             if isinstance(error, CommandError) and "node configuration is not available" in error.said:
                 # Slurm refuses this node; others may fit.
-                self.set_aside.add(pilot.node, time.monotonic() + self._site.bench_s, str(error))
+                self.set_aside.add(pilot.node, clocks.steady_s() + self._site.bench_s, str(error))
             self._refuse(pilot.node, str(error))
             self.note_failure(str(error))
             return
-        pilot.submitted_s = time.monotonic()
+        pilot.submitted_s = clocks.steady_s()
         if pilot.state is PilotState.SUBMITTING:
             pilot.state = PilotState.SUBMITTED
         self.submissions += 1
@@ -190,6 +190,6 @@ class PilotTable:
 
     def note_failure(self, reason: str) -> None:
         """Note that a pilot has failed; repeated failures bring on a pause."""
-        now_s = time.monotonic()
+        now_s = clocks.steady_s()
         if self.pause.failed(now_s, reason):
             _log.warning("paused", for_s=round(self.pause.until_s - now_s), reason=reason)

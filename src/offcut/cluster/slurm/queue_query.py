@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from dataclasses import replace
 
 from offcut.cluster.slurm import schema, text
@@ -16,6 +15,7 @@ from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.slurm_config import SlurmSetup, read_setup
 from offcut.cluster.slurm.waiting_jobs import PILOT_NICE
 from offcut.errors import InputError
+from offcut.process import clocks
 
 _JOBS = ("squeue", "--noheader", f"--format={text.JOB_FORMAT}")
 
@@ -38,7 +38,7 @@ class QueueQuery:
 
     async def snapshot(self) -> View:
         """Return what decisions need. ClusterError if a command fails or prints what cannot be read."""
-        began_s, clock_s = time.time(), time.monotonic()
+        began_s, clock_s = clocks.wall_s(), clocks.steady_s()
         read_jobs = self._json_jobs if self._site.reading == "json" else self._text_jobs
         nodes, (jobs, own, unreadable), reservations, partitions = await asyncio.gather(
             self.nodes(),
@@ -65,7 +65,7 @@ class QueueQuery:
             partitions=partitions,
             unreadable=unreadable,
             clock_s=clock_s,
-            took_s=time.monotonic() - clock_s,
+            took_s=clocks.steady_s() - clock_s,
         )
 
     async def nodes(self) -> dict[str, NodeRow]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import structlog
+
+from offcut.process import clocks
 
 _log = structlog.get_logger()
 
@@ -32,7 +33,7 @@ class SetAside:
         Args:
             longest_s: No node is set aside for longer than this, whatever became of the clock.
         """
-        now_s, clock_s = time.time(), time.monotonic()
+        now_s, clock_s = clocks.wall_s(), clocks.steady_s()
         with suppress(OSError, ValueError, TypeError, AttributeError):
             for node, until_s in json.loads(self._path.read_text()).items():
                 left_s = min(longest_s, float(until_s) - now_s)
@@ -47,9 +48,9 @@ class SetAside:
     def add_cancelled(self, node: str, until_s: float) -> None:
         """Set the node aside, over restarts too."""
         self.add(node, until_s, _CANCELLED)
-        now_s = time.time()
+        now_s = clocks.wall_s()
         self._cancelled_until_s = {name: s for name, s in self._cancelled_until_s.items() if s > now_s}
-        self._cancelled_until_s[node] = now_s + until_s - time.monotonic()
+        self._cancelled_until_s[node] = now_s + until_s - clocks.steady_s()
         self._write()
 
     def forgive(self, nodes: Collection[str]) -> None:
