@@ -58,7 +58,7 @@ class QuietCluster:
 
 
 class QuietSolver:
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.asked: list[int] = []
 
     def ask(self, version: int, problem: Any) -> None:
