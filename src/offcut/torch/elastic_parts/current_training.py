@@ -24,6 +24,7 @@ def begin(
     optimizers: list[torch.optim.Optimizer],
     loader: DataLoader[Any],
     registered: Sequence[Stateful],
+    virtual_shards: int | None,
 ) -> ElasticTraining:
     """Make the elastic training of this process. InputError if it has one already, in a job or under way."""
     global _current  # noqa: PLW0603 - a script's calls find it here
@@ -34,7 +35,7 @@ def begin(
         )
     if _current is None:
         atexit.register(_finish_at_exit)
-    _current = ElasticTraining(model, optimizers, loader, registered)
+    _current = ElasticTraining(model, optimizers, loader, registered, virtual_shards=virtual_shards)
     return _current
 
 

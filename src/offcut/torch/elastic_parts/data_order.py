@@ -27,12 +27,12 @@ class DataOrder:
 
     Args:
         loader: the script's DataLoader, with a batch sampler.
-        in_job: whether there are, or may be, other members.
+        seeded: whether random numbers depend on the place in the training alone, as in a job.
     """
 
-    def __init__(self, loader: torch.utils.data.DataLoader[Any], *, in_job: bool) -> None:
+    def __init__(self, loader: torch.utils.data.DataLoader[Any], *, seeded: bool) -> None:
         self._loader = loader
-        self._in_job = in_job
+        self._seeded = seeded
         self._sampler: Iterable[Any] = loader.batch_sampler
         holders = (loader, loader.sampler, loader.batch_sampler)
         found = [getattr(holder, "generator", None) for holder in holders]
@@ -66,7 +66,7 @@ class DataOrder:
 
     def share_start(self) -> None:
         """Set the generators to what all members begin with, once this worker is one of them."""
-        if self._in_job and self._before is not None:
+        if self._seeded and self._before is not None:
             set_random_state(self._before, self._generators)
 
     def begin(self, epoch: int) -> None:
@@ -75,7 +75,7 @@ class DataOrder:
         Args:
             epoch: its number.
         """
-        if self._in_job:
+        if self._seeded:
             if self._recorded == epoch and self._before is not None:
                 set_random_state(self._before, self._generators)
             else:
@@ -85,14 +85,14 @@ class DataOrder:
         self._batches = iter(self._sampler)
         self._exhausted, self._drawn, self._first = False, [], 0
         self._begun = epoch
-        if self._in_job:
+        if self._seeded:
             self._draw(_AT_A_TIME)
             self._after = self._drawing = random_state(self._generators)
             self._hash = number(repr(self._drawn[:_AT_A_TIME]), 48)
 
     def end_loop(self) -> None:
         """Set the generators to what follows the loop: the same on all members."""
-        if self._in_job and self._after is not None:
+        if self._seeded and self._after is not None:
             set_random_state(self._after, self._generators)
             self._after = None
 
@@ -109,7 +109,7 @@ class DataOrder:
     def has(self, offset: int) -> bool:
         """Return whether the data epoch has a batch at `offset`."""
         while not self._exhausted and offset >= self._first + len(self._drawn):
-            if not self._in_job:
+            if not self._seeded:
                 self._draw(1)
                 continue
             # The script's random state is not the one with which the sampler goes on.

@@ -11,12 +11,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from offcut.errors import InputError, OffcutError
+from offcut.torch.elastic_parts.batch_division import BatchDivision
 from offcut.torch.elastic_parts.data_order import DataOrder
 from offcut.torch.elastic_parts.gradient_watch import GradientWatch
 from offcut.torch.elastic_parts.loader_step import LoaderStep
 from offcut.torch.elastic_parts.row_state import RowState
-from offcut.torch.elastic_parts.script_errors import check_arguments
+from offcut.torch.elastic_parts.script_errors import check_arguments, check_shards
 from offcut.torch.elastic_parts.share_loader import ShareLoader
+from offcut.torch.elastic_parts.virtual_shards import Shards
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.membership.state_sync import join_with_replica
@@ -36,6 +38,7 @@ class ElasticTraining:
         optimizers: its optimizers; their `step` is replaced by one that takes part in the members' step.
         loader: the script's DataLoader, whose batches are the global ones.
         registered: what else belongs to the training's state.
+        virtual_shards: into how many parts each global batch is cut, whatever the size; None: one for each member.
 
     Raises:
         InputError: the loader or the optimizer cannot be used so.
@@ -47,24 +50,31 @@ class ElasticTraining:
         optimizers: list[torch.optim.Optimizer],
         loader: DataLoader[Any],
         registered: Sequence[Stateful],
+        *,
+        virtual_shards: int | None = None,
     ) -> None:
         check_arguments(optimizers, loader)
+        check_shards(virtual_shards)
         in_job = bool(os.environ.get(ENV_AGENT))
+        # Shards have the same random numbers in a job and outside of one.
+        seeded = in_job or virtual_shards is not None
         self.state = state = TrainingState(model, optimizers)
-        self._order = DataOrder(loader, in_job=in_job)
+        self._order = DataOrder(loader, seeded=seeded)
         self._gradients = MemberGradients(state, self._visit, alone=not in_job)
         parameters = [p for item in optimizers for p in parameters_of(item)]
         device = next((p.device for p in parameters), torch.device("cpu"))
         self.step = LoaderStep(
             state,
             self._order,
-            ShareLoader(loader, in_job=in_job),
+            ShareLoader(loader, seeded=seeded),
             self._gradients,
-            smallest=smallest_share(model),
+            division=BatchDivision(smallest_share(model), virtual_shards),
             in_job=in_job,
             device=device,
         )
         kind = f"batches of {loader.batch_size or 'a sampler'}, drop_last={loader.drop_last}"
+        if virtual_shards is not None:
+            kind += f", {virtual_shards} virtual shards"
         state.settings = {
             "samples in the dataset": str(len(loader.dataset)) if hasattr(loader.dataset, "__len__") else "not known",
             "batches": f"{type(loader.batch_sampler).__name__}, {kind}",
@@ -75,7 +85,7 @@ class ElasticTraining:
             self._order,
             self.step,
             join=lambda context: join_with_replica(context, state),
-            fingerprint=lambda data: fingerprint(model, kind, data),
+            fingerprint=lambda data: fingerprint(model, kind, data.first if isinstance(data, Shards) else data),
         )
         self.training.register(self._order)
         for item in registered:
@@ -195,6 +205,7 @@ class ElasticTraining:
     def reduce(self, optimizer: torch.optim.Optimizer | None) -> bool:
         """Sum the gradients over the members, if that was not done in this step; return whether the step counts."""
         step, training = self.step, self.training
+        step.check_outside_shards("reduce_gradients()")
         if not self.in_step:
             raise InputError(
                 "offcut.torch: the gradients of a batch are reduced once, inside the loop over the loader.",
@@ -231,6 +242,7 @@ class ElasticTraining:
                 "offcut.torch: optimizer.step() without a batch, or a second one for a batch.",
                 next_step="Call it inside the loop over the loader, once for each batch, or for several.",
             )
+        self.step.check_outside_shards("optimizer.step()")
         loss, args, options = self._run_closure(args, options)
         optimizer.step_was_skipped = not self.reduce(optimizer)
         # A scheduler warns if no step() came before its own; a step that is skipped is one.
@@ -296,6 +308,8 @@ class ElasticTraining:
         finally:
             self._finished = True
             self.step.drop()
+            if self.step.shards is not None:
+                self.step.shards.end()
             for optimizer in self.state.optimizers:
                 optimizer.step = self._own_steps[id(optimizer)]
 

@@ -23,6 +23,7 @@ def elastic(
     loader: DataLoader[Any],
     *,
     state: Sequence[Stateful] = (),
+    virtual_shards: int | None = None,
 ) -> tuple[Any, Any, Any]:
     """Make a script's training elastic: alone it stays plain PyTorch, in a job it is shared out among the members.
 
@@ -40,6 +41,10 @@ def elastic(
         loader: a DataLoader of a dataset that can be indexed; its sampler, collate function and processes are used.
         state: what else belongs to the training: schedulers, a GradScaler, averages of weights, counters. Anything with
             `state_dict()` and `load_state_dict()`; the same objects in the same order in every run of a job.
+        virtual_shards: cut each global batch into this many shards, whatever the number of members. Each shard has
+            random numbers and BatchNorm statistics of its own, so dropout, noise and BatchNorm do not depend on the
+            size. The loader then yields this member's shards, over which the script loops for each backward pass:
+            `for shards in loader:` and in it `for x, y in shards:`. None: each member's share is one batch.
 
     Returns:
         The same model or models, the same optimizer or optimizers, and the loader to loop over inside `epochs()`.
@@ -50,7 +55,7 @@ def elastic(
     """
     whole = model if isinstance(model, torch.nn.Module) else torch.nn.ModuleList(model)
     several = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
-    training = current_training.begin(whole, several, loader, state)
+    training = current_training.begin(whole, several, loader, state, virtual_shards)
     return model, optimizer, ElasticLoader(training, loader)
 
 
@@ -90,7 +95,9 @@ def evaluate(loader: Iterable[Any], fn: Callable[..., Any]) -> Any:
     Raises:
         InputError: the loader has no batch, or `fn` returned no value for each sample.
     """
-    return evaluation.evaluate(current("evaluate"), loader, fn)
+    training = current("evaluate")
+    training.step.check_outside_shards("offcut.torch.evaluate()")
+    return evaluation.evaluate(training, loader, fn)
 
 
 def once() -> bool:
@@ -147,12 +154,12 @@ def report_loss(loss: torch.Tensor | float) -> None:
     """Tell offcut the loss of this member's share; `offcut status` shows the mean over the global batch.
 
     Args:
-        loss: the mean loss over the share. Call it before `optimizer.step()`.
+        loss: the mean loss over the share, or over the virtual shard. Call it before `optimizer.step()`.
 
     Raises:
         InputError: it was called outside of a step.
     """
-    _in_step("report_loss").step.tell_loss(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
+    _in_step("report_loss", alone=True).step.tell_loss(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
 
 
 def sum(value: torch.Tensor | float) -> Any:
@@ -248,8 +255,11 @@ def gather(value: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-def _in_step(call: str) -> ElasticTraining:
+def _in_step(call: str, *, alone: bool = False) -> ElasticTraining:
+    """Return the training, in a step, and at a place to which all members come if they are not `alone`."""
     training = current(call)
+    if not alone:
+        training.step.check_outside_shards(f"offcut.torch.{call}()")
     if not training.in_step:
         raise InputError(
             f"offcut.torch.{call}() outside of a step.",

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from offcut.errors import InputError
+from offcut.torch.elastic_parts.batch_division import BatchDivision, Portion
 from offcut.torch.elastic_parts.data_order import DataOrder
-from offcut.torch.elastic_parts.share_loader import Share, ShareLoader, share_of
+from offcut.torch.elastic_parts.share_loader import Share, ShareLoader
+from offcut.torch.elastic_parts.virtual_shards import ShardLoop
 from offcut.torch.membership.process_group import Group
 from offcut.torch.state.cursor import Cursor
 from offcut.torch.state.training_state import TrainingState
@@ -35,7 +37,7 @@ class LoaderStep:
         order: the global batches.
         shares: loads shares of them.
         gradients: sums the gradients.
-        smallest: the fewest samples that a member works on.
+        division: divides the global batches.
         in_job: whether there are, or may be, other members.
         device: where the training draws random numbers besides the CPU.
     """
@@ -50,7 +52,7 @@ class LoaderStep:
         shares: ShareLoader,
         gradients: MemberGradients,
         *,
-        smallest: int,
+        division: BatchDivision,
         in_job: bool,
         device: torch.device,
     ) -> None:
@@ -58,9 +60,11 @@ class LoaderStep:
         self._order = order
         self._shares = shares
         self._gradients = gradients
-        self._smallest = smallest
+        self._division = division
         self._in_job = in_job
         self._device = device
+        #: Runs the loops over virtual shards; None where the script has none.
+        self.shards = ShardLoop(state.buffers, device) if division.shards is not None else None
         #: Called with the samples of each further batch of a step.
         self.on_batch: Callable[[Group, torch.Tensor], None] = lambda group, samples: None
         #: Where the batches that were loaded ahead begin: generation, data epoch, offset.
@@ -74,14 +78,14 @@ class LoaderStep:
         self._samples = 0
         self.weight = 1.0
         #: The positions in the last global batch of this member's samples, and how many samples that batch has.
-        self.rows: list[int] = []
+        self._rows: list[int] = []
         self.batch_rows = 0
         #: Called before the gradients are summed, on all members; they may exchange something and raise Abandoned.
         self.before_reduce: list[Callable[[Group], None]] = []
         #: Whether the script weights batches by counts of its own, which are known once it works on a batch.
         self._weighs = False
-        #: The weighted losses that the script has told in this step.
-        self._losses: list[float] = []
+        #: The weighted losses that the script has told in this step: one for each loop over shards, or each call.
+        self._losses: dict[tuple[int, int], float] = {}
         #: Updates the parameters; None: the script has not called step().
         self.update: Callable[[], Any] | None = None
         #: With several optimizers: whether one of them was updated in this step, and those whose gradients are summed.
@@ -97,7 +101,7 @@ class LoaderStep:
         epoch = self._state.cursor.epoch
         self._order.begin(epoch)
         self.turns = 0
-        if not self._in_job and group is not None:
+        if not self._in_job and group is not None and self.shards is None:
             # Before the sampler is asked, as in a DataLoader.
             self._load_from(group, Cursor(epoch, 0))
 
@@ -108,10 +112,14 @@ class LoaderStep:
     def _coming(self, group: Group, cursor: Cursor) -> Iterator[list[Any]]:
         offset = cursor.offset
         while self._order.has(offset):
-            share = Share(share_of(self._order.batch(offset), group.rank, group.world, self._smallest)[0])
-            share.seeded_by = (self._order.seed, cursor.epoch * 1_000_003 + offset, group.rank)
-            yield share if self._in_job else list(share)
+            for portion in self._portions(group, offset):
+                share = Share(portion.indices)
+                share.seeded_by = (self._order.seed, cursor.epoch * 1_000_003 + offset, portion.stream)
+                yield share if self._in_job or self.shards is not None else list(share)
             offset += 1
+
+    def _portions(self, group: Group, offset: int) -> list[Portion]:
+        return self._division.portions(self._order.batch(offset), group.rank, group.world)
 
     @property
     def turns_left(self) -> int:
@@ -142,9 +150,11 @@ class LoaderStep:
         """See `Step`."""
         state = self._state
         self._gradients.begin(group)
+        if self.shards is not None:
+            self.shards.begin_step([p for several in self._gradients.parameters.values() for p in several])
         state.buffers.begin()
         self.open, self.reduced, self.stepped, self.failed = True, False, False, False
-        self.offset, self._samples, self._losses, self.update = state.cursor.offset, 0, [], None
+        self.offset, self._samples, self._losses, self.update = state.cursor.offset, 0, {}, None
         self.updated, self._summed = False, []
         self.weight = -1.0
         if self._in_job:
@@ -154,33 +164,47 @@ class LoaderStep:
 
     def _samples_at(self, group: Group) -> torch.Tensor:
         """Return this member's samples of the next batch, for the records; none if they are not whole numbers."""
-        share, weight = share_of(self._order.batch(self.offset), group.rank, group.world, self._smallest)
-        known = weight > 0.0 and all(type(index) is int for index in share)
-        return torch.tensor(share if known else [], dtype=torch.int64)
+        own = [index for portion in self._portions(group, self.offset) if portion.weight for index in portion.indices]
+        known = all(type(index) is int for index in own)
+        return torch.tensor(own if known else [], dtype=torch.int64)
 
     def next_part(self, group: Group) -> LoadedShare:
         """Return this member's share of the next global batch of this step."""
         epoch = self._state.cursor.epoch
         place = group.membership.generation, epoch, self.offset
-        batch = self._order.batch(self.offset)
-        _, weight = share_of(batch, group.rank, group.world, self._smallest)
+        portions = self._portions(group, self.offset)
+        weight = sum(portion.weight for portion in portions)
         if self.weight >= 0.0:
             self.on_batch(group, self._samples_at(group))
-            if self.weight != weight or self._weighs:
+            if self.shards is None and (self.weight != weight or self._weighs):
                 self._gradients.fold(self.weight)
         if self._loading != place:
             self._load_from(group, Cursor(epoch, self.offset))
-        data = self._shares.next()
+        data = [self._shares.next() for _ in portions]
         self._loading = (*place[:2], self.offset + 1)
         self.weight = weight
-        self.rows = share_of(list(range(len(batch))), group.rank, group.world, self._smallest)[0]
-        self.batch_rows = len(batch)
+        self._rows = [row for portion in portions for row in portion.rows]
+        self.batch_rows = len(self._order.batch(self.offset))
         self.offset += 1
-        self._samples += len(batch)
+        self._samples += self.batch_rows
         self.turns += 1
+        place_in_all = epoch * 1_000_003 + self.offset
+        if self.shards is not None:
+            return LoadedShare(self.shards.begin_batch(portions, data, self._order.seed, place_in_all))
         if self._in_job:
-            seed_everything(self._order.seed, epoch * 1_000_003 + self.offset, group.rank, self._device)
-        return LoadedShare(data)
+            seed_everything(self._order.seed, place_in_all, portions[0].stream, self._device)
+        return LoadedShare(data[0])
+
+    @property
+    def rows(self) -> list[int]:
+        """The positions in the last global batch of the samples that the script works on now."""
+        portion = self.shards.portion if self.shards is not None else None
+        return portion.rows if portion is not None else self._rows
+
+    def check_outside_shards(self, call: str) -> None:
+        """Raise InputError if the script is in the loop over its virtual shards, or has left it early."""
+        if self.shards is not None:
+            self.shards.check_outside(call)
 
     def drop(self) -> None:
         """See `Step`."""
@@ -201,7 +225,10 @@ class LoaderStep:
 
     def tell_loss(self, loss: float) -> None:
         """Note the mean loss over this member's share of the last batch."""
-        self._losses.append(loss * self.weight if self.weight > 0.0 else 0.0)
+        weight, call = self.weight, (-1, len(self._losses))
+        if self.shards is not None and self.shards.portion is not None:
+            weight, call = self.shards.portion.weight, (self.offset, self.shards.passes)
+        self._losses[call] = self._losses.get(call, 0.0) + (loss * weight if weight > 0.0 else 0.0)
 
     def compute(self, group: Group) -> None:
         """Compute nothing: the script's backward passes have made the gradients."""
@@ -210,6 +237,11 @@ class LoaderStep:
     def several(self) -> bool:
         """Whether there are several optimizers. Then each is updated by itself, and the step ends with the batch."""
         return len(self._state.optimizers) > 1
+
+    @property
+    def _own_weight(self) -> float:
+        """What this member's gradients are multiplied by when they are summed. Those of shards are weighted already."""
+        return self.weight if self.shards is None else float(self.shards.contributes)
 
     def sum_for(self, group: Group, optimizer: torch.optim.Optimizer) -> None:
         """Sum the gradients of one of several optimizers, unless that was done since its last update.
@@ -225,7 +257,7 @@ class LoaderStep:
         if optimizer not in self._summed:
             # No flags: all members switch after whole steps only.
             self._gradients.reduce(
-                group, [optimizer], MemberFlags(), loss=0.0, check=False, weight=self.weight, place=self.offset
+                group, [optimizer], MemberFlags(), loss=0.0, check=False, weight=self._own_weight, place=self.offset
             )
             self._summed.append(optimizer)
 
@@ -244,16 +276,18 @@ class LoaderStep:
         """Sum the gradients over the members, weighted by their shares; see `Step`."""
         for exchange in self.before_reduce:
             exchange(group)
-        if group.world > 1:
+        if self.shards is not None:
+            self.shards.add_buffers(self._samples)
+        elif group.world > 1:
             self._state.buffers.add_part(self.weight)
-        loss = sum(self._losses) / len(self._losses) if self._losses else math.nan
+        loss = sum(self._losses.values()) / len(self._losses) if self._losses else math.nan
         outcome = self._gradients.reduce(
             group,
             [] if self.several else self._state.optimizers,
             flags,
             loss=loss,
             check=group.rank == 0,
-            weight=self.weight,
+            weight=self._own_weight,
             place=self.offset,
         )
         self.reduced = True
@@ -265,7 +299,7 @@ class LoaderStep:
         self.stepped = True
         if self.update is not None:
             self.update()
-        if group.world > 1:
+        if group.world > 1 or self.shards is not None:
             state.buffers.apply(outcome.changes)
         state.drop_copies()
         self._gradients.applied(outcome)
@@ -287,5 +321,5 @@ class LoaderStep:
         if self.failed:
             self._gradients.drop()
         self._state.restore()
-        if applied and self._in_job:
+        if applied and (self._in_job or self.shards is not None):
             self._state.buffers.copy_boundary()

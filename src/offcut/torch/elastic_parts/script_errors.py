@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from offcut.errors import InputError
+from offcut.torch.elastic_parts.virtual_shards import MOST_SHARDS
 
 
 def check_arguments(optimizers: list[torch.optim.Optimizer], loader: Any) -> None:
@@ -38,4 +39,19 @@ def check_arguments(optimizers: list[torch.optim.Optimizer], loader: Any) -> Non
             "offcut.torch.elastic: the loader's dataset is a stream, or it makes no batches.",
             next_step="Give a DataLoader of a dataset that can be indexed, with a batch_size or a batch_sampler; "
             "examples/session/stream.py says what can be done with streams.",
+        )
+
+
+def check_shards(virtual_shards: object) -> None:
+    """Check a number of virtual shards.
+
+    Raises:
+        InputError: it is no whole number, or too small or too large.
+    """
+    if virtual_shards is None:
+        return
+    if type(virtual_shards) is not int or not 1 <= virtual_shards <= MOST_SHARDS:
+        raise InputError(
+            f"offcut.torch.elastic: virtual_shards is {virtual_shards!r}.",
+            next_step=f"It must be a whole number from 1 to {MOST_SHARDS}, or None.",
         )

@@ -16,26 +16,6 @@ from offcut.torch.step.batch import seed_everything
 _CPU = torch.device("cpu")
 
 
-def share_of(batch: list[Any], rank: int, world: int, smallest: int) -> tuple[list[Any], float]:
-    """Return what a member works on of a global batch, and how much of the batch that is.
-
-    Args:
-        batch: the samples of the global batch.
-        rank: the member's number.
-        world: how many members there are.
-        smallest: the fewest samples that a member works on, unless the whole batch has fewer.
-
-    Returns:
-        Every n-th sample for n members, so that shares differ by 1 at most, and their part of the batch, 0 to 1. A
-        member for which there are not enough samples gets some of the first member's, at 0.
-    """
-    members = max(1, min(world, len(batch) // smallest))
-    if rank < members:
-        share = batch[rank::members]
-        return share, len(share) / len(batch)
-    return batch[::members][:smallest], 0.0
-
-
 class Share(list[Any]):
     """The indices of a share, and what the random numbers for loading it are seeded with: seed, place, rank."""
 
@@ -106,29 +86,29 @@ class ShareLoader:
 
     Args:
         loader: the script's DataLoader.
-        in_job: whether there are, or may be, other members. Then random numbers for loading depend on the share alone.
+        seeded: whether random numbers for loading depend on the share alone, as in a job.
     """
 
-    def __init__(self, loader: DataLoader[Any], *, in_job: bool) -> None:
+    def __init__(self, loader: DataLoader[Any], *, seeded: bool) -> None:
         self._shares = _Shares()
         options: dict[str, Any] = {
             "num_workers": loader.num_workers,
             "collate_fn": loader.collate_fn,
             "pin_memory": loader.pin_memory,
             "timeout": loader.timeout,
-            "worker_init_fn": _InitWorker(loader.worker_init_fn) if in_job else loader.worker_init_fn,
+            "worker_init_fn": _InitWorker(loader.worker_init_fn) if seeded else loader.worker_init_fn,
             "multiprocessing_context": loader.multiprocessing_context,
             # In a job `DataOrder` has drawn what a DataLoader draws.
-            "generator": None if in_job else loader.generator,
+            "generator": None if seeded else loader.generator,
             "pin_memory_device": loader.pin_memory_device,
         }
         if loader.num_workers > 0:
             options["prefetch_factor"] = loader.prefetch_factor
-            options["persistent_workers"] = in_job or loader.persistent_workers
-        dataset = _Seeded(loader.dataset) if in_job else loader.dataset
+            options["persistent_workers"] = seeded or loader.persistent_workers
+        dataset = _Seeded(loader.dataset) if seeded else loader.dataset
         self._loader = DataLoader(dataset, batch_sampler=self._shares, **options)
         self._data: Iterator[Any] = iter(())
-        if in_job and loader.num_workers > 0:
+        if seeded and loader.num_workers > 0:
             before = random_state()
             iter(self._loader)
             set_random_state(before)

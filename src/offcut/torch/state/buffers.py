@@ -41,18 +41,33 @@ class Buffers:
 
     def restore(self) -> None:
         """Set the buffers to those of the last boundary."""
-        if self:
-            torch._foreach_copy_([buffer.detach() for buffer in self._buffers], self._kept)
+        self.put(None)
 
     def begin(self) -> None:
         """Begin a step: no part has changed a buffer yet."""
         self._changes.zero_()
 
-    def add_part(self, weight: float) -> None:
-        """Add the changes that a part has made, weighted by its share of the global batch."""
+    def copies(self) -> list[torch.Tensor]:
+        """Return copies of the buffers as they are."""
+        return [buffer.detach().clone() for buffer in self._buffers]
+
+    def put(self, values: list[torch.Tensor] | None) -> None:
+        """Set the buffers to `values`, as `copies` has returned them; None: to those of the last boundary."""
+        if self:
+            torch._foreach_copy_(
+                [buffer.detach() for buffer in self._buffers], self._kept if values is None else values
+            )
+
+    def add_part(self, weight: float, values: list[torch.Tensor] | None = None) -> None:
+        """Add the changes that a part has made.
+
+        Args:
+            weight: its share of the global batch.
+            values: the buffers after it, as `copies` has returned them; None: as they are.
+        """
         if weight == 0.0 or not self._real:
             return
-        buffers = self._buffers
+        buffers = self._buffers if values is None else values
         for i, into in zip(self._real, self._changes.split(self._sizes), strict=True):
             new, old = buffers[i].detach(), self._kept[i]
             # Unchanged values have the difference 0, also infinite ones.
