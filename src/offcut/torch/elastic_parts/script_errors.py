@@ -46,7 +46,7 @@ def check_shards(virtual_shards: object) -> None:
     """Check a number of virtual shards.
 
     Raises:
-        InputError: it is no whole number, or too small or too large.
+        InputError: it is not a whole number, or too small or too large.
     """
     if virtual_shards is None:
         return
