@@ -88,7 +88,7 @@ def trains(
 
 
 def adversarial(stage: Stage, *, epochs: int = 3, updates: int = 5, shards: int = SHARDS) -> dict[str, Any]:
-    """A GAN with BatchNorm and dropout; its judge has five updates for each of the maker's, each with noise anew."""
+    """A GAN with BatchNorm and dropout; its judge has five updates for each of the maker's, with new noise."""
     maker = network(nn.BatchNorm1d(6, dtype=torch.float64))
     judge = network(nn.BatchNorm1d(6, dtype=torch.float64), nn.Dropout(0.2))
     optimizers = for_maker, for_judge = [torch.optim.Adam(net.parameters(), 0.02) for net in (maker, judge)]
