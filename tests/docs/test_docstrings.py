@@ -17,7 +17,7 @@ NOT_VERBS = {
     *("Why", "While", "With"),
 }
 #: Where public functions have a section `Args`: these packages, and the modules that a training script imports.
-DOCUMENTED = ("advisor", "allocate", "cluster/base.py", "pipeline", "simulate")
+DOCUMENTED = ("advisor", "allocate", "cluster/base.py", "pipeline", "search", "simulate")
 DOCUMENTED_OF_TORCH = ("torch/*.py", "torch/pipeline/session.py")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
