@@ -178,7 +178,7 @@ class TrainingMember:
         state, step = self.state, self._step
         self.reporter.script_runs(False)
         while not step.more_parts:
-            self._boundary()
+            self.pass_boundary()
             if state.cursor.epoch != epoch:
                 return None
             reached = self._goal_samples is not None and state.samples >= self._goal_samples
@@ -303,7 +303,7 @@ class TrainingMember:
 
     # -- boundaries -----------------------------------------------------------------------------------------------
 
-    def _boundary(self) -> None:
+    def pass_boundary(self) -> None:
         """Do what is due at a boundary, where the state is whole: switch generations, leave, or begin a checkpoint."""
         self.visit("boundary")
         self._begin_change()
@@ -368,7 +368,7 @@ class TrainingMember:
         self.take_part()
         member = self.membership
         while True:
-            self._boundary()
+            self.pass_boundary()
             group = self.group
             try:
                 if self.visit("finishing"):

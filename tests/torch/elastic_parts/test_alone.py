@@ -142,6 +142,75 @@ def test_several_optimizers_are_the_plain_ones() -> None:
     assert same_bits(adversarial(True), adversarial(False))
 
 
+def in_phases(elastic: bool) -> list[torch.Tensor]:
+    """Return what two loops over the epochs make of a network, and its rates: the second trains a part, and faster."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Linear(6, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    loader: Any = DataLoader(plain_data(), BATCH, shuffle=True)
+    if elastic:
+        model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
+    seen = []
+    for count, more in ((3, True), (2, False)):
+        for p in model[0].parameters():
+            p.requires_grad_(more)
+        optimizer.param_groups[0]["lr"] *= 2
+        for epoch in offcut.torch.epochs(count, more=more) if elastic else range(count):
+            for x, y in loader:
+                (model(x) - y).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            seen.append(torch.tensor([epoch, optimizer.param_groups[0]["lr"]]))
+        seen += [value.clone() for value in model.state_dict().values()]
+    return [*seen, torch.rand(2)]
+
+
+def endless(loader: Any) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def by_steps(elastic: bool, form: str = "for") -> list[torch.Tensor]:
+    """Return what 40 steps make of a network, over batches of an endless iterator."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Linear(6, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    loader: Any = DataLoader(plain_data(), BATCH, shuffle=True)
+    if elastic:
+        model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
+    batches = endless(loader)
+    seen = []
+
+    def step(number: int) -> None:
+        x, y = next(batches)
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seen.extend([torch.tensor(number), torch.rand(1)])
+
+    if not elastic:
+        for number in range(40):
+            step(number)
+    elif form == "for":
+        for number in offcut.torch.steps(25, more=True):
+            step(number)
+        for number in offcut.torch.steps(40):
+            step(number)
+    else:
+        while offcut.torch.steps() < 40:
+            step(offcut.torch.steps())
+    return [*seen, *(value.clone() for value in model.state_dict().values())]
+
+
+def test_two_loops_over_the_epochs_are_the_plain_ones() -> None:
+    assert same_bits(in_phases(True), in_phases(False))
+
+
+@pytest.mark.parametrize("form", ["for", "while"])
+def test_loops_over_steps_are_the_plain_ones(form: str) -> None:
+    assert same_bits(by_steps(True, form), by_steps(False))
+
+
 def small() -> tuple[nn.Module, torch.optim.Optimizer, DataLoader[Any]]:
     torch.manual_seed(3)
     model = nn.Linear(4, 1)
@@ -227,8 +296,16 @@ def test_a_second_training_may_follow_the_first_where_the_script_runs_by_itself(
     assert same_bits(trained(True, loader()), trained(False, loader()))
 
 
-def no_epochs(model: Any, optimizer: Any, loader: Any) -> None:
+def looks_at_a_batch(model: Any, optimizer: Any, loader: Any) -> None:
     next(iter(loader))
+    list(offcut.torch.epochs(2))
+
+
+def goes_back(model: Any, optimizer: Any, loader: Any) -> None:
+    first, second = iter(loader), iter(loader)
+    for batches in (first, second, first):
+        model(next(batches)[0]).sum().backward()
+        optimizer.step()
 
 
 def two_loops(model: Any, optimizer: Any, loader: Any) -> None:
@@ -283,13 +360,14 @@ def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
 @pytest.mark.parametrize(
     ("act", "sentence"),
     [
-        (no_epochs, r"outside of offcut.torch.epochs\(\)"),
+        (looks_at_a_batch, r"left before its first optimizer.step\(\)"),
+        (goes_back, "goes on with a loop over the elastic loader that it has left"),
         (two_loops, "a second loop over the elastic loader in one epoch"),
         (two_steps, "a second one for a batch"),
         (steps_left, "no more batches in this epoch"),
         (clips, "gradients were changed between backward"),
         (mean_after_the_step, r"mean\(\) outside of a step"),
-        (epochs_twice, "a second loop over epochs"),
+        (epochs_twice, r"a loop over epochs\(\) after another one has ended the training"),
         (mean_values, "no value for each sample"),
         (lambda m, o, loader: offcut.torch.elastic(m, [o, 1], loader), "an optimizer is of the type int"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, [1, 2]), "the loader is of the type list"),

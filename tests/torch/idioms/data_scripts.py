@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from idiom_scripts import BATCH, numbers
+from idiom_scripts import BATCH, Counted, data, network, numbers
 from real_members import Stage
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -82,3 +83,116 @@ def carries_hidden_state(
         "carried": torch.cat([part.flatten() for part in carried]).tolist(),
         "steps": member().steps if elastic else epochs * -(-chunks // accumulate),
     }
+
+
+def in_phases(stage: Stage, *, stop_at: int = 0, evaluates: bool = False) -> dict[str, Any]:
+    """Three epochs of the whole network, then four of its head with another rate; `stop_at` ends the first earlier."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    counted = Counted()
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
+    loader: Any = DataLoader(data(37), BATCH, shuffle=True)
+    held_out = DataLoader(data(11), 3)
+    model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=[counted, schedule])
+    evaluated = 0.0
+    for count, more in ((3, True), (4, False)):
+        for epoch in offcut.torch.epochs(count, more=more):
+            counted.loops += 1
+            stage.note(more, epoch, offcut.torch.steps())
+            for x, y in loader:
+                stage.at("step" if more else "second", member())
+                (model(x) - y).square().mean().backward()
+                counted.batches += 1
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
+                if more and offcut.torch.steps() == stop_at:
+                    break
+            if more and offcut.torch.steps() == stop_at:
+                break
+        if more:
+            stage.at("between", member())
+            evaluated = offcut.torch.evaluate(held_out, lambda x, y: (model(x) - y).square()) if evaluates else 0.0
+            for p in model[0].parameters():
+                p.requires_grad_(False)
+            optimizer.param_groups[0]["lr"] *= 0.5
+            counted.loops += 100
+    current_training.finish_at_end()
+    return {
+        "parameters": numbers(model),
+        "rate": optimizer.param_groups[0]["lr"],
+        "counted": [counted.loops, counted.batches],
+        "steps": member().steps,
+        "evaluated": evaluated,
+    }
+
+
+def endless(loader: Any) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def by_steps(stage: Stage, *, form: str = "for", steps: int = 24, accumulate: int = 1) -> dict[str, Any]:
+    """A number of steps, over batches of an endless iterator, without data epochs."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
+    counted = Counted()
+    loader: Any = DataLoader(data(32), BATCH, shuffle=True)
+    model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=[schedule, counted])
+    batches = endless(loader)
+
+    def step(number: int) -> None:
+        for _micro in range(accumulate):
+            x, y = next(batches)
+            stage.at("step", member())
+            ((model(x) - y).square().mean() / accumulate).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        counted.batches += number
+
+    if form == "for":
+        for number in offcut.torch.steps(steps):
+            step(number)
+    elif form == "while":
+        while offcut.torch.steps() < steps:
+            step(offcut.torch.steps())
+    else:
+        for x, y in batches:
+            number = offcut.torch.steps()
+            stage.at("step", member())
+            (model(x) - y).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            counted.batches += number
+            if offcut.torch.steps() == steps:
+                break
+    current_training.finish_at_end()
+    return {
+        "parameters": numbers(model),
+        "rate": optimizer.param_groups[0]["lr"],
+        "counted": counted.batches,
+        "steps": member().steps,
+    }
+
+
+def two_judges_by_steps(stage: Stage, *, steps: int = 14) -> dict[str, Any]:
+    """Several optimizers in a loop over steps; what is done in each depends on the step's number."""
+    maker, judge = network(), network()
+    optimizers = for_maker, for_judge = [torch.optim.Adam(net.parameters(), 0.05) for net in (maker, judge)]
+    loader: Any = DataLoader(data(37), BATCH, shuffle=True)
+    _, _, loader = offcut.torch.elastic([maker, judge], optimizers, loader)
+    batches = endless(loader)
+    for _ in offcut.torch.steps(steps):
+        x, y = next(batches)
+        stage.at("step", member())
+        for_judge.zero_grad()
+        ((judge(x) - y).square() + judge(x + maker(x).detach())).mean().backward()
+        for_judge.step()
+        if offcut.torch.steps() % 2:
+            for_maker.zero_grad()
+            (judge(x + maker(x)) - judge(x)).square().mean().backward()
+            for_maker.step()
+    return {"parameters": numbers(maker) + numbers(judge), "steps": member().steps}

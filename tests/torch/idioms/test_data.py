@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import data_scripts as scripts
 import pytest
-from real_members import Cluster, alone, same, train
+from real_members import Cluster, alone, same, train, train_with_joiner
 from test_elastic import broken, under_events
 
 #: See test_elastic.py.
@@ -33,3 +35,65 @@ def test_hidden_state_is_undone_with_its_step_and_is_in_checkpoints() -> None:
 
 def test_more_members_than_rows() -> None:
     same(train(scripts.carries_hidden_state, 9), alone(scripts.carries_hidden_state))
+
+
+def test_a_second_loop_over_the_epochs() -> None:
+    # The faults strike in the first loop and in the second.
+    same(under_events(scripts.in_phases), alone(scripts.in_phases))
+
+
+@pytest.mark.parametrize(("point", "step"), [("between", 15), ("second", 18)])
+def test_a_worker_that_joins_goes_to_the_second_loop_at_once(point: str, step: int) -> None:
+    undisturbed = alone(scripts.in_phases, evaluates=True)
+    with Cluster(scripts.in_phases, evaluates=True) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], point, step):
+            second = cluster.start()
+            cluster.form([*first, *second])
+        results = cluster.results()
+        assert all(not more for more, _, _ in cluster.notes(second[0]))
+    assert len(results) == 2
+    for result in results:
+        # The joiner does not evaluate what the others have evaluated before.
+        result["evaluated"] = undisturbed["evaluated"]
+    same(results, undisturbed)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_loop_ends_once_where_only_one_member_has_its_last_step(rank: int) -> None:
+    undisturbed = alone(scripts.in_phases, stop_at=8)
+    assert undisturbed["steps"] == 8 + 4 * 5
+    same(train(scripts.in_phases, 2, broken("after-reduce", rank, 8), stop_at=8), undisturbed)
+    same(train(scripts.in_phases, 2, broken("after-reduce", rank, 15)), alone(scripts.in_phases))
+
+
+def test_a_start_from_a_checkpoint_goes_on_in_the_second_loop() -> None:
+    with Cluster(scripts.in_phases) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], "second", 23):
+            cluster.leave(first[0])
+        second = cluster.start()
+        cluster.form(second)
+        same(cluster.results(), alone(scripts.in_phases))
+
+
+@pytest.mark.parametrize("options", [{"form": "for", "accumulate": 2}, {"form": "while"}, {"form": "break"}])
+def test_a_loop_over_steps(options: dict[str, Any]) -> None:
+    undisturbed = alone(scripts.by_steps, **options)
+    assert undisturbed["steps"] == 24
+    same(under_events(scripts.by_steps, **options), undisturbed)
+    for rank in (0, 1):
+        # Only one of them has the last step at first.
+        same(train(scripts.by_steps, 2, broken("after-reduce", rank, 24), **options), undisturbed)
+
+
+def test_a_worker_that_joins_at_the_last_step() -> None:
+    same(train_with_joiner(scripts.by_steps, "step", 23), alone(scripts.by_steps))
+
+
+def test_several_optimizers_in_a_loop_over_steps() -> None:
+    undisturbed = alone(scripts.two_judges_by_steps)
+    assert undisturbed["steps"] == 14
+    same(under_events(scripts.two_judges_by_steps), undisturbed)

@@ -15,6 +15,7 @@ from offcut.torch.elastic_parts.batch_division import BatchDivision
 from offcut.torch.elastic_parts.data_order import DataOrder
 from offcut.torch.elastic_parts.gradient_watch import GradientWatch
 from offcut.torch.elastic_parts.loader_step import LoaderStep
+from offcut.torch.elastic_parts.phases import Phases
 from offcut.torch.elastic_parts.row_state import RowState
 from offcut.torch.elastic_parts.script_errors import check_arguments, check_shards
 from offcut.torch.elastic_parts.share_loader import ShareLoader
@@ -111,6 +112,10 @@ class ElasticTraining:
         self._looped: int | None = None
         #: Whether the script is in a loop over the loader.
         self.in_loop = False
+        self._phases = Phases()
+        self.training.register(self._phases)
+        #: Whether the script goes on after a step that failed, with the state that it will have in its next step.
+        self._recovered = False
         self._finished = False
 
     def _visit(self, point: str) -> bool:
@@ -126,56 +131,119 @@ class ElasticTraining:
         if waits:
             self._order.share_start()
 
-    def epochs(self, count: int) -> Iterator[int]:
-        """Iterate over the numbers of the data epochs that are left of `count`; then end the training."""
+    def epochs(self, count: int, *, more: bool) -> Iterator[int]:
+        """Iterate over the numbers of the data epochs that are left of `count`; then end the training, or the phase."""
+        self._check_not_finished("epochs")
+        self.take_part()
+        training, state, phases = self.training, self.state, self._phases
+        self._end_loop()
+        phase = phases.enter(state.cursor.epoch)
+        training.epochs = None if more else phases.start(phase) + count
+        try:
+            while not phases.over(phase) and not training.goal_reached:
+                epoch = state.cursor.epoch
+                number = epoch - phases.start(phase)
+                if number >= count:
+                    break
+                self._epoch, self._looped = epoch, None
+                yield number
+                training.end_epoch(epoch)
+        finally:
+            self._epoch = None
+        if not more:
+            self.finish()
+
+    def steps_until(self, count: int, *, more: bool) -> Iterator[int]:
+        """Iterate over the numbers of the steps that are left of `count`; then end the training, or the phase."""
+        self._check_not_finished("steps")
+        while not self.goal_reached and (number := self.steps_in_script()) < count:
+            yield number
+            self._complete()
+        if not more:
+            self.finish()
+
+    def steps_in_script(self) -> int:
+        """Return how many steps were applied; after a step that failed, on all members the same before it goes on."""
+        self.take_part()
+        if self.failed and not self._recovered:
+            # The others may have applied the step. What the script does until its next batch is for the failed one.
+            self._recovered = True
+            self.training.pass_boundary()
+            self.state.copy_script_state()
+        return self.state.step
+
+    def _check_not_finished(self, call: str) -> None:
         if self._finished:
             raise InputError(
-                "offcut.torch: a second loop over epochs() after the first has ended the training.",
-                next_step="Use one loop over all epochs, and decide in it by the epoch's number.",
+                f"offcut.torch: a loop over {call}() after another one has ended the training.",
+                next_step="Write epochs(3, more=True), or steps(1000, more=True), for each loop that another one "
+                "follows.",
             )
-        self.take_part()
-        training, state = self.training, self.state
-        training.epochs = count
-        while state.cursor.epoch < count and not training.goal_reached:
-            self._epoch = state.cursor.epoch
-            self._looped = None
-            yield self._epoch
-            training.end_epoch(self._epoch)
-            self._epoch = None
-        self.finish()
 
-    def batches(self) -> Iterator[Any]:
-        """Iterate over this member's shares of the data epoch's global batches."""
-        epoch, training, step = self._epoch, self.training, self.step
-        if epoch is None:
-            raise InputError(
-                "offcut.torch: a loop over the elastic loader outside of offcut.torch.epochs().",
-                next_step="Write `for epoch in offcut.torch.epochs(10):` around it. To look at a sample before, use "
-                "the dataset.",
-            )
-        if self._looped == epoch:
+    def _begin_loop(self) -> int:
+        """Return the data epoch of the loop over the loader that begins; outside of `epochs()` each is the next one."""
+        if self._epoch is None:
+            self._check_not_finished("the loader")
+            self.take_part()
+            self._end_loop()
+            return self.state.cursor.epoch
+        if self._looped == self._epoch:
             raise InputError(
                 "offcut.torch: a second loop over the elastic loader in one epoch.",
                 next_step="Loop over it once for each turn of offcut.torch.epochs(); for an evaluation use "
                 "offcut.torch.evaluate(), with a loader of its own.",
             )
+        return self._epoch
+
+    def _end_loop(self) -> None:
+        """Move to the next data epoch, if the script has been in a loop over the loader and has left it."""
+        if self.in_loop:
+            self._leave_loop()
+        if self._looped is None:
+            return
+        if self.state.step == 0 and self.step.turns:
+            raise InputError(
+                "offcut.torch: a loop over the elastic loader was left before its first optimizer.step().",
+                next_step="To look at a sample before the training, use the dataset.",
+            )
+        self.training.end_epoch(self._looped)
+
+    def _leave_loop(self) -> None:
+        """Leave the loop over the loader before its end, by `break` or because the script's steps are done."""
+        assert self._looped is not None
+        self._complete()
+        self.training.leave_loop(self._looped)
+        self.in_loop = False
+        self._order.end_loop()
+
+    def batches(self) -> Iterator[Any]:
+        """Iterate over this member's shares of the data epoch's global batches."""
+        epoch, training, step = self._begin_loop(), self.training, self.step
         self._looped, self.in_loop = epoch, True
         step.begin_loop(training.membership.group)
-        try:
-            while True:
-                self._complete()
-                part = training.next_part(epoch)
-                if part is None:
-                    return
-                try:
-                    yield part.data
-                except GeneratorExit:
-                    self._complete()
-                    training.leave_loop(epoch)
-                    raise
-        finally:
-            self.in_loop = False
-            self._order.end_loop()
+        while True:
+            if self._looped != epoch or not self.in_loop:
+                raise InputError(
+                    "offcut.torch: the script goes on with a loop over the elastic loader that it has left.",
+                    next_step="Have one loop at a time; a new one begins a new data epoch.",
+                )
+            self._complete()
+            part = training.next_part(epoch)
+            self._recovered = False
+            if part is None:
+                self.in_loop = False
+                self._order.end_loop()
+                if self.goal_reached and self._epoch is None:
+                    # A loop outside of epochs() may be an endless one.
+                    self.finish()
+                    raise SystemExit(0)
+                return
+            try:
+                yield part.data
+            except GeneratorExit:
+                if self._looped == epoch and self.in_loop:
+                    self._leave_loop()
+                raise
 
     def _complete(self) -> None:
         """Complete a step of several optimizers, or one that a GradScaler has left out, on all members alike."""
@@ -201,6 +269,16 @@ class ElasticTraining:
     def in_step(self) -> bool:
         """Whether the script works on a batch for which it has not called step() yet."""
         return self.step.open and not self.step.stepped
+
+    @property
+    def failed(self) -> bool:
+        """Whether the step that the script was or is in has failed, and its next batch has not come."""
+        return self.step.open and self.step.failed
+
+    @property
+    def goal_reached(self) -> bool:
+        """Whether the job has trained on as many samples as it was to."""
+        return self.training.goal_reached
 
     def reduce(self, optimizer: torch.optim.Optimizer | None) -> bool:
         """Sum the gradients over the members, if that was not done in this step; return whether the step counts."""
@@ -285,7 +363,7 @@ class ElasticTraining:
         self.take_part()
         membership = self.training.membership
         group = membership.group
-        if group is None or group.world == 1 or self._finished:
+        if group is None or group.world == 1 or self._finished or self.failed:
             return None
         if self.in_loop:
             return group
@@ -301,6 +379,8 @@ class ElasticTraining:
         if self._finished:
             return
         try:
+            if self.in_loop:
+                self._leave_loop()
             self.training.finish()
         except OffcutError as error:
             self.training.report_failure(error)

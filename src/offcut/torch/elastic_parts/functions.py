@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch.utils.data import DataLoader
@@ -59,22 +59,24 @@ def elastic(
     return model, optimizer, ElasticLoader(training, loader)
 
 
-def epochs(count: int) -> Iterator[int]:
+def epochs(count: int, *, more: bool = False) -> Iterator[int]:
     """Iterate over the data epochs that are left of `count`, and end the training after the last one.
 
     A worker that joins a running job begins in the middle of the epoch that the others are in. A script may leave the
     loop by `break`; then the training ends when the script does.
 
     Args:
-        count: how many passes over the data the whole training makes.
+        count: how many passes over the data this loop makes.
+        more: whether another loop follows, over `epochs()` or `steps()`: then the training does not end with this one.
+            A worker that joins during a later loop goes there at once.
 
     Yields:
-        The number of each epoch, counted from 0 since the job began.
+        The number of each epoch, counted from 0 since the job began this loop.
 
     Raises:
-        InputError: there is no elastic training, or the members' scripts differ.
+        InputError: there is no elastic training, it has ended, or the members' scripts differ.
     """
-    return current("epochs").epochs(count)
+    return current("epochs").epochs(count, more=more)
 
 
 def evaluate(loader: Iterable[Any], fn: Callable[..., Any]) -> Any:
@@ -111,23 +113,34 @@ def once() -> bool:
     """
     training = current("once")
     training.take_part()
-    return training.training.once()
+    return not training.failed and training.training.once()
 
 
-def steps() -> int:
-    """Return how many steps have been applied since the job began: the same number on every member.
+@overload
+def steps() -> int: ...
+@overload
+def steps(until: int, *, more: bool = False) -> Iterator[int]: ...
+def steps(until: int | None = None, *, more: bool = False) -> int | Iterator[int]:
+    """Return how many steps have been applied since the job began; with `until`, iterate over those that are left.
 
     A count of the script's own turns is smaller in a worker that has joined, and larger after a step that was skipped.
+    `for step in steps(5000)` takes the place of `for step in range(5000)`: its turns end when 5000 steps have been
+    applied, and then it ends the training. The batches come from an iterator over the loader, or a loop inside.
+
+    Args:
+        until: how many steps the whole training makes up to the end of this loop.
+        more: whether another loop follows, over `epochs()` or `steps()`: then the training does not end with this one.
 
     Returns:
-        The number, 0 before the first step. Before the first batch it waits until this worker is a member.
+        Without `until` the number, 0 before the first step: the same number on every member. Before the first batch it
+        waits until this worker is a member, and after a step that failed until the members are together again. With
+        `until` an iterator that yields the number before each step.
 
     Raises:
-        InputError: there is no elastic training.
+        InputError: there is no elastic training, or it has ended.
     """
     training = current("steps")
-    training.take_part()
-    return training.state.step
+    return training.steps_in_script() if until is None else training.steps_until(until, more=more)
 
 
 def reduce_gradients(optimizer: torch.optim.Optimizer | None = None) -> bool:
