@@ -138,6 +138,18 @@ def asks_once(stage: Stage) -> dict[str, Any]:
     return {"parameters": numbers(model)}
 
 
+def looks_at_each_step(stage: Stage) -> dict[str, Any]:
+    """Does something of its own after each step, whether it counts or not."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    with Session(model, optimizer, data(), global_batch=BATCH) as session:
+        for epoch in session.epochs(2):
+            for batch in epoch:
+                counts = session.step(loss_of(session, batch))
+                stage.at("counts" if counts else "failed", session)
+    return {"parameters": numbers(model)}
+
+
 def unfreezes(stage: Stage, how: str, unsure: bool = False) -> dict[str, Any]:
     """Trains the head alone at first, then all of the model; then the head is frozen.
 

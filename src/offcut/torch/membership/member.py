@@ -137,6 +137,8 @@ class Member:
         self._formed: Generation | None = None
         #: The members of the newest generation find each other while the previous generation still trains.
         self._forming: Forming | None = None
+        #: Whether this worker was told to leave and has just the time left that saving the state takes.
+        self._must_go = False
         self._link.on_leave = self._leave_in_time
         self._link.on_generation = self._begin_forming
 
@@ -166,9 +168,12 @@ class Member:
         return self._link.leaving
 
     @property
-    def _nothing_to_keep(self) -> bool:
-        """Whether this worker was told to leave before it has a state. Then it waits for no other members."""
-        return self._link.leaving and not self._sync.has_state
+    def _waits_no_longer(self) -> bool:
+        """Whether this worker was told to leave, and must not wait for the members of a generation that forms.
+
+        Before it has a state, there is nothing that it could give to them or would have to save.
+        """
+        return self._must_go or (self._link.leaving and not self._sync.has_state)
 
     # -- entering ---------------------------------------------------------------------------------------------------
 
@@ -200,8 +205,8 @@ class Member:
             try:
                 group = self._form(newest)
             except Abandoned as reason:
-                if self._nothing_to_keep:
-                    self._leave(save=False)
+                if self._waits_no_longer:
+                    self._leave(save=self._must_save(None, gone, gone_known=False))
                 link.send(
                     WorkerBroken(generation=newest.generation, detail=str(reason), unreachable=reason.unreachable)
                 )
@@ -229,7 +234,7 @@ class Member:
         if newest.world > 1 and (forming is None or forming.membership is not newest):
             raise Abandoned("a newer generation came before this one was formed")
         group = Group(
-            newest, rank, link.changed, lambda: link.newer_than(newest.generation) or self._nothing_to_keep, forming
+            newest, rank, link.changed, lambda: link.newer_than(newest.generation) or self._waits_no_longer, forming
         )
         try:
             self._sync.synchronise(group)
@@ -302,13 +307,18 @@ class Member:
         if self._sync.others_suffice and self._timing.next_boundary_s > boundary_by:
             self._leave_to_others(leave_by)
         time.sleep(max(0.0, leave_by - SAVING_S - time.monotonic()))
-        group, newest = self.group, self._link.newest()
-        if group is None or not self._changing.acquire(timeout=max(0.0, leave_by - time.monotonic())):
+        link = self._link
+        with link.changed:
+            self._must_go = True
+            link.changed.notify_all()
+        # While a generation forms the training thread holds the lock, and leaves with the state by itself.
+        if not self._changing.acquire(timeout=max(0.0, leave_by - time.monotonic())):
             return
-        if not self._sync.save_in_time(group.membership, newest):
+        last = self.group.membership if self.group is not None else self._formed
+        if last is None or not self._sync.save_in_time(last, link.newest(), broke=self.group is None):
             self._changing.release()
             return
-        self._link.send(WorkerLeft())
+        link.send(WorkerLeft())
         os._exit(0)
 
     def _leave_to_others(self, leave_by: float) -> None:

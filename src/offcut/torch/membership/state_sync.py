@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from offcut.errors import OffcutError
 from offcut.membership.generation import Generation
-from offcut.membership.leaving import Departure, saves_replica, saves_replica_in_time
+from offcut.membership.leaving import Departure, others_go_on, saves_replica, saves_replica_in_time
 from offcut.membership.state_givers import newest_step, transfer_rounds
 from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_group import Group
@@ -82,8 +82,13 @@ class StateSync(Protocol):
         """Save all that this member has, at a boundary."""
         ...
 
-    def save_in_time(self, current: Generation, newest: Generation | None) -> bool:
-        """Save the state of the last boundary, in the middle of a step, if no other member has it.
+    def save_in_time(self, last: Generation, newest: Generation | None, *, broke: bool) -> bool:
+        """Save the state of the last boundary, between two boundaries, if no other member is known to go on with it.
+
+        Args:
+            last: the last generation that formed.
+            newest: the newest generation that this worker knows of.
+            broke: whether `last` broke, so that its other members may be gone.
 
         Returns:
             Whether it was saved.
@@ -196,12 +201,14 @@ class ReplicatedSync:
         """See `StateSync`."""
         self._checkpoints.save_now(self._state.step, self.share())
 
-    def save_in_time(self, current: Generation, newest: Generation | None) -> bool:
+    def save_in_time(self, last: Generation, newest: Generation | None, *, broke: bool) -> bool:
         """See `StateSync`.
 
         A step changes no parameter before its update, so the state of the last boundary is still there.
         """
-        if not saves_replica_in_time(self._context.link.worker, current, newest):
+        worker = self._context.link.worker
+        saves = not others_go_on(worker, last, newest) if broke else saves_replica_in_time(worker, last, newest)
+        if not saves:
             return False
         self._checkpoints.save_now(self._state.step, self._state.boundary_tree())
         return True

@@ -290,13 +290,16 @@ class LayeredSync:
         """See `StateSync`."""
         self._write(self._state.held)
 
-    def save_in_time(self, current: Generation, newest: Generation | None) -> bool:
-        """Save the layers that no other member has.
+    def save_in_time(self, last: Generation, newest: Generation | None, *, broke: bool) -> bool:
+        """Save the layers that no other member has; all that this one has if the others may be gone.
 
         None of them changes between a boundary and the vote, which waits until this has ended.
         """
-        by_rank = layer_moves.layers_by_rank(self._plans.plan_for(current.world))
-        only = layers_only_here(by_rank, current.workers.index(self._context.link.worker), self._state.held)
+        if broke:
+            self._write(self._state.held)
+            return True
+        by_rank = layer_moves.layers_by_rank(self._plans.plan_for(last.world))
+        only = layers_only_here(by_rank, last.workers.index(self._context.link.worker), self._state.held)
         if only:
             self._write(only)
         return bool(only)
