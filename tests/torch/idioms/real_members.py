@@ -150,6 +150,7 @@ class Cluster:
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._workers: dict[str, _Worker] = {}
         self._stops: list[tuple[str, str, int | None]] = []
+        self._held = False
         self.generation = 0
         self.members: tuple[str, ...] = ()
         self._renew_at_s: float | None = None
@@ -196,15 +197,7 @@ class Cluster:
         before, self.members = self.members, tuple(names)
         self.generation += 1
         self._renew_at_s = None
-        generation = NewGeneration(
-            job=self._job,
-            generation=self.generation,
-            members=tuple(GenerationMember(node=name.partition("#")[0], incarnation=1) for name in names),
-            **shared_store().meeting_point(self._job, self.generation),
-            abort=abort,
-        )
-        for name in dict.fromkeys([*before, *names]):
-            self._tell(name, generation)
+        self._tell_of_generation([*before, *names], abort=abort)
 
     def leave(self, name: str, limit_s: float = LIMIT_S) -> None:
         """Let the queue want the node of `name`, which has this long for its boundary."""
@@ -225,6 +218,16 @@ class Cluster:
         yield
         self._stops.remove(stop)
         self._go_on(worker)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Every worker stands at the next point that its script comes to, for as long as the context lasts."""
+        self._held = True
+        yield
+        self._held = False
+        for worker in self._workers.values():
+            if worker.stands is not None:
+                self._go_on_unless_stopped(worker)
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Play agent and controller until `condition` holds."""
@@ -295,7 +298,10 @@ class Cluster:
             if message["kind"] != "beat":
                 self.heard.append((worker.name, message))
             worker.said.add(message["kind"])
-            if message["kind"] == "broken" and message["generation"] == self.generation and self._renew_at_s is None:
+            if message["kind"] == "broken" and message["generation"] < self.generation:
+                # Others may wait for this member in the older generation.
+                self._tell_of_generation(self.members, abort=True)
+            elif message["kind"] == "broken" and self._renew_at_s is None:
                 self._renew_at_s = time.monotonic() + RENEW_S
             elif message["kind"] == "left" and worker.name in self.members:
                 self._form_without(worker, abort=False)
@@ -314,8 +320,11 @@ class Cluster:
             self._ended(worker, rest[0])
         else:
             worker.stands = (rest[0], rest[1])
-            if not any(self._is_stop(worker, stop) for stop in self._stops):
-                self._go_on(worker)
+            self._go_on_unless_stopped(worker)
+
+    def _go_on_unless_stopped(self, worker: _Worker) -> None:
+        if not self._held and not any(self._is_stop(worker, stop) for stop in self._stops):
+            self._go_on(worker)
 
     def _is_stop(self, worker: _Worker, stop: tuple[str, str, int | None]) -> bool:
         name, point, step = stop
@@ -335,6 +344,17 @@ class Cluster:
             worker.outcome = outcome
             if worker.name in self.members and not worker.said & {"finished", "left"}:
                 self._form_without(worker, abort=True)
+
+    def _tell_of_generation(self, names: Sequence[str], *, abort: bool) -> None:
+        generation = NewGeneration(
+            job=self._job,
+            generation=self.generation,
+            members=tuple(GenerationMember(node=name.partition("#")[0], incarnation=1) for name in self.members),
+            **shared_store().meeting_point(self._job, self.generation),
+            abort=abort,
+        )
+        for name in dict.fromkeys(names):
+            self._tell(name, generation)
 
     def _form_without(self, worker: _Worker, *, abort: bool) -> None:
         rest = [name for name in self.members if name != worker.name]
