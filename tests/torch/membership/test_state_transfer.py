@@ -62,7 +62,7 @@ def test_a_state_is_received_where_there_is_room_that_fits(members: Callable) ->
     def task(group: Any, _: Any) -> list[bool]:
         fits, too_long, other_kind = torch.zeros(1000), torch.zeros(1001), torch.zeros(1000, dtype=torch.float64)
         across = torch.zeros(1000, 2).t()
-        room = {"m/a": fits, "m/b": too_long, "m/c": other_kind, "m/d": across}
+        room = {"m.a": fits, "m.b": too_long, "m.c": other_kind, "m.d": across}
         tree = {"m": {name: torch.full((1000,), 2.0) for name in "abc"} | {"d": torch.full((2, 1000), 2.0)}}
         if group.rank == 0:
             state_transfer.send_state(group, tree, 1)

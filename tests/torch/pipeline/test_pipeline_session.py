@@ -12,13 +12,15 @@ from torch.utils.data import TensorDataset
 
 from offcut.errors import InputError
 from offcut.pipeline.plan_set import PlanSet
-from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints, SavedLayers
 from offcut.torch.pipeline.layer_state import LayerState
 from offcut.torch.pipeline.session import PipelineSession
+from offcut.torch.state.checkpoint_layout import ByLayer, SavedLayers
+from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.state.cursor import Cursor
 from offcut.torch.step.sampler import Sampler
 
 LAYERS, SAMPLES = 6, 100
+WORKERS = ("n1#1:0", "n2#2:0")
 
 
 @pytest.fixture(autouse=True)
@@ -99,18 +101,22 @@ def test_a_layer_that_moved_away_and_back_trains_on_unchanged(make):
 def test_a_checkpoint_gets_its_name_when_its_last_layer_is_there(tmp_path: Path):
     problems: list[str] = []
     state = LayerState(model(), [])
-    stages = [LayerCheckpoints(tmp_path, LAYERS, 30.0, problems.append) for _ in range(2)]
+    stages = [Checkpoints(tmp_path, 30.0, problems.append, ByLayer(LAYERS)) for _ in range(2)]
     stages[0].save_now(12, SavedLayers(state.common(), {i: state.layer(i) for i in range(4)}))
     assert stages[0].newest_step() == -1
-    assert stages[1].has(12, range(4)), "but what is there can be read"
-    assert not stages[1].has(12, [4])
+    assert stages[1].has(12, layers(0, 1, 2, 3)), "but what is there can be read"
+    assert not stages[1].has(12, layers(4))
     stages[1].save_now(12, SavedLayers(state.common(), {i: state.layer(i) for i in (4, 5)}))
     assert stages[0].newest_step() == 12
-    assert torch.equal(stages[0].layer(12, 5)["parameters"]["5.weight"], state.layer(5)["parameters"]["5.weight"])
+    assert torch.equal(stages[0].piece(12, "layer-5")["model"]["5.weight"], state.layer(5)["model"]["5.weight"])
     for step in (13, 14):
         stages[0].save_now(step, SavedLayers(state.common(), {i: state.layer(i) for i in range(LAYERS)}))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000013", "step-0000000014"]
     assert not problems
+
+
+def layers(*numbers: int) -> list[str]:
+    return [ByLayer.name(i) for i in numbers]
 
 
 def saved(state: LayerState, *layers: int) -> SavedLayers:
@@ -122,32 +128,34 @@ def test_after_a_fallback_no_layer_of_a_later_step_is_read_or_published(tmp_path
     before, after = LayerState(model(), []), LayerState(model(), [])
     for p in before.model.parameters():
         p.data.add_(1.0)
-    checkpoints = LayerCheckpoints(tmp_path, LAYERS, 30.0, print)
+    checkpoints = Checkpoints(tmp_path, 30.0, print, ByLayer(LAYERS))
     checkpoints.members_changed(1, ())
     checkpoints.save_now(4, saved(after, *range(LAYERS)))
     checkpoints.save_now(9, saved(before, 0, 1, 2))
     checkpoints.members_changed(2, ())
     # A member that is gone, or cut off, still writes; then all go back, and what it writes next comes too late.
-    checkpoints.set_aside(4)
-    assert not checkpoints.has(9, [0])
-    checkpoints.write(9, *saved(before, 0, 1, 2), generation=1)
+    checkpoints.go_back(4, first=True)
+    assert not checkpoints.has(9, layers(0))
+    other = Checkpoints(tmp_path, 30.0, print, ByLayer(LAYERS))
+    other.begin(9, 1, WORKERS, 1, lambda: saved(before, 0, 1, 2))
+    other.finish_writing()
     checkpoints.save_now(9, saved(after, 3, 4, 5))
     assert checkpoints.newest_step() == 4, "layers of two generations do not make a checkpoint"
     checkpoints.save_now(9, saved(after, 0, 1, 2))
     assert checkpoints.newest_step() == 9
-    weight = checkpoints.layer(9, 0)["parameters"]["0.0.weight"]
-    assert torch.equal(weight, after.layer(0)["parameters"]["0.0.weight"])
+    weight = checkpoints.piece(9, "layer-0")["model"]["0.0.weight"]
+    assert torch.equal(weight, after.layer(0)["model"]["0.0.weight"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000004", "step-0000000009"]
 
 
 def test_layers_that_members_of_two_generations_saved_when_they_left_are_found(tmp_path: Path) -> None:
     state = LayerState(model(), [])
-    checkpoints = LayerCheckpoints(tmp_path, LAYERS, 30.0, print)
+    checkpoints = Checkpoints(tmp_path, 30.0, print, ByLayer(LAYERS))
     for generation, layer in ((1, 0), (2, 1)):
         checkpoints.members_changed(generation, ())
         checkpoints.save_now(5, saved(state, layer))
-    assert checkpoints.has(5, [0, 1])
-    assert checkpoints.layer(5, 0)["parameters"].keys() == state.layer(0)["parameters"].keys()
+    assert checkpoints.has(5, layers(0, 1))
+    assert checkpoints.piece(5, "layer-0")["model"].keys() == state.layer(0)["model"].keys()
 
 
 def test_a_state_that_was_received_is_not_that_of_the_loop_that_was_left_before() -> None:
@@ -170,8 +178,9 @@ def test_a_state_with_other_registered_objects_is_refused_before_anything_has_ch
 
 def test_a_checkpoint_of_an_unstable_step_is_not_published(tmp_path: Path):
     state = LayerState(model(), [])
-    parts = LayerCheckpoints(tmp_path, LAYERS, 30.0, lambda text: None)
-    parts.write(5, state.common(), {i: state.layer(i) for i in range(LAYERS)})
+    parts = Checkpoints(tmp_path, 30.0, lambda text: None, ByLayer(LAYERS))
+    parts.begin(5, 1, ("n1#1:0",), 0, lambda: saved(state, *range(LAYERS)))
+    parts.finish_writing()
     assert not parts.publish(4)
     assert parts.publish(5)
 

@@ -19,7 +19,9 @@ import torch.distributed.checkpoint as dcp
 from live import wait_for
 from offcut.errors import InputError
 from offcut.torch.state import dcp_shards
-from offcut.torch.state.checkpoints import KEEP, Checkpoints
+from offcut.torch.state.checkpoint_directory import KEEP
+from offcut.torch.state.checkpoint_layout import WholeState
+from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.state.generation_mark import GenerationMark
 from offcut.torch.state.training_state import map_tensors
 
@@ -34,13 +36,13 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def checkpoints(tmp_path: Path, notes: list[str]) -> Checkpoints:
-    return Checkpoints(tmp_path / "checkpoints", 0.0, notes.append)
+    return Checkpoints(tmp_path / "checkpoints", 0.0, notes.append, WholeState())
 
 
 @pytest.fixture
 def members(tmp_path: Path, notes: list[str]) -> list[Checkpoints]:
     """Three members, the first of which publishes."""
-    return [Checkpoints(tmp_path / "checkpoints", 0.0, notes.append) for _ in WORKERS]
+    return [Checkpoints(tmp_path / "checkpoints", 0.0, notes.append, WholeState()) for _ in WORKERS]
 
 
 def tree(step: int) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def assert_same(found: dict[str, Any] | None, wanted: dict[str, Any]) -> None:
 
 
 def names(checkpoints: Checkpoints) -> list[str]:
-    return sorted(path.name for path in checkpoints._directory.iterdir())
+    return sorted(path.name for path in checkpoints.directory.path.iterdir())
 
 
 def wait_for_writers(*members: Checkpoints) -> None:
@@ -100,20 +102,20 @@ def test_each_member_writes_its_share_and_others_read_the_whole(members: list[Ch
     wait_for_writers(*members)
     members[0].publish(7)
     assert names(members[0]) == ["step-0000000007"]
-    directory = members[0]._directory / "step-0000000007"
+    directory = members[0].directory.path / "step-0000000007"
     sizes = {path.name: path.stat().st_size for path in directory.glob("*.distcp")}
     assert sorted(sizes) == ["__0_0.distcp", "__1_0.distcp", "__2_0.distcp"]
     assert min(sizes.values()) > LARGE, "each has about a third"
-    assert_same(Checkpoints(members[0]._directory, 0.0, print).read_newest(), tree(7))
+    assert_same(Checkpoints(members[0].directory.path, 0.0, print, WholeState()).read_newest(), tree(7))
 
 
 def test_torch_reads_a_checkpoint_without_offcut(members: list[Checkpoints]) -> None:
     begin(members, 3)
     wait_for_writers(*members)
     members[0].publish(3)
-    directory = members[0]._directory / "step-0000000003"
+    directory = members[0].directory.path / "step-0000000003"
     found = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
-    (name,) = (name for name in found if name.endswith("model/weight"))
+    (name,) = (name for name in found if name.endswith("model.weight"))
     wanted = {name: torch.empty(LARGE)}
     with pytest.warns(UserWarning, match="single process"):
         dcp.load(wanted, checkpoint_id=directory, no_dist=True)
@@ -167,7 +169,7 @@ def test_a_share_that_is_left_out_for_a_slow_disk_gives_the_checkpoint_up_at_onc
     healed, write = threading.Event(), dcp_shards.write
 
     def slow(directory: Path, part: dcp_shards.Share, visit: Callable[[], object]) -> None:
-        if part.rank == 2:
+        if part.name == "2":
             assert healed.wait(60.0)
         write(directory, part, visit)
 
@@ -210,7 +212,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_previous_one(
 ) -> None:
     for step in (1, 2):
         checkpoints.save_now(step, tree(step))
-    path = checkpoints._directory / "step-0000000002" / "__0_0.distcp"
+    path = checkpoints.directory.path / "step-0000000002" / "__0_0.distcp"
     whole = path.read_bytes()
     if damage == "gone":
         path.unlink()
@@ -223,7 +225,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_previous_one(
 
 def read_only_place(checkpoints: Checkpoints) -> None:
     # A file stands where the directory should be: fails for root as well, unlike permissions.
-    checkpoints._directory.write_text("")
+    checkpoints.directory.path.write_text("")
 
 
 def test_an_unwritable_directory_is_reported_once_and_so_is_its_recovery(
@@ -236,7 +238,7 @@ def test_an_unwritable_directory_is_reported_once_and_so_is_its_recovery(
         checkpoints.publish(step)
     assert len(notes) == 1
     assert "could not be written" in notes[0]
-    checkpoints._directory.unlink()
+    checkpoints.directory.path.unlink()
     checkpoints.save_now(5, tree(5))
     assert notes[1:] == ["checkpoints can be written again: step 5"]
 
@@ -263,7 +265,7 @@ def with_limit(action: Callable[[], object], limit_bytes: int) -> None:
 
 def test_files_of_a_killed_writer_are_removed(checkpoints: Checkpoints) -> None:
     for step in (3, 12):
-        (checkpoints._directory / f".step-{step:010d}.1").mkdir(parents=True)
+        (checkpoints.directory.path / f".step-{step:010d}.1").mkdir(parents=True)
     checkpoints.save_now(9, tree(9))
     assert names(checkpoints) == [".step-0000000012.1", "step-0000000009"]
 
@@ -273,14 +275,14 @@ def test_the_same_step_twice_is_published_once(checkpoints: Checkpoints, notes: 
         checkpoints.save_now(4, tree(4))
     assert names(checkpoints) == ["step-0000000004"]
     assert not notes
-    shutil.rmtree(checkpoints._directory)
+    shutil.rmtree(checkpoints.directory.path)
 
 
 def test_unreadable_checkpoints_are_set_aside_and_later_ones_stay(checkpoints: Checkpoints, notes: list[str]) -> None:
     for step in (50, 100, 200):
         checkpoints.save_now(step, tree(step))
     for step in (100, 200):
-        (checkpoints._directory / f"step-{step:010d}" / ".metadata").write_bytes(b"damaged")
+        (checkpoints.directory.path / f"step-{step:010d}" / ".metadata").write_bytes(b"damaged")
     assert checkpoints.read_newest() is None
     assert len(notes) == 2
     for step in (10, 20, 30):
@@ -294,7 +296,7 @@ def test_unreadable_checkpoints_are_set_aside_and_later_ones_stay(checkpoints: C
 def test_the_next_checkpoint_after_a_fallback_is_the_newest(checkpoints: Checkpoints) -> None:
     for step in (100, 200):
         checkpoints.save_now(step, tree(step))
-    (checkpoints._directory / "step-0000000200" / ".metadata").write_bytes(b"damaged")
+    (checkpoints.directory.path / "step-0000000200" / ".metadata").write_bytes(b"damaged")
     assert_same(checkpoints.read_newest(), tree(100))
     for step in (110, 120):
         checkpoints.save_now(step, tree(step))
@@ -312,8 +314,8 @@ def test_members_that_were_cut_off_publish_nothing_once_others_have_gone_on(tmp_
     cut_off, newer = GenerationMark(tmp_path / "generation"), GenerationMark(tmp_path / "generation")
     cut_off.formed(4, first=True)
     place = tmp_path / "checkpoints"
-    old = Checkpoints(place, 0.0, notes.append, overtaken_by=cut_off.overtaken_by)
-    new = Checkpoints(place, 0.0, notes.append, overtaken_by=newer.overtaken_by)
+    old = Checkpoints(place, 0.0, notes.append, WholeState(), overtaken_by=cut_off.overtaken_by)
+    new = Checkpoints(place, 0.0, notes.append, WholeState(), overtaken_by=newer.overtaken_by)
     old.save_now(50, tree(50))
     newer.formed(6, first=True)
     new.save_now(20, tree(20))

@@ -14,6 +14,7 @@ from offcut.torch.membership.process_group import Group
 from offcut.torch.membership.script_check import check_scripts, script_row
 from offcut.torch.membership.state_checksum import Checksum, replica_checksum
 from offcut.torch.membership.state_transfer import receive_state, send_state
+from offcut.torch.state.checkpoint_layout import WholeState
 from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.state.training_state import TrainingState
 
@@ -108,7 +109,7 @@ def no_first_values() -> OffcutError:
     )
 
 
-def join_with_replica(context: JobContext, state: TrainingState) -> tuple[ReplicatedSync, Checkpoints]:
+def join_with_replica(context: JobContext, state: TrainingState) -> tuple[ReplicatedSync, Checkpoints[dict[str, Any]]]:
     """Return how a member of a data-parallel job gets its state, and how it keeps checkpoints of it.
 
     Args:
@@ -119,6 +120,7 @@ def join_with_replica(context: JobContext, state: TrainingState) -> tuple[Replic
         context.checkpoints,
         context.checkpoint_age_s,
         context.note,
+        WholeState(),
         context.faults,
         context.mark.overtaken_by,
     )
@@ -130,7 +132,7 @@ class ReplicatedSync:
 
     others_suffice = True
 
-    def __init__(self, context: JobContext, state: TrainingState, checkpoints: Checkpoints) -> None:
+    def __init__(self, context: JobContext, state: TrainingState, checkpoints: Checkpoints[dict[str, Any]]) -> None:
         self.has_state = False
         self.resumed = False
         self.furthest = -1
@@ -175,7 +177,7 @@ class ReplicatedSync:
         self.has_state = True
 
     def _begin(self) -> None:
-        saved = self._checkpoints.read_newest()
+        saved = self._checkpoints.read_newest(self._state.check_fits)
         if saved is not None:
             self._state.load(saved)
         elif self._overwritten:

@@ -19,7 +19,7 @@ CHUNK_BYTES = 32 << 20
 
 def send_state(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object] = lambda: None) -> None:
     """Send `tree` to rank `to`; `visit` is called before every chunk. Raises Abandoned."""
-    head, tensors = take_apart(tree)
+    head, tensors, _ = take_apart(tree)
     group.wait(group.send(torch.tensor([head.numel()]), to))
     group.wait(group.send(head, to))
     under_way = None
@@ -45,7 +45,7 @@ def receive_state(
         group: the members.
         source: the rank that calls `send_state`.
         visit: called before every chunk.
-        room: tensors by their paths in the tree, to be written over where they are alike: memory that is used for the
+        room: tensors by their names in the tree, to be written over where they are alike: memory that is used for the
             first time takes longer than the transfer.
     """
     size = torch.zeros(1, dtype=torch.int64)
@@ -54,8 +54,8 @@ def receive_state(
     group.receive(head, source)
     tensors: list[torch.Tensor] = []
 
-    def make_room(path: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        there = room.get(path) if room else None
+    def make_room(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        there = room.get(name) if room else None
         if there is None or not _can_hold(there, shape, dtype):
             there = torch.empty(shape, dtype=dtype)
         tensors.append(there)

@@ -91,9 +91,10 @@ class LayerChecks:
 
     def _layer(self, i: int) -> Iterator[tuple[str, Any]]:
         tree = self._state.layer(i)
-        floating = {name: b for name, b in tree["buffers"].items() if b.is_floating_point() or b.is_complex()}
-        for name, value in (tree["parameters"] | floating).items():
-            yield f"the model's {name}", value
+        for name, value in tree["model"].items():
+            # Whole numbers in buffers are each member's own.
+            if value.is_floating_point() or value.is_complex():
+                yield f"the model's {name}", value
         for j, kept in enumerate(tree["optimizers"]):
             for name, values in kept.items():
                 yield from leaves(values, f"optimizer {j}'s state of {name}")

@@ -31,6 +31,11 @@ class LayerState(TrainingState):
         self._buffers_of = [self.chain.buffers_of(i, i + 1) for i in range(count)]
         #: Bytes of each layer's parameters: what is moved is proportional to that.
         self.layer_bytes = [sum(p.numel() * p.element_size() for p in named.values()) for named in self._parameters]
+        self._layer_shapes = {
+            name: tuple(tensor.shape)
+            for tensors in (*self._parameters, *self._buffers_of)
+            for name, tensor in tensors.items()
+        }
         self.held = set(range(count))
         self.layer_step = 0
         #: Square of the last applied step's gradient norm, over all stages.
@@ -57,8 +62,10 @@ class LayerState(TrainingState):
         """Return layer i as of the last boundary, as a tree; its tensors are the living ones, not copies."""
         named, kept = self._parameters[i], self.buffers.kept
         return {
-            "parameters": {name: p.data for name, p in named.items()},
-            "buffers": {name: kept[name] for name in self._buffers_of[i]},
+            "model": {
+                **{name: p.data for name, p in named.items()},
+                **{name: kept[name] for name in self._buffers_of[i]},
+            },
             "optimizers": [
                 {name: dict(item.state[p]) for name, p in named.items() if p in item.state} for item in self.optimizers
             ],
@@ -67,16 +74,12 @@ class LayerState(TrainingState):
     def load_layer(self, i: int, tree: dict[str, Any]) -> None:
         """Hold layer i, with the values in `tree`."""
         named = self._parameters[i]
-        if set(tree["parameters"]) != set(named):
-            raise InputError(
-                f"PipelineSession: layer {i} ({self.chain.names[i]}) has other parameters than the saved one.",
-                next_step="A job's model stays the same in all its runs.",
-            )
+        self.check_layer(i, tree)
         for name, p in named.items():
-            p.data = tree["parameters"][name].to(p.device)
+            p.data = tree["model"][name].to(p.device)
         with torch.no_grad():
             for name, buffer in self._buffers_of[i].items():
-                buffer.copy_(tree["buffers"][name])
+                buffer.copy_(tree["model"][name])
         for item, states in zip(self.optimizers, tree["optimizers"], strict=True):
             for name, p in named.items():
                 item.state.pop(p, None)
@@ -84,6 +87,17 @@ class LayerState(TrainingState):
                     item.state[p] = {key: _beside(p, key, value) for key, value in states[name].items()}
         self.held.add(i)
         self.buffers.copy_boundary()
+
+    def check_layer(self, i: int, tree: dict[str, Any]) -> None:
+        """Raise InputError if `tree` is not of this model's layer i."""
+        # Layers that are not held have parameters without elements.
+        shapes = {name: self._layer_shapes[name] for name in (*self._parameters[i], *self._buffers_of[i])}
+        found = {name: tuple(tensor.shape) for name, tensor in tree["model"].items()}
+        if found != shapes or len(tree["optimizers"]) != len(self.optimizers):
+            raise InputError(
+                f"PipelineSession: layer {i} ({self.chain.names[i]}) has other parameters than the saved one.",
+                next_step="A job's model stays the same in all its runs.",
+            )
 
     def drop_layers(self, layers: Iterable[int]) -> None:
         """Free those layers and the memory that they take."""
@@ -134,6 +148,10 @@ class LayerState(TrainingState):
                 "norm_squared": self.norm_squared,
             },
         }
+
+    def check_common(self, tree: dict[str, Any]) -> None:
+        """Raise InputError if the common part `tree` is not of this training."""
+        self._check_registered(tree["registered"])
 
     def load_common(self, tree: dict[str, Any]) -> None:
         """Replace the common part by that in `tree`; layers stay as they are."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from offcut.errors import OffcutError
+from offcut.errors import InputError, OffcutError
 from offcut.membership.entering import is_fenced
 from offcut.membership.generation import Generation
 from offcut.membership.leaving import Departure, layers_only_here, saves_layers
@@ -18,16 +19,21 @@ from offcut.torch.membership.script_check import SCRIPT_NUMBERS, check_scripts, 
 from offcut.torch.membership.state_checksum import Checksum
 from offcut.torch.membership.state_sync import no_first_values
 from offcut.torch.membership.state_transfer import receive_state, send_state
-from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints, SavedLayers
 from offcut.torch.pipeline.layer_state import LayerState, flagged_layers, layer_flags
 from offcut.torch.pipeline.member_stages import MemberStages
 from offcut.torch.pipeline.pipeline_step import PipelineStep
+from offcut.torch.state.checkpoint_layout import ByLayer, SavedLayers
+from offcut.torch.state.checkpoints import Checkpoints
 
 #: How long members wait for what departing ones save, and how often they look.
 _RESCUE_S, _LOOK_S = 10.0, 0.02
 #: The numbers that a member sends when a generation forms: these, those of `script_row`, and a flag for each layer.
 _STEP, _LAYER_STEP, _PREPARED, _CHECKPOINT, _POSITION, _BEGUN, _SCRIPT = range(7)
 _LAYERS = _SCRIPT + SCRIPT_NUMBERS
+_NOT_OF_THIS_TRAINING = InputError(
+    "PipelineSession: the job's checkpoints are of another training, as another member's log says.",
+    next_step="A job's model stays the same in all its runs.",
+)
 
 
 class LayeredSync:
@@ -51,7 +57,7 @@ class LayeredSync:
         stages: MemberStages,
         pipeline_step: PipelineStep,
         plans: PlanSet,
-        checkpoints: LayerCheckpoints,
+        checkpoints: Checkpoints[SavedLayers],
     ) -> None:
         self.has_state = False
         self.resumed = False
@@ -97,7 +103,7 @@ class LayeredSync:
             missing = layer_moves.missing_layers(have, self._plans.layers)
             if not missing or self._rescued(group, top, missing):
                 for i in sorted(missing & need[mine]):
-                    state.load_layer(i, self._checkpoints.layer(top, i))
+                    state.load_layer(i, self._checkpoints.piece(top, ByLayer.name(i)))
                 have = [layers | (missing & need[rank]) for rank, layers in enumerate(have)]
                 self._move(group, have, need)
             else:
@@ -127,28 +133,45 @@ class LayeredSync:
 
         Returns:
             The step of the checkpoint that was loaded; -1 if there is none.
+
+        Raises:
+            InputError: on all members; there are only checkpoints of another model, or of another version of offcut.
         """
         state, checkpoints = self._state, self._checkpoints
         # A checkpoint of a later step could be mistaken for one that the members write after the fallback.
         checkpoints.finish_writing()
-        found = None
+        pieces = [ByLayer.COMMON, *map(ByLayer.name, sorted(need))]
+        found: dict[str, dict[str, Any]] = {}
+        unfit: InputError | None = None
         while saved >= 0:
-            found = checkpoints.read(saved, need)
-            rows = group.gather([int(found is not None), checkpoints.before(saved)])
+            read = checkpoints.read(saved, pieces, lambda trees: self._check_saved(trees, need))
+            rows = group.gather(
+                [int(isinstance(read, dict)), checkpoints.before(saved), int(isinstance(read, InputError))]
+            )
+            if isinstance(read, dict):
+                found = read
             if all(row[0] for row in rows):
                 break
+            if any(row[2] for row in rows):
+                unfit = unfit or (read if isinstance(read, InputError) else _NOT_OF_THIS_TRAINING)
             # The first member decides, because the others may not see the directory's newest content yet.
             saved = rows[0][1]
-        if group.rank == 0:
-            checkpoints.set_aside(saved)
-        if saved < 0 or found is None:
+        if saved < 0 and unfit is not None:
+            raise unfit
+        checkpoints.go_back(saved, first=group.rank == 0)
+        if saved < 0:
             return -1
-        common, layers = found
-        for i, tree in sorted(layers.items()):
-            state.load_layer(i, tree)
-        state.load_common(common)
+        for i in sorted(need):
+            state.load_layer(i, found[ByLayer.name(i)])
+        state.load_common(found[ByLayer.COMMON])
         state.layer_step = saved
         return saved
+
+    def _check_saved(self, trees: dict[str, dict[str, Any]], layers: layer_moves.Layers) -> None:
+        """Raise InputError if pieces of a checkpoint are not of this training."""
+        for i in layers:
+            self._state.check_layer(i, trees[ByLayer.name(i)])
+        self._state.check_common(trees[ByLayer.COMMON])
 
     def _common_step(self, group: Group, rows: list[list[int]], top: int) -> list[frozenset[int]]:
         """Bring every member to step `top`; return the layers that each has at that step, by rank.
@@ -207,11 +230,12 @@ class LayeredSync:
         """
         generation = group.membership
         give_up_s = time.monotonic() + (_RESCUE_S if generation.departing else 0.0)
-        while not self._checkpoints.has(step, missing) and time.monotonic() < give_up_s:
+        pieces = [ByLayer.name(i) for i in missing]
+        while not self._checkpoints.has(step, pieces) and time.monotonic() < give_up_s:
             if group.stale():
                 raise Abandoned("a newer generation came while layers were being written")
             time.sleep(_LOOK_S)
-        return all(row[0] for row in group.gather([int(self._checkpoints.has(step, missing))]))
+        return all(row[0] for row in group.gather([int(self._checkpoints.has(step, pieces))]))
 
     def _roll_back(self, group: Group, saved: int, need: layer_moves.Layers, missing: layer_moves.Layers) -> None:
         """Go back to the newest checkpoint, on all members, because the layers `missing` are lost."""
@@ -282,9 +306,9 @@ class LayeredSync:
         return None
 
     def share(self) -> SavedLayers:
-        """Return the layers that this member is the first to hold, and the common part."""
-        state = self._state
-        return SavedLayers(state.common_for(-1), {i: state.layer(i) for i in self._stages.owned})
+        """Return the layers that this member is the first to hold; on the holder of the first layer the common part."""
+        state, owned = self._state, self._stages.owned
+        return SavedLayers(state.common_for(-1) if 0 in owned else None, {i: state.layer(i) for i in owned})
 
     def save(self) -> None:
         """See `StateSync`."""

@@ -14,12 +14,13 @@ from offcut.errors import InputError
 from offcut.pipeline.plan_set import PlanSet, read_plans
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.membership.job_context import JobContext
-from offcut.torch.pipeline.layer_checkpoints import LayerCheckpoints
 from offcut.torch.pipeline.layer_state import LayerState
 from offcut.torch.pipeline.layer_sync import LayeredSync
 from offcut.torch.pipeline.member_stages import MemberStages
 from offcut.torch.pipeline.pipeline_step import PipelineStep
 from offcut.torch.pipeline.runtime.engine import LossFn
+from offcut.torch.state.checkpoint_layout import ByLayer, SavedLayers
+from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.step.batch import Fetcher
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.training_loop import TrainingLoop
@@ -91,19 +92,19 @@ class PipelineSession(TrainingLoop):
             clip_norm=clip_norm,
             visit=self._visit,
         )
-        self._checkpoints: LayerCheckpoints | None = None
+        self._checkpoints: Checkpoints[SavedLayers] | None = None
         super().__init__(
             TrainingMember(self._layers, sampler, self._pipeline_step, join=self._join, fingerprint=lambda data: whole)
         )
         if self._training.link is None:
             self._stages.place(self._training.group, self._plans.one_device_plan())
 
-    def _join(self, context: JobContext) -> tuple[LayeredSync, LayerCheckpoints]:
-        self._checkpoints = LayerCheckpoints(
+    def _join(self, context: JobContext) -> tuple[LayeredSync, Checkpoints[SavedLayers]]:
+        self._checkpoints = Checkpoints(
             context.checkpoints,
-            self._plans.layers,
             context.checkpoint_age_s,
             context.note,
+            ByLayer(self._plans.layers),
             context.faults,
             context.mark.overtaken_by,
         )
@@ -139,7 +140,7 @@ class PipelineSession(TrainingLoop):
         state = self._layers
         for i in sorted(set(range(self._plans.layers)) - state.held):
             assert self._checkpoints is not None
-            state.load_layer(i, self._checkpoints.layer(state.step, i))
+            state.load_layer(i, self._checkpoints.piece(state.step, ByLayer.name(i)))
         return state.model
 
 

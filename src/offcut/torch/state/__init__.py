@@ -6,5 +6,6 @@
 - `plain_values`, `state_codec`: what a state may contain, and how it is written and read back
 - `generation_mark`: the newest generation of the job, in a file beside its checkpoints
 - `checkpointer`: the Protocol of checkpointers; `fault_points`: points at which tests let a member fail
-- `checkpoints`, `dcp_shards`: checkpoints of a state that every member has, in PyTorch's distributed format
+- `checkpoints`: when checkpoints are written, published and read, in all kinds of jobs; `checkpoint_layout`: which
+  shares they have; `checkpoint_directory`: where they are; `dcp_shards`: one of them, in PyTorch's distributed format
 """

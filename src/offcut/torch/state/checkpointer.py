@@ -10,7 +10,10 @@ SavedT_contra = TypeVar("SavedT_contra", contravariant=True)
 
 
 class Checkpointer(Protocol[SavedT_contra]):
-    """One member's part in keeping checkpoints. No call waits for other members, and a failing disk never raises."""
+    """One member's part in keeping checkpoints (`Checkpoints`).
+
+    No call waits for other members, and a failing disk never raises.
+    """
 
     @property
     def due(self) -> bool:

@@ -1,105 +1,150 @@
-"""One checkpoint: a directory in the format of torch.distributed.checkpoint (DCP), to which each member writes its
-share.
+"""One checkpoint: a directory in the format of torch.distributed.checkpoint (DCP), to which members write shares.
 
 DCP's own `save` and `async_save` meet in collectives: on the training's process group they get between its own, and on
 any group a member that dies leaves the others' writers waiting. So only DCP's planner, writer and reader are used, and
-what members have to tell each other lies in the directory: a member's record of its share is written last, and the
-member that publishes makes the metadata out of all records. `torch.distributed.checkpoint.load` and its tools read the
-result.
+what members have to tell each other lies in the directory: the record of a share is written last, and the member that
+publishes makes the metadata out of all records. `torch.distributed.checkpoint.load` and its tools read the result.
+
+A checkpoint holds one or more *pieces* of a state, each a tree. The tensors of a piece have their names in its tree, so
+that the model's are `model.NAME`; all else of it is in the tensor `offcut.PIECE`, its skeleton. DCP notices files that
+are cut or missing, and no bits that have flipped: `checksums.json` has the CRC-32 of every tensor's bytes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.filesystem import _StorageInfo
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.filesystem import _StorageInfo, _StoragePrefix
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.storage import WriteResult
 
+from offcut.errors import InputError
 from offcut.torch.state.plain_values import read_back
-from offcut.torch.state.state_codec import put_together, take_apart
+from offcut.torch.state.state_codec import TreePath, put_together, take_apart
 
-_SKELETON = "skeleton"
+#: The names of skeletons begin with this.
+_SKELETON = "offcut."
+_CHECKSUMS = "checksums.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One member's share of a checkpoint: copies, by name.
+    """What one member writes to a checkpoint at once: copies of tensors, by name, and their paths in the piece's tree.
 
-    The first member's has the whole checkpoint's metadata too.
+    No two shares of a checkpoint have the same name; files of the same name would be those of the same share.
     """
 
-    rank: int
+    name: str
     tensors: dict[str, torch.Tensor]
-    metadata: Metadata | None
+    paths: dict[str, TreePath]
+    files: str
 
 
-def share(tree: dict[str, Any], rank: int, world: int) -> Share:
-    """Copy this member's share of a state that all members have. InputError if it could not be read back.
+def shares_of_all(tree: dict[str, Any], rank: int, world: int) -> Share:
+    """Copy this member's share of a state that all members have, the piece `state`.
 
     Each tensor goes to the member with the fewest bytes so far.
+
+    Args:
+        tree: the whole state.
+        rank: this member's rank, which is the share's name.
+        world: the number of members.
+
+    Raises:
+        InputError: the state could not be read back.
     """
-    skeleton, tensors = take_apart(tree)
-    read_back(skeleton.numpy().tobytes())
-    tensors = {_SKELETON: skeleton, **tensors}
+    tensors, paths = _tensors("state", tree)
     filled = [0] * world
-    mine = {}
+    mine = set()
     for name, tensor in tensors.items():
         owner = min(range(world), key=filled.__getitem__)
         filled[owner] += tensor.numel() * tensor.element_size()
         if owner == rank:
-            mine[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-    metadata = None
-    if rank == 0:
-        planner = _planner({name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()})
-        _, metadata = planner.create_global_plan([planner.create_local_plan()])
-    return Share(rank, mine, metadata)
+            mine.add(name)
+    copies = {name: _copy(tensor) for name, tensor in tensors.items() if name in mine}
+    return Share(str(rank), copies, {name: path for name, path in paths.items() if name in mine}, str(rank))
 
 
-def write(directory: Path, part: Share, visit: Callable[[], object] = lambda: None) -> None:
+def share_of_piece(piece: str, tree: dict[str, Any]) -> Share:
+    """Copy a piece of the state, as a share of that name.
+
+    Several members may write it, each to files of its own, and the last record counts.
+
+    Args:
+        piece: its name.
+        tree: the piece.
+
+    Raises:
+        InputError: it could not be read back.
+    """
+    tensors, paths = _tensors(piece, tree)
+    return Share(piece, {name: _copy(t) for name, t in tensors.items()}, paths, f"{piece}.{os.urandom(4).hex()}")
+
+
+def _tensors(piece: str, tree: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, TreePath]]:
+    skeleton, tensors, paths = take_apart(tree, _stays_in_skeleton)
+    read_back(skeleton.numpy().tobytes())
+    return {_SKELETON + piece: skeleton, **tensors}, {_SKELETON + piece: ("offcut", piece), **paths}
+
+
+def _stays_in_skeleton(path: TreePath, tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is not worth a name: empty ones, and the scalars that optimizers count steps with."""
+    return tensor.numel() == 0 or (tensor.dim() == 0 and path[0] != "model")
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    # DCP's stager copies whole storages, also where a tensor is a view of a larger one, and on CPUs it takes longer.
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def write(directory: Path, share: Share, visit: Callable[[], object] = lambda: None) -> None:
     """Write a share, durably; `visit` is called when all but its record is there.
 
     Raises OSError or what DCP raises where the disk fails.
     """
-    planner = _planner(part.tensors)
+    planner = dcp.DefaultSavePlanner()
+    planner.set_up_planner(share.tensors, is_coordinator=True)
     writer = _writer(directory)
-    # The files of rank r begin with __r_.
     plan = writer.prepare_local_plan(planner.create_local_plan())
-    plan = writer.prepare_global_plan([plan] * (part.rank + 1))[part.rank]
+    plan = replace(plan, storage_data=_StoragePrefix(f"__{share.files}_"))
     results = writer.write_data(planner.finish_plan(plan), planner).wait()
     visit()
     record = [
         {
             "name": result.index.fqn,
-            "offset": list(result.index.offset or ()),
-            "index": result.index.index,
-            "size_bytes": result.size_in_bytes,
+            "path": share.paths[result.index.fqn],
+            "shape": list(share.tensors[result.index.fqn].shape),
+            "dtype": str(share.tensors[result.index.fqn].dtype).removeprefix("torch."),
+            "crc32": _checksum(share.tensors[result.index.fqn]),
             "file": result.storage_data.relative_path,
             "start": result.storage_data.offset,
             "length": result.storage_data.length,
         }
         for result in results
     ]
-    whole = _record(directory, part.rank)
-    unfinished = whole.with_suffix(".new")
-    with unfinished.open("w") as file:
-        json.dump(record, file)
-        file.flush()
-        os.fsync(file.fileno())
+    whole = _record(directory, share.name)
+    unfinished = whole.with_name(f".{share.files}.new")
+    _write_json(unfinished, record)
     unfinished.replace(whole)
 
 
-def complete(directory: Path, world: int) -> bool:
-    """Return whether every member has written its share."""
-    return all(_record(directory, rank).exists() for rank in range(world))
+def complete(directory: Path, names: Iterable[str]) -> bool:
+    """Return whether the shares of these names have been written."""
+    return all(_record(directory, name).exists() for name in names)
 
 
 def leave_out(directory: Path, rank: int) -> None:
@@ -113,41 +158,115 @@ def left_out(directory: Path) -> bool:
     return any(directory.glob("share-*.left-out"))
 
 
-def finish(directory: Path, metadata: Metadata | None, world: int) -> None:
-    """Write the metadata of a complete checkpoint, on the first member: from then on it can be read."""
-    assert metadata is not None, "only the first member has it"
-    results = []
-    for rank in range(world):
-        path = _record(directory, rank)
-        results.append([_result(entry) for entry in json.loads(path.read_text())])
-        path.unlink()
-    _writer(directory).finish(metadata, results)
+def finish(directory: Path, names: Iterable[str]) -> None:
+    """Write the metadata of a complete checkpoint, by one member: from then on it can be read.
+
+    Args:
+        directory: the checkpoint's.
+        names: the names of its shares.
+    """
+    records = [_record(directory, name) for name in names]
+    entries = [entry for record in records for entry in json.loads(record.read_text())]
+    _write_json(directory / _CHECKSUMS, {entry["name"]: entry["crc32"] for entry in entries})
+    _writer(directory).finish(_metadata(entries), [[_result(entry) for entry in entries]])
+    belonging = {entry["file"] for entry in entries} | {".metadata", _CHECKSUMS}
+    for path in directory.iterdir():
+        # Records, and what was written by members whose record another member has replaced.
+        if path.name not in belonging:
+            path.unlink()
 
 
-def read(directory: Path) -> dict[str, Any]:
-    """Return the state in a checkpoint, on the CPU. Raises an Exception of some kind if it is damaged."""
-    found = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
-    tensors = {
-        name: torch.empty(kept.size, dtype=kept.properties.dtype)
-        for name, kept in found.items()
-        if isinstance(kept, TensorStorageMetadata)
-    }
-    with warnings.catch_warnings():  # loading in a single process is intended
-        warnings.simplefilter("ignore", UserWarning)
-        try:
-            dcp.load(tensors, checkpoint_id=directory, no_dist=True)
-        except dcp.CheckpointException as error:  # it is not an Exception, and its text is a traceback
-            raise next(iter(error.failures.values()))[0] from None
-    in_order = iter(
-        tensors[name] for name in sorted(tensors.keys() - {_SKELETON}, key=lambda name: int(name.partition(":")[0]))
+def read(directory: Path, pieces: Iterable[str] = ("state",)) -> dict[str, dict[str, Any]]:
+    """Return pieces of the state in a checkpoint, on the CPU.
+
+    Args:
+        directory: the checkpoint's. If it is not finished, those of its pieces can be read that were written as shares.
+        pieces: their names.
+
+    Returns:
+        The trees, by the names of the pieces.
+
+    Raises:
+        InputError: the checkpoint was written by an earlier version of offcut.
+        Exception: of some other kind, if it is damaged.
+    """
+    reader, pieces = dcp.FileSystemReader(directory), list(pieces)
+    if (directory / ".metadata").exists() or not all(_record(directory, piece).exists() for piece in pieces):
+        check_version(directory)
+        metadata = reader.read_metadata()
+        if not any(name.startswith(_SKELETON) for name in metadata.state_dict_metadata):
+            raise _earlier_version(directory)
+        checksums = json.loads((directory / _CHECKSUMS).read_text())
+    else:
+        entries = [entry for piece in pieces for entry in json.loads(_record(directory, piece).read_text())]
+        metadata = _metadata(entries)
+        checksums = {entry["name"]: entry["crc32"] for entry in entries}
+        metadata.storage_data = {(result := _result(entry)).index: result.storage_data for entry in entries}
+    skeletons = {_SKELETON + piece: _room(metadata, _SKELETON + piece) for piece in pieces}
+    _read_tensors(reader, metadata, skeletons, checksums)
+    tensors: dict[str, torch.Tensor] = {}
+
+    def make_room(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        tensors[name] = torch.empty(shape, dtype=dtype)
+        return tensors[name]
+
+    trees = {piece: put_together(skeletons[_SKELETON + piece], make_room) for piece in pieces}
+    _read_tensors(reader, metadata, tensors, checksums)
+    return trees
+
+
+def check_version(directory: Path) -> None:
+    """Raise InputError if an earlier version of offcut wrote a pipeline's checkpoint here, a file for each layer."""
+    if (directory / "common.pt").exists():
+        raise _earlier_version(directory)
+
+
+def _earlier_version(directory: Path) -> InputError:
+    return InputError(
+        f"The checkpoint {directory} was written by an earlier version of offcut, in another format.",
+        next_step="End the job with that version, or move the directory away: then it begins again from its start.",
     )
-    return put_together(tensors[_SKELETON], lambda path, shape, dtype: next(in_order))
 
 
-def _planner(tensors: dict[str, torch.Tensor]) -> dcp.DefaultSavePlanner:
-    planner = dcp.DefaultSavePlanner()
-    planner.set_up_planner(tensors, is_coordinator=True)
-    return planner
+def _room(metadata: Metadata, name: str) -> torch.Tensor:
+    there = metadata.state_dict_metadata[name]
+    return torch.empty(there.size, dtype=there.properties.dtype)
+
+
+def _read_tensors(
+    reader: dcp.FileSystemReader, metadata: Metadata, tensors: dict[str, torch.Tensor], checksums: Mapping[str, int]
+) -> None:
+    """Fill `tensors`. ValueError if one has not the bytes that were written."""
+    planner = dcp.DefaultLoadPlanner()
+    planner.set_up_planner(tensors, metadata, is_coordinator=True)
+    reader.set_up_storage_reader(metadata, is_coordinator=True)
+    reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()
+    for name, tensor in tensors.items():
+        if _checksum(tensor) != checksums[name]:
+            raise ValueError(f"the bytes of {name} are not those that were written")
+
+
+def _checksum(tensor: torch.Tensor) -> int:
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy())
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with path.open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _metadata(entries: Iterable[dict[str, Any]]) -> Metadata:
+    """Return a checkpoint's metadata, without the places of its tensors in files."""
+    described: dict[str, Any] = {}
+    for entry in entries:
+        size = torch.Size(entry["shape"])
+        chunk = ChunkStorageMetadata(torch.Size([0] * len(size)), size)
+        properties = TensorProperties(dtype=getattr(torch, entry["dtype"]))
+        described[entry["name"]] = TensorStorageMetadata(properties, size, [chunk])
+    # With the paths, DCP's tools make a nested state, as torch.save writes it.
+    return Metadata(described, planner_data={entry["name"]: tuple(entry["path"]) for entry in entries})
 
 
 def _writer(directory: Path) -> dcp.FileSystemWriter:
@@ -156,13 +275,13 @@ def _writer(directory: Path) -> dcp.FileSystemWriter:
     return writer
 
 
-def _record(directory: Path, rank: int) -> Path:
-    return directory / f"share-{rank}.json"
+def _record(directory: Path, name: str) -> Path:
+    return directory / f"share-{name}.json"
 
 
 def _result(entry: dict[str, Any]) -> WriteResult:
     return WriteResult(
-        index=MetadataIndex(entry["name"], torch.Size(entry["offset"]), entry["index"]),
-        size_in_bytes=entry["size_bytes"],
+        index=MetadataIndex(entry["name"], torch.Size([0] * len(entry["shape"])), 0),
+        size_in_bytes=entry["length"],
         storage_data=_StorageInfo(entry["file"], entry["start"], entry["length"]),
     )

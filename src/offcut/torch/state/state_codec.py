@@ -18,59 +18,83 @@ from offcut.torch.state.training_state import map_tensors
 #: Smaller tensors (counters, biases) stay in the skeleton.
 INLINE_BYTES = 1024
 
+#: Where a tensor is in a tree: the keys of dicts, and the places in lists and tuples.
+TreePath = tuple[str | int, ...]
 
-def take_apart(tree: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the skeleton (uint8 [n], on the CPU), and the living tensors by name, in order.
 
-    A name is the tensor's number and its path in the tree.
+def is_small(path: TreePath, tensor: torch.Tensor) -> bool:
+    """Return whether a tensor costs less within the skeleton than by itself."""
+    return bool(tensor.numel() * tensor.element_size() <= INLINE_BYTES)
+
+
+def take_apart(
+    tree: Any, inline: Callable[[TreePath, torch.Tensor], bool] = is_small
+) -> tuple[torch.Tensor, dict[str, torch.Tensor], dict[str, TreePath]]:
+    """Split a tree.
+
+    Args:
+        tree: nested dicts, lists and tuples of tensors and plain values.
+        inline: returns whether a tensor stays in the skeleton.
+
+    Returns:
+        The skeleton (uint8 [n], on the CPU); the other tensors by name, in order, the living ones; and their paths in
+        the tree. A name is the path with dots: `model.0.weight`.
     """
-    paths = _paths(tree, "")
+    paths = _named_paths(tree)
     tensors: dict[str, torch.Tensor] = {}
+    places: dict[str, TreePath] = {}
     shapes: list[tuple[int, ...] | None] = []
 
     def empty(tensor: torch.Tensor) -> torch.Tensor:
-        path, tensor = next(paths), tensor.detach()
-        if tensor.numel() * tensor.element_size() <= INLINE_BYTES:
+        (name, path), tensor = next(paths), tensor.detach()
+        if inline(path, tensor):
             shapes.append(None)
             return tensor.cpu().clone()
         shapes.append(tuple(tensor.shape))
-        tensors[f"{len(tensors)}:{path}"] = tensor
+        tensors[name], places[name] = tensor, path
         return torch.empty(0, dtype=tensor.dtype)
 
     bones = map_tensors(tree, empty)
     written = io.BytesIO()
     torch.save({"tree": bones, "shapes": shapes}, written)
-    return torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8), tensors
+    return torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8), tensors, places
 
 
 def check(tree: Any) -> None:
     """Raise InputError unless `tree` can be written and read back."""
-    skeleton, _ = take_apart(tree)
-    read_back(skeleton.numpy().tobytes())
+    read_back(take_apart(tree)[0].numpy().tobytes())
 
 
 def put_together(
     skeleton: torch.Tensor, supply: Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 ) -> dict[str, Any]:
-    """Return the tree, on the CPU; `supply` is called for each tensor in order, with its path in the tree."""
+    """Return the tree, on the CPU; `supply` is called for each tensor in order, with its name, shape and type."""
     saved = torch.load(io.BytesIO(skeleton.numpy().tobytes()), weights_only=True, map_location="cpu")
-    paths, shapes = _paths(saved["tree"], ""), iter(saved["shapes"])
+    paths, shapes = _named_paths(saved["tree"]), iter(saved["shapes"])
 
     def fill(tensor: torch.Tensor) -> torch.Tensor:
-        path, shape = next(paths), next(shapes)
-        return tensor if shape is None else supply(path, shape, tensor.dtype)
+        (name, _), shape = next(paths), next(shapes)
+        return tensor if shape is None else supply(name, shape, tensor.dtype)
 
     tree: dict[str, Any] = map_tensors(saved["tree"], fill)
     return tree
 
 
-def _paths(tree: Any, path: str) -> Iterator[str]:
-    """Yield the paths of the tensors, in the order of map_tensors."""
+def _named_paths(tree: Any) -> Iterator[tuple[str, TreePath]]:
+    """Yield the names and paths of the tensors, in the order of map_tensors. No name comes twice."""
+    seen: dict[str, int] = {}
+    for path in _paths(tree, ()):
+        name = ".".join(map(str, path))
+        seen[name] = count = seen.get(name, 0) + 1
+        yield (name if count == 1 else f"{name}#{count}"), path
+
+
+def _paths(tree: Any, path: TreePath) -> Iterator[TreePath]:
     if isinstance(tree, torch.Tensor):
         yield path
     elif isinstance(tree, dict):
         for key, value in tree.items():
-            yield from _paths(value, f"{path}/{key}" if path else str(key))
+            yield from _paths(value, (*path, str(key)))
     elif isinstance(tree, (list, tuple)):
         for i, value in enumerate(tree):
-            yield from _paths(value, f"{path}/{i}")
+            yield from _paths(value, (*path, i))

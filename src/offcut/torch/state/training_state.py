@@ -130,8 +130,8 @@ class TrainingState:
         ]
 
     def room(self) -> dict[str, torch.Tensor]:
-        """Return the model's living tensors by their paths in the tree, for a state to be received into."""
-        return {f"model/{name}": tensor for name, tensor in self.model.state_dict().items() if torch.is_tensor(tensor)}
+        """Return the model's living tensors by their names in the tree, for a state to be received into."""
+        return {f"model.{name}": tensor for name, tensor in self.model.state_dict().items() if torch.is_tensor(tensor)}
 
     def boundary_tree(self) -> dict[str, Any]:
         """Return the tree as of the last boundary, in the middle of a step that has not been applied."""
@@ -297,6 +297,19 @@ class TrainingState:
         self.rate.load_state_dict(tree["rate"])
         self.load_progress(tree["progress"])
         self.buffers.copy_boundary()
+
+    def check_fits(self, tree: dict[str, Any]) -> None:
+        """Raise InputError if `tree` is not a state of this training: of another model or other registered objects."""
+        mine = {name: tuple(t.shape) for name, t in self.model.state_dict().items() if torch.is_tensor(t)}
+        theirs = {name: tuple(t.shape) for name, t in tree["model"].items() if torch.is_tensor(t)}
+        if mine != theirs:
+            name = next(name for name in (*mine, *theirs) if mine.get(name) != theirs.get(name))
+            raise InputError(
+                f"Session: the state is of another model: its {name} has the shape {theirs.get(name, 'none')}, this "
+                f"script's {mine.get(name, 'none')}.",
+                next_step="A job's model stays the same in all its runs. Submit another model as a job of its own.",
+            )
+        self._check_registered(tree["registered"])
 
     def load_settings(self, groups: list[list[dict[str, Any]]]) -> None:
         """Replace the settings of the optimizers' groups by those in `groups`, by optimizer and group."""
