@@ -12,6 +12,7 @@
 - `testing`: fault injection; `demo`: the training scripts of `offcut demo`
 """
 
+from offcut.torch.elastic_parts.all_gather import all_gather
 from offcut.torch.elastic_parts.functions import (
     elastic,
     epochs,
@@ -26,6 +27,7 @@ from offcut.torch.elastic_parts.functions import (
     weight_by,
 )
 from offcut.torch.elastic_parts.row_state import RowState
+from offcut.torch.elastic_parts.sync_batch_norm import SyncBatchNorm
 from offcut.torch.session import Left, Session
 from offcut.torch.step.batch import Batch
 
@@ -34,6 +36,8 @@ __all__ = [
     "Left",
     "RowState",
     "Session",
+    "SyncBatchNorm",
+    "all_gather",
     "elastic",
     "epochs",
     "evaluate",

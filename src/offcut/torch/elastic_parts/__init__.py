@@ -9,6 +9,8 @@
 - `loader_step`: the step of such a loop; `gradient_watch`: finds gradients that are changed before they are reduced
 - `virtual_shards`: parts of a batch that do not depend on the size; `shard_gradients`: weights their gradients
 - `phases`: the loops over `epochs()`, one after the other
+- `member_exchange`: exchanges among the members in a step; `all_gather`: with gradients; `sync_batch_norm`: BatchNorm
+  over the global batch
 - `row_state`: state of each row of the global batch
 - `evaluation`: an evaluation that the members share out; `script_errors`: what a script must not do
 """

@@ -56,6 +56,11 @@ def current(call: str) -> ElasticTraining:
     return _current
 
 
+def find() -> ElasticTraining | None:
+    """Return the elastic training of this process; None if it has none."""
+    return _current
+
+
 def finish_at_end() -> None:
     """End the training of a script that has left its loop over the epochs by `break`, and ended without an error."""
     if _current is not None and _current.begun:

@@ -13,7 +13,8 @@ from offcut.torch.elastic_parts import current_training, evaluation
 from offcut.torch.elastic_parts.current_training import current
 from offcut.torch.elastic_parts.elastic_loader import ElasticLoader
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
-from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.elastic_parts.member_exchange import exchanged, in_step
+from offcut.torch.membership.process_group import Group
 from offcut.torch.state.training_state import Stateful
 
 
@@ -172,7 +173,7 @@ def report_loss(loss: torch.Tensor | float) -> None:
     Raises:
         InputError: it was called outside of a step.
     """
-    _in_step("report_loss", alone=True).step.tell_loss(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
+    in_step("report_loss", alone=True).step.tell_loss(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
 
 
 def sum(value: torch.Tensor | float) -> Any:
@@ -188,7 +189,7 @@ def sum(value: torch.Tensor | float) -> Any:
     Raises:
         InputError: it was called outside of a step.
     """
-    training = _in_step("sum")
+    training = in_step("sum")
     return _sum_weighted(training, value, 1.0 if training.step.weight > 0.0 else 0.0)
 
 
@@ -205,7 +206,7 @@ def weight_by(count: torch.Tensor | float) -> None:
     Raises:
         InputError: it was called outside of a step, or after `reduce_gradients()`, or the counts' sum is not positive.
     """
-    training = _in_step("weight_by")
+    training = in_step("weight_by")
     step = training.step
     if step.reduced or step.updated:
         raise InputError(
@@ -236,7 +237,7 @@ def mean(value: torch.Tensor | float) -> Any:
     Raises:
         InputError: it was called outside of a step.
     """
-    training = _in_step("mean")
+    training = in_step("mean")
     return _sum_weighted(training, value, training.step.weight)
 
 
@@ -254,7 +255,7 @@ def gather(value: torch.Tensor) -> list[torch.Tensor]:
     Raises:
         InputError: it was called outside of a step.
     """
-    training = _in_step("gather")
+    training = in_step("gather")
     own = value.detach() if training.step.weight > 0.0 else value.detach()[:0]
 
     def exchange(group: Group) -> list[torch.Tensor]:
@@ -264,22 +265,8 @@ def gather(value: torch.Tensor) -> list[torch.Tensor]:
         group.wait(group.start_all_reduce(table))
         return [table[rank, :length] for rank, length in enumerate(rows) if length]
 
-    found: list[torch.Tensor] = _exchanged(training, exchange, [value.detach()])
+    found: list[torch.Tensor] = exchanged(training, exchange, [value.detach()])
     return found
-
-
-def _in_step(call: str, *, alone: bool = False) -> ElasticTraining:
-    """Return the training, in a step, and at a place to which all members come if they are not `alone`."""
-    training = current(call)
-    if not alone:
-        training.step.check_outside_shards(f"offcut.torch.{call}()")
-    if not training.in_step:
-        raise InputError(
-            f"offcut.torch.{call}() outside of a step.",
-            next_step="Call it inside the loop over the loader, before optimizer.step(). After the loop, "
-            "offcut.torch.evaluate() gives a number that all members share.",
-        )
-    return training
 
 
 def _sum_weighted(training: ElasticTraining, value: torch.Tensor | float, weight: float) -> Any:
@@ -291,17 +278,5 @@ def _sum_weighted(training: ElasticTraining, value: torch.Tensor | float, weight
         group.wait(group.start_all_reduce(total))
         return total
 
-    total = _exchanged(training, exchange, tensor)
+    total = exchanged(training, exchange, tensor)
     return total if isinstance(value, torch.Tensor) else type(value)(total.item())
-
-
-def _exchanged(training: ElasticTraining, exchange: Callable[[Group], Any], alone: Any) -> Any:
-    """Return what `exchange` returns; `alone` where there are no other members, or the generation broke."""
-    group = training.together
-    if group is None:
-        return alone
-    try:
-        return exchange(group)
-    except Abandoned as reason:
-        training.abandon(reason)
-        return alone

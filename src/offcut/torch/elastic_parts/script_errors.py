@@ -11,13 +11,19 @@ from offcut.errors import InputError
 from offcut.torch.elastic_parts.virtual_shards import MOST_SHARDS
 
 
-def check_arguments(optimizers: list[torch.optim.Optimizer], loader: Any) -> None:
-    """Raise InputError if the optimizers or the loader cannot be used in a loop of the script's own.
+def check_arguments(model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], loader: Any) -> None:
+    """Raise InputError if a model, optimizers or a loader cannot be used in a loop of the script's own.
 
     Args:
+        model: what `elastic` was given as model, or a list of all of them.
         optimizers: what `elastic` was given as optimizers.
         loader: what it was given as loader.
     """
+    if any(type(module) is torch.nn.SyncBatchNorm for module in model.modules()):
+        raise InputError(
+            "offcut.torch.elastic: the model has torch.nn.SyncBatchNorm layers, which know no members.",
+            next_step="Use offcut.torch.SyncBatchNorm.convert_sync_batchnorm(model), before the optimizer is made.",
+        )
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise InputError(

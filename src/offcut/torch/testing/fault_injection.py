@@ -53,6 +53,7 @@ POINTS = (
     "giving",
     "receiving",
     "loaded",
+    "exchange",
     "before-reduce",
     "inside-reduce",
     "after-reduce",
