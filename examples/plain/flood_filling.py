@@ -5,7 +5,6 @@ the mask is confident at a face of the field of view, the field of view moves th
 """
 
 import argparse
-import itertools
 import math
 from collections import deque
 
@@ -15,14 +14,14 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser(description="Learn to follow one of two tubes.")
-parser.add_argument("--epochs", type=int, default=12)
+parser.add_argument("--epochs", type=int, default=8)
 parser.add_argument("--batch", type=int, default=16, help="seeds per update")
 parser.add_argument("--depth", type=int, default=3, help="convolution modules of the network")
 parser.add_argument("--features", type=int, default=8, help="channels of the network")
-parser.add_argument("--lr", type=float, default=4e-3)
+parser.add_argument("--lr", type=float, default=1e-2)
 arguments = parser.parse_args()
 
-FIELD, DELTA = 9, 3  # voxels on a side of the field of view, and how far it moves
+FIELD, DELTA = 7, 2  # voxels on a side of the field of view, and how far it moves
 INSIDE, OUTSIDE, MOVE = (math.log(p / (1 - p)) for p in (0.95, 0.05, 0.9))  # logits: seed, unknown, move from here on
 FACES = [tuple(sign * DELTA * (axis == i) for i in range(3)) for axis in range(3) for sign in (-1, 1)]
 
@@ -128,15 +127,15 @@ def flood(image, seed):
         field(mask, corner).copy_((seen_mask + model(seen_image, seen_mask))[0])
         for face in FACES:
             place = tuple(a + b for a, b in zip(middle, face, strict=True))
-            if place not in seen and all(0 <= p < n for p, n in zip(place, image.shape, strict=True)):
-                if mask[place] >= MOVE:
-                    seen.add(place)
-                    queue.append(place)
+            inside = all(0 <= i < size for i, size in zip(place, image.shape, strict=True))
+            if inside and place not in seen and mask[place] >= MOVE:
+                seen.add(place)
+                queue.append(place)
     return mask >= 0
 
 
 torch.manual_seed(0)
-loader = DataLoader(seeds(96, torch.Generator().manual_seed(1)), arguments.batch, shuffle=True)
+loader = DataLoader(seeds(64, torch.Generator().manual_seed(1)), arguments.batch, shuffle=True)
 model = FloodFillingNetwork(arguments.depth, arguments.features)
 print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
 optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr)
@@ -147,11 +146,10 @@ for epoch in range(arguments.epochs):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(f"epoch {epoch}: loss {loss.item():.6f}, {visits / len(image):.1f} fields of view per seed")
+    print(f"epoch {epoch}: loss {loss.item():.6f}")
 
 image, tubes = two_tubes(48, torch.Generator().manual_seed(2))
-seed = tuple(tubes[0, 24].nonzero().double().mean(0).round().long().tolist())
-filled = flood(image, (24, *seed))
-inside = tubes[:, FIELD // 2 : -(FIELD // 2)]
+middle = tubes[0, 24].nonzero().double().mean(0).round().long().tolist()
+filled = flood(image, (24, *middle))
 for number, tube in enumerate(tubes):
     print(f"tube {number}: {(filled & tube).sum() / tube.sum():.1%} filled")

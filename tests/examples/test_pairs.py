@@ -1,32 +1,29 @@
-"""Plain examples and their elastic versions: few lines are added, and alone both train the same model, bit for bit."""
+"""Plain examples and their elastic versions: few lines are added, and alone both print and save the same."""
 
 from __future__ import annotations
 
 import runpy
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import example_pairs
 import pytest
 import torch
+from example_pairs import EXAMPLES, PAIRS
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: The most lines that are added, by pair.
-ADDED = {"digits.py": 6}
+NAMES = {pair.name: pair for pair in PAIRS}
 
 
-def test_each_elastic_example_has_a_plain_twin() -> None:
+def test_each_elastic_example_has_a_plain_twin_and_is_in_the_table() -> None:
     for kind in ("plain", "elastic"):
-        assert {path.name for path in (EXAMPLES / kind).glob("*.py")} == set(ADDED)
+        assert {path.name for path in (EXAMPLES / kind).glob("*.py")} == set(NAMES)
 
 
-@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("name", NAMES)
 def test_few_lines_are_added(name: str) -> None:
-    pair = [EXAMPLES / kind / name for kind in ("plain", "elastic")]
-    shown = subprocess.run(["git", "diff", "--no-index", "-w", *pair], capture_output=True, text=True, check=False)
-    added = [line for line in shown.stdout.splitlines() if line.startswith("+") and line[1:].strip()]
-    assert len(added) - len(["+++ the file"]) <= ADDED[name], shown.stdout
+    added = example_pairs.added_lines(NAMES[name])
+    assert len(added) <= NAMES[name].added, "\n".join(added)
 
 
 @pytest.fixture
@@ -37,14 +34,21 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("one_thread")
-def test_alone_both_train_the_same_model(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = []
+def test_alone_both_print_and_save_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed, saved = [], []
     for kind in ("plain", "elastic"):
-        out = tmp_path / f"{kind}.pt"
-        monkeypatch.setattr(sys, "argv", [name, "--epochs", "2", "--out", str(out)])
+        where = tmp_path / kind
+        where.mkdir()
+        monkeypatch.chdir(where)
+        monkeypatch.setattr(sys, "argv", [name, *NAMES[name].short])
         runpy.run_path(str(EXAMPLES / kind / name), run_name="__main__")
-        saved.append(torch.load(out, weights_only=True))
+        printed.append(capsys.readouterr().out)
+        saved.append({path.name: torch.load(path, weights_only=True) for path in where.glob("*.pt")})
+    assert printed[0] == printed[1] != ""
     assert saved[0].keys() == saved[1].keys()
-    assert all(torch.equal(value, saved[1][key]) for key, value in saved[0].items())
+    for file, tensors in saved[0].items():
+        assert all(torch.equal(value, saved[1][file][key]) for key, value in tensors.items())

@@ -119,7 +119,7 @@ def trains(
         "batches": counted.batches,
         "loops": counted.loops,
         "steps": member().steps,
-        "loss": member().state.loss,
+        "loss": offcut.torch.last_loss(),
         "evaluated": losses[-1],
         "drawn": torch.rand(1).item() if seeded else 0.0,
     }

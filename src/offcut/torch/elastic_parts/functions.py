@@ -165,7 +165,7 @@ def reduce_gradients(optimizer: torch.optim.Optimizer | None = None) -> bool:
 
 
 def report_loss(loss: torch.Tensor | float) -> None:
-    """Tell offcut the loss of this member's share; `offcut status` shows the mean over the global batch.
+    """Tell offcut the loss of this member's share; `offcut status` and `last_loss()` show the mean over the global batch.
 
     Args:
         loss: the mean loss over the share, or over the virtual shard. Call it before `optimizer.step()`.
@@ -174,6 +174,21 @@ def report_loss(loss: torch.Tensor | float) -> None:
         InputError: it was called outside of a step.
     """
     in_step("report_loss", alone=True).step.tell_loss(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
+
+
+def last_loss() -> float:
+    """Return the mean loss over the last global batch whose step was applied: the same number on every member.
+
+    Returns:
+        The mean of what the members told by `report_loss()`; NaN if they told none. Before the first batch it waits
+        until this worker is a member.
+
+    Raises:
+        InputError: there is no elastic training.
+    """
+    training = current("last_loss")
+    training.take_part()
+    return training.state.loss
 
 
 def sum(value: torch.Tensor | float) -> Any:

@@ -1,0 +1,44 @@
+"""The pairs of examples: a plain script in `examples/plain` and its elastic version, of the same name."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A pair, and what the tests do with it.
+
+    Args:
+        name: the name of both files.
+        added: the most lines that the elastic version adds.
+        short: arguments for a run of a second.
+        steps: how many steps the training has by `long`; 0: it is not tested under events of the membership here.
+        long: arguments for a run that has room for the events.
+    """
+
+    name: str
+    added: int
+    short: tuple[str, ...]
+    steps: int = 0
+    long: tuple[str, ...] = ()
+
+
+PAIRS = [
+    Pair("digits.py", 6, ("--epochs", "2"), 45, ("--epochs", "3")),
+    Pair("flood_filling.py", 8, ("--epochs", "2"), 48, ("--epochs", "6")),
+    Pair("lstm.py", 10, ("--epochs", "2"), 46, ("--epochs", "2")),
+]
+
+
+def added_lines(pair: Pair) -> list[str]:
+    """Return the lines that the elastic version adds, without empty ones."""
+    files = [EXAMPLES / kind / pair.name for kind in ("plain", "elastic")]
+    shown = subprocess.run(
+        ["git", "diff", "--no-index", "-w", *files], capture_output=True, text=True, check=False
+    ).stdout.splitlines()
+    return [line for line in shown if line.startswith("+") and line[1:].strip() and not line.startswith("+++ ")]
