@@ -33,7 +33,7 @@ def fork_server() -> Any:
     """Return the context of processes that have torch imported and no threads."""
     context = multiprocessing.get_context("forkserver")
     # What every training needs in the end: the import of torch._dynamo alone takes half a second of each worker.
-    everything = "pytest numpy.random torch._dynamo torch.distributed.checkpoint offcut.torch"
+    everything = "pytest numpy.random sklearn.datasets torch._dynamo torch.distributed.checkpoint offcut.torch"
     context.set_forkserver_preload(everything.split())
     return context
 

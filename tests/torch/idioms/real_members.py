@@ -17,10 +17,8 @@ import multiprocessing
 import os
 import selectors
 import socket
-import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,76 +27,19 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-import torch
+from staged_worker import Outcome, Stage, work
 
 from offcut.process import unix_socket
-from offcut.process.parent_death import die_with_parent
 from offcut.torch.testing.fault_injection import ENV_FAULTS
 from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_CHECKPOINT_AGE, ENV_JOB_DIR, ENV_WORKER, worker_name
 from offcut.wire.worker_messages import Leave, ToWorker, encode
 from rendezvous import LIMIT_S, fork_server, shared_store
 
+__all__ = ["Cluster", "Outcome", "Stage", "alone", "same", "train", "train_with_joiner"]
+
 #: How long the controller waits before it renews a generation that one member has found broken: the others may get on.
 RENEW_S = 0.2
-
-
-# -- in a worker ------------------------------------------------------------------------------------------------------
-
-
-class Stage:
-    """The test's side, as a script sees it."""
-
-    def __init__(self, pipe: Connection, name: str) -> None:
-        self._pipe = pipe
-        self.name = name
-
-    def at(self, point: str, session: Any) -> None:
-        """Stand here if the test wants it, until what it has told this worker meanwhile has arrived.
-
-        `session` may be a TrainingMember too.
-        """
-        self._pipe.send(("at", point, session.steps))
-        generation, leaving = self._pipe.recv()
-        link = session._training.link if hasattr(session, "_training") else session.link
-        if link is not None:
-            with link.changed:
-                link.changed.wait_for(lambda: link.newer_than(generation - 1) and (link.leaving or not leaving))
-
-    def note(self, *what: Any) -> None:
-        """Tell the test."""
-        self._pipe.send(("note", what))
-
-
-def _work(
-    script: Callable[..., Any], options: dict[str, Any], name: str, env: dict[str, str], pipe: Connection
-) -> None:
-    die_with_parent(os.getppid())
-    torch.set_num_threads(1)
-    # The script may have processes of its own that load data, which a daemon of multiprocessing may not.
-    multiprocessing.process.current_process()._config["daemon"] = False
-    os.environ |= env
-    try:
-        outcome = Outcome("returned", script(Stage(pipe, name), **options))
-    except SystemExit as end:
-        outcome = Outcome("left" if end.code == 0 else "exited", end.code)
-    except BaseException as error:
-        outcome = Outcome("raised", f"{type(error).__name__}: {error}", traceback.format_exc())
-    pipe.send(("end", outcome))
-    sys.stdout.flush()
-    os._exit(0)
-
-
-# -- in the test ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a worker ended: `returned`, `left`, `raised`, `exited`, or `died` without a word."""
-
-    how: str
-    value: Any = None
-    traceback: str = ""
 
 
 @dataclass(slots=True)
@@ -185,7 +126,7 @@ class Cluster:
     def _start(self, name: str, env: dict[str, str]) -> None:
         ours, theirs = multiprocessing.Pipe()
         process = fork_server().Process(
-            target=_work, args=(self._script, self._options, name, {**self._env, **env}, theirs), daemon=True
+            target=work, args=(self._script, self._options, name, {**self._env, **env}, theirs), daemon=True
         )
         process.start()
         theirs.close()
@@ -229,6 +170,19 @@ class Cluster:
             if worker.stands is not None:
                 self._go_on_unless_stopped(worker)
 
+    def hold(self, names: Sequence[str], point: str, step: int) -> Callable[[], None]:
+        """Let those of `names` that come to `point` with `step` steps applied stand there; return what ends that."""
+        stops = [(name, point, step) for name in names]
+        self._stops += stops
+
+        def release() -> None:
+            for stop in stops:
+                self._stops.remove(stop)
+                if self._is_stop(self._workers[stop[0]], stop):
+                    self._go_on(self._workers[stop[0]])
+
+        return release
+
     def until(self, condition: Callable[[], Any]) -> None:
         """Play agent and controller until `condition` holds."""
         end_s = time.monotonic() + LIMIT_S
@@ -249,14 +203,18 @@ class Cluster:
 
     def results(self) -> list[Any]:
         """Return what the scripts returned. Workers may only have ended, left or died."""
-        outcomes = self.outcomes()
-        bad = [outcome for outcome in outcomes.values() if outcome.how in ("raised", "exited")]
+        outcomes, bad = self.outcomes(), self.failed()
         assert not bad, "\n".join(outcome.traceback or str(outcome) for outcome in bad)
         return [outcome.value for outcome in outcomes.values() if outcome.how == "returned"]
 
     def outcome(self, name: str) -> Outcome | None:
         """Return how `name` has ended; None while it runs."""
         return self._workers[name].outcome
+
+    def failed(self) -> list[Outcome]:
+        """Return the errors that have ended workers so far."""
+        ended = [worker.outcome for worker in self._workers.values() if worker.outcome is not None]
+        return [outcome for outcome in ended if outcome.how in ("raised", "exited")]
 
     def said(self, name: str) -> set[str]:
         """Return the kinds of messages that `name` has sent to its agent."""

@@ -165,7 +165,7 @@ def reduce_gradients(optimizer: torch.optim.Optimizer | None = None) -> bool:
 
 
 def report_loss(loss: torch.Tensor | float) -> None:
-    """Tell offcut the loss of this member's share; `offcut status` and `last_loss()` show the mean over the global batch.
+    """Tell offcut the loss of this member's share; `offcut status` and `last_loss()` have the mean.
 
     Args:
         loss: the mean loss over the share, or over the virtual shard. Call it before `optimizer.step()`.
