@@ -3,9 +3,8 @@
 - `functions`: what a script calls; `current_training`: the one elastic training of a process
 - `elastic_training`: ties model, optimizer and loader to this member
 - `elastic_loader`: the loader in the place of the script's DataLoader
-- `data_order`: the global batches of a data epoch, as the script's own sampler draws them; `random_state`: the states
-  of random generators; `batch_division`: divides them among the members; `share_loader`: loads this member's share of
-  each by a DataLoader
+- `data_order`: the global batches of a data epoch, as the script's own sampler draws them; `batch_division`: divides
+  them among the members
 - `loader_step`: the step of such a loop; `gradient_watch`: finds gradients that are changed before they are reduced
 - `virtual_shards`: parts of a batch that do not depend on the size; `shard_gradients`: weights their gradients
 - `phases`: the loops over `epochs()`, one after the other

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from offcut.torch.elastic_parts.random_state import random_state, set_random_state
 from offcut.torch.membership.state_checksum import number
 from offcut.torch.state.cursor import Cursor
+from offcut.torch.state.random_state import random_state, set_random_state
 
 #: In a job this many batches are drawn at a time, because the random state is exchanged for each time.
 _AT_A_TIME = 100

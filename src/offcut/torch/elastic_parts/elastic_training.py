@@ -18,7 +18,6 @@ from offcut.torch.elastic_parts.loader_step import LoaderStep
 from offcut.torch.elastic_parts.phases import Phases
 from offcut.torch.elastic_parts.row_state import RowState
 from offcut.torch.elastic_parts.script_errors import check_arguments, check_shards
-from offcut.torch.elastic_parts.share_loader import ShareLoader
 from offcut.torch.elastic_parts.virtual_shards import Shards
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.membership.process_group import Abandoned, Group
@@ -27,6 +26,7 @@ from offcut.torch.state.trained_parameters import parameters_of
 from offcut.torch.state.training_state import Stateful, TrainingState
 from offcut.torch.step.batch_policy import smallest_share
 from offcut.torch.step.member_gradients import MemberGradients
+from offcut.torch.step.share_loader import ShareLoader
 from offcut.torch.training_member import TrainingMember
 from offcut.wire.worker_env import ENV_AGENT
 

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
-from offcut.torch.elastic_parts.random_state import random_state, set_random_state
 from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.state.random_state import random_state, set_random_state
 from offcut.torch.step.batch import seed_everything
 
 #: What a batch adds to the result: a sum and a number of values for each of what the script's function returns.

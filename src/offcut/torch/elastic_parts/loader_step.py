@@ -12,7 +12,6 @@ import torch
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.batch_division import BatchDivision, Portion
 from offcut.torch.elastic_parts.data_order import DataOrder
-from offcut.torch.elastic_parts.share_loader import Share, ShareLoader
 from offcut.torch.elastic_parts.virtual_shards import ShardLoop
 from offcut.torch.membership.process_group import Group
 from offcut.torch.state.cursor import Cursor
@@ -20,6 +19,7 @@ from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch import seed_everything
 from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
 from offcut.torch.step.member_gradients import MemberGradients
+from offcut.torch.step.share_loader import Share, ShareLoader
 
 
 @dataclass(frozen=True, slots=True)

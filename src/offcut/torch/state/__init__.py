@@ -2,6 +2,7 @@
 
 - `training_state`: model, optimizers, registered objects and progress; `cursor`: the next sample
 - `buffers`: model buffers that are the same on every member; `trained_parameters`: what is trained and what is frozen
+- `random_state`: the states of random generators
 - `lr_scaling`: scales the learning rate with the size
 - `plain_values`, `state_codec`: what a state may contain, and how it is written and read back
 - `generation_mark`: the newest generation of the job, in a file beside its checkpoints

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from offcut.process.parent_death import die_with_parent
-from offcut.torch.elastic_parts.random_state import random_state, set_random_state
+from offcut.torch.state.random_state import random_state, set_random_state
 from offcut.torch.step.batch import seed_everything
 
 _CPU = torch.device("cpu")
