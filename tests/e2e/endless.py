@@ -43,10 +43,10 @@ def test_a_job_trains(up: Callable) -> None:
 def test_slurm_runs_a_job(private_slurm: Callable) -> None:  # noqa: F811
     slurm = private_slurm(1)
     job = slurm.submit("setsid sleep 1000 & sleep 1000")
-    wait_for("the job", lambda: slurm.state(job) == "RUNNING" and len(slurm.strays()) >= 3)
+    wait_for("the job", lambda: slurm.state(job) == "RUNNING" and len(slurm.strays()) >= 4)
     daemon = "import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0: time.sleep(1000)\n os._exit(0)"
     subprocess.run(["python3", "-c", daemon], check=True)
-    _ready("slurm")
+    _ready("slurm", *slurm.strays())
 
 
 def test_hosts_wait(tmp_path: Path) -> None:

@@ -166,16 +166,22 @@ class SlurmTestbed:
         return self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
 
     def strays(self) -> list[int]:
-        """Return live processes of jobs: those whose environment names this cluster and a job, and step managers."""
+        """Return live processes of jobs: those whose environment names this cluster and a job, and step managers.
+
+        A step manager writes its title over its environment; it works in the directory of the slurmd that started it.
+        """
         wanted = f"SLURM_CONF={self.conf}".encode()
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
-                of_job = any(item.startswith(b"SLURM_JOB_ID=") for item in environment)
-                if wanted in environment and (of_job or b"slurmstepd" in (entry / "comm").read_bytes()):
+                if b"slurmstepd" in (entry / "comm").read_bytes():
+                    of_job = Path(os.readlink(entry / "cwd")) == self.directory.resolve()
+                else:
+                    environment = (entry / "environ").read_bytes().split(b"\0")
+                    of_job = wanted in environment and any(item.startswith(b"SLURM_JOB_ID=") for item in environment)
+                if of_job:
                     found.append(int(entry.name))
             except OSError:
                 continue  # gone, or not ours
