@@ -372,6 +372,9 @@ def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
         (lambda m, o, loader: offcut.torch.elastic(m, [o, 1], loader), "an optimizer is of the type int"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, [1, 2]), "the loader is of the type list"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(plain_data(), None)), "makes no batches"),
+        (lambda m, o, loader: offcut.torch.elastic(m, o, loader, state=[3]), r"state\[0\] is of the type int"),
+        (lambda m, o, _: offcut.torch.elastic(m, o, DataLoader(plain_data()), virtual_shards=0), "virtual_shards is 0"),
+        (lambda m, o, loader: offcut.torch.elastic(nn.SyncBatchNorm(4), o, loader), "which know no members"),
         (
             lambda m, o, loader: offcut.torch.elastic(m, torch.optim.LBFGS(m.parameters()), loader),
             "LBFGS computes several gradients",

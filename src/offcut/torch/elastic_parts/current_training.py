@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import DataLoader
@@ -35,6 +35,7 @@ def begin(
         )
     if _current is None:
         atexit.register(_finish_at_exit)
+        _watch_exit()
     _current = ElasticTraining(model, optimizers, loader, registered, virtual_shards=virtual_shards)
     return _current
 
@@ -67,9 +68,25 @@ def finish_at_end() -> None:
         _current.finish()
 
 
+#: What the script has given to `sys.exit`: None or 0 where it has ended without an error.
+_exit_status: Any = None
+
+
+def _watch_exit() -> None:
+    """Note what the script gives to `sys.exit`, which Python does not say at its end."""
+    own_exit = sys.exit
+
+    def noted_exit(status: Any = None, /) -> NoReturn:
+        global _exit_status  # noqa: PLW0603 - Python's end finds it here
+        _exit_status = status
+        own_exit(status)
+
+    sys.exit = noted_exit
+
+
 def _finish_at_exit() -> None:
-    """Do so where Python itself has run the script, which says here whether an error has ended it."""
-    if getattr(sys, "last_value", None) is None:
+    """End the training where Python itself has run the script, unless an error has ended it."""
+    if getattr(sys, "last_value", None) is None and not _exit_status:
         try:
             finish_at_end()
         except Left:

@@ -54,7 +54,7 @@ class ElasticTraining:
         *,
         virtual_shards: int | None = None,
     ) -> None:
-        check_arguments(model, optimizers, loader)
+        check_arguments(model, optimizers, loader, registered)
         check_shards(virtual_shards)
         in_job = bool(os.environ.get(ENV_AGENT))
         # Shards have the same random numbers in a job and outside of one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,14 +12,23 @@ from offcut.errors import InputError
 from offcut.torch.elastic_parts.virtual_shards import MOST_SHARDS
 
 
-def check_arguments(model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], loader: Any) -> None:
-    """Raise InputError if a model, optimizers or a loader cannot be used in a loop of the script's own.
+def check_arguments(
+    model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], loader: Any, state: Iterable[Any]
+) -> None:
+    """Raise InputError if something cannot be used in a loop of the script's own.
 
     Args:
         model: what `elastic` was given as model, or a list of all of them.
-        optimizers: what `elastic` was given as optimizers.
+        optimizers: what it was given as optimizers.
         loader: what it was given as loader.
+        state: what it was given as state.
     """
+    for i, item in enumerate(state):
+        if not (hasattr(item, "state_dict") and hasattr(item, "load_state_dict")):
+            raise InputError(
+                f"offcut.torch.elastic: state[{i}] is of the type {type(item).__name__}, which has no state.",
+                next_step="Give objects with state_dict() and load_state_dict(), such as schedulers.",
+            )
     if any(type(module) is torch.nn.SyncBatchNorm for module in model.modules()):
         raise InputError(
             "offcut.torch.elastic: the model has torch.nn.SyncBatchNorm layers, which know no members.",

@@ -39,7 +39,7 @@ def check_scripts(
     if len({description for description, _ in rows}) > 1:
         raise difference(
             group,
-            "Session: the members' scripts do not make the same",
+            "offcut.torch: the members' scripts do not make the same",
             state.description(),
             "Build model, data and session from what all members have: the same files, a fixed seed.",
         )

@@ -163,7 +163,7 @@ class StateChecks:
 
 #: What the error about members with different states begins and ends with.
 DIFFERENT, ALIKE = (
-    "Session: after step {step} the members' states are not the same",
+    "offcut.torch: after step {step} the members' states are not the same",
     "Let all members do the same with what is trained and registered: decide by session.steps, session.loss and "
     "registered state; not by the clock, the rank, or the loss of its own share.",
 )

@@ -42,8 +42,8 @@ def plain(tree: Any, where: str) -> Any:
     if isinstance(tree, _SAME):
         return tree.item()
     raise InputError(
-        f"Session: {where} is of the type {kind.__module__}.{kind.__qualname__}, which can go neither to other members "
-        "nor into a checkpoint.",
+        f"offcut.torch: {where} is of the type {kind.__module__}.{kind.__qualname__}, which can go neither to other "
+        "members nor into a checkpoint.",
         next_step="Let state_dict() return tensors, numbers, strings, and lists, tuples and dicts of them (arrays as "
         "tensors, enums by their value, numpy.float32 as float).",
     )
@@ -56,6 +56,6 @@ def read_back(written: bytes) -> Any:
     except Exception as error:  # errors of many types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"Session: the state cannot be read back from a checkpoint ({reason}).",
+            f"offcut.torch: the state cannot be read back from a checkpoint ({reason}).",
             next_step="Let every state_dict() return tensors, numbers, strings, and lists, tuples and dicts of them.",
         ) from None

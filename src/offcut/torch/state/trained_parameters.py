@@ -54,7 +54,7 @@ def names_in(model: torch.nn.Module, parameters: Iterable[Iterable[torch.nn.Para
         return [[names[id(p)] for p in several] for several in parameters]
     except KeyError:
         raise InputError(
-            "Session: an optimizer has parameters that do not belong to the model.",
+            "offcut.torch: an optimizer has parameters that do not belong to the model.",
             next_step="Make one module of all that is trained (a loss with weights of its own too), and give that.",
         ) from None
 
@@ -121,7 +121,7 @@ def regroup(model: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer],
         common = min(len(here), len(there))
         if here[:common] != there[:common]:
             raise InputError(
-                "Session: the groups of an optimizer have other parameters than those of the state.",
+                "offcut.torch: the groups of an optimizer have other parameters than those of the state.",
                 next_step="Make the same groups, in the same order, in every run of a job.",
             )
         _drop_groups(item, common)

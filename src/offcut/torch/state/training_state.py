@@ -305,8 +305,8 @@ class TrainingState:
         if mine != theirs:
             name = next(name for name in (*mine, *theirs) if mine.get(name) != theirs.get(name))
             raise InputError(
-                f"Session: the state is of another model: its {name} has the shape {theirs.get(name, 'none')}, this "
-                f"script's {mine.get(name, 'none')}.",
+                f"offcut.torch: the state is of another model: its {name} has the shape {theirs.get(name, 'none')}, "
+                f"this script's {mine.get(name, 'none')}.",
                 next_step="A job's model stays the same in all its runs. Submit another model as a job of its own.",
             )
         self._check_registered(tree["registered"])
@@ -330,7 +330,7 @@ class TrainingState:
     def _check_registered(self, states: list[dict[str, Any]]) -> None:
         if len(states) != len(self.registered):
             raise InputError(
-                f"Session: the state has {len(states)} registered objects (a scaler counts), this script has "
+                f"offcut.torch: the state has {len(states)} registered objects (a scaler counts), this script has "
                 f"{len(self.registered)}.",
                 next_step="Register the same ones, in the same order, in every run of a job.",
             )

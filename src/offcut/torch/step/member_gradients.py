@@ -188,7 +188,7 @@ class MemberGradients:
         if len(set(outcome.trains)) > 1:
             raise difference(
                 group,
-                f"Session: in step {self._state.step + 1} the members do not train the same parameters",
+                f"offcut.torch: in step {self._state.step + 1} the members do not train the same parameters",
                 {
                     **{name: "trained" for several in self._trained for name in several},
                     **({"the batch after which optimizer.step() is called": str(place)} if place else {}),
