@@ -16,11 +16,10 @@ from offcut.torch.membership.state_sync import join_with_replica
 from offcut.torch.state.lr_scaling import LrScaling
 from offcut.torch.state.trained_parameters import parameters_of
 from offcut.torch.state.training_state import TrainingState
-from offcut.torch.step.batch import Fetcher
 from offcut.torch.step.batch_policy import BatchPolicy, smallest_share
 from offcut.torch.step.data_parallel import DataParallelStep
 from offcut.torch.step.gradient_reduce import MemberFlags
-from offcut.torch.step.loader import AheadLoader, Loader
+from offcut.torch.step.loader import PartLoader
 from offcut.torch.step.sampler import Sampler
 from offcut.torch.training_loop import TrainingLoop
 from offcut.torch.training_member import TrainingMember
@@ -105,10 +104,9 @@ class Session(TrainingLoop):
             "lr_rule": f"{lr_rule}, warm-up {warmup_steps}",
         }
         sampler = Sampler(len(dataset), seed, drop_last=drop_last)
-        fetcher = Fetcher(dataset, collate, seed)
         device = next((p.device for item in optimizers for p in parameters_of(item)), torch.device("cpu"))
         # Before the connection to the agent is opened: processes that fetch must not inherit it.
-        self._loader = AheadLoader(fetcher, device, loader_workers) if loader_workers else Loader(fetcher, device)
+        self._loader = PartLoader(dataset, collate, loader_workers, device, seed)
         self._data_parallel = DataParallelStep(
             state,
             policy=policy,
@@ -119,6 +117,7 @@ class Session(TrainingLoop):
             scaler=scaler,
             device=device,
             visit=self._visit,
+            epochs=lambda: self._training.epochs,
         )
 
         super().__init__(

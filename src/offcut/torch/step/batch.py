@@ -11,6 +11,9 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 
 _CPU = torch.device("cpu")
+#: Added to a stream: the random numbers for loading samples, which are not to be those of the forward pass. Streams
+#: below it, and this many times it, have other numbers in any step that a training comes to.
+LOADING = 1 << 45
 
 
 class Batch:
@@ -52,8 +55,9 @@ class Fetcher:
         """Return the samples at `indices`. Random numbers drawn for them depend on step and stream alone."""
         if self._whole:
             return self._dataset[indices]
-        seed_everything(self._seed, step, stream, _CPU)
-        return self._collate([self._dataset[i] for i in indices.tolist()])
+        seed_everything(self._seed, step, stream + LOADING, _CPU)
+        several, wanted = getattr(self._dataset, "__getitems__", None), indices.tolist()
+        return self._collate(several(wanted) if several is not None else [self._dataset[i] for i in wanted])
 
 
 def to_device(data: Any, device: torch.device) -> Any:

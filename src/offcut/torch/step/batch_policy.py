@@ -75,9 +75,10 @@ class BatchPolicy:
         parts = []
         for stream, unit in units:
             pieces = 1 if self.max_local_batch is None else -(-len(unit) // self.max_local_batch)
-            # The streams of a unit's further pieces must not be those of other units.
+            # The streams of a unit's further pieces must not be those of other units, nor of other steps: a step has
+            # 65,537 numbers, see `seed_everything`.
             parts += [
-                Part(piece, len(piece) / len(batch), stream + (i << 20))
+                Part(piece, len(piece) / len(batch), stream + (i << 46))
                 for i, piece in enumerate(torch.tensor_split(unit, pieces))
             ]
         return parts

@@ -10,11 +10,12 @@ import torch
 
 from offcut.errors import InputError
 from offcut.torch.membership.process_group import Group
+from offcut.torch.state.cursor import Cursor
 from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch import Batch, seed_everything
 from offcut.torch.step.batch_policy import BatchPolicy, Part
 from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
-from offcut.torch.step.loader import Loader
+from offcut.torch.step.loader import PartLoader
 from offcut.torch.step.member_gradients import MemberGradients
 from offcut.torch.step.sampler import Sampler
 
@@ -22,7 +23,8 @@ from offcut.torch.step.sampler import Sampler
 class DataParallelStep:
     """See `Step`.
 
-    `visit` is called at the points where tests let something fail; if it returns True, the generation broke.
+    `visit` is called at the points where tests let something fail; if it returns True, the generation broke. `epochs`
+    returns how many data epochs the training has, None while it is not known.
     """
 
     #: No member applies the step before this one has its gradients too.
@@ -34,14 +36,16 @@ class DataParallelStep:
         *,
         policy: BatchPolicy,
         sampler: Sampler,
-        loader: Loader,
+        loader: PartLoader,
         seed: int,
         clip_norm: float | None,
         scaler: Any,
         device: torch.device,
         visit: Callable[[str], bool],
+        epochs: Callable[[], int | None],
     ) -> None:
         self._state = state
+        self._epochs = epochs
         self._policy = policy
         self._sampler = sampler
         self._loader = loader
@@ -100,8 +104,9 @@ class DataParallelStep:
         state.restore()
         part = self._part = self._waiting.popleft()
         self._has_gradient = False
-        batch = self._loader.load(part, state.step)
-        self._loader.expect(lambda: self._upcoming(group))
+        batch = self._loader.load(
+            part, state.step, lambda: self._upcoming(group, list(self._waiting), state.step, state.cursor)
+        )
         seed_everything(self._seed, state.step, part.stream, self._device)
         self._visit("loaded")
         return batch
@@ -111,19 +116,29 @@ class DataParallelStep:
         self._waiting.clear()
         self._part = None
 
-    def _upcoming(self, group: Group) -> Iterator[tuple[int, Part]]:
-        """Yield (step, part) for the parts after this one, if nothing changes."""
-        state = self._state
-        for part in self._waiting:
-            yield state.step, part
-        step, size = state.step, self._policy.size(group.world)
-        cursor = self._sampler.after(state.cursor, size)
-        while not self._sampler.done(cursor):
+    def _upcoming(self, group: Group, waiting: list[Part], step: int, cursor: Cursor) -> Iterator[tuple[int, Part]]:
+        """Yield (step, part) for the parts after one, to the end of the training, if nothing changes.
+
+        Args:
+            group: the members.
+            waiting: the further parts of its step.
+            step: its step.
+            cursor: where its global batch begins.
+        """
+        size = self._policy.size(group.world)
+        for part in waiting:
+            yield step, part
+        while True:
+            cursor = self._sampler.after(cursor, size)
+            if self._sampler.done(cursor):
+                cursor = Cursor(cursor.epoch + 1, 0)
+                epochs = self._epochs()
+                if epochs is None or cursor.epoch >= epochs:
+                    return
             step += 1
             batch = self._sampler.batch(cursor, size)
             for part in self._policy.parts(batch, group.rank, group.world):
                 yield step, part
-            cursor = self._sampler.after(cursor, size)
 
     def _current_part(self, call: str) -> Part:
         """Return the part that the loop works on; InputError if there is none."""

@@ -1,104 +1,138 @@
-"""Fetching the parts of a batch, in this process or ahead of time in processes of its own."""
+"""Loads the parts of a session's global batches, by a DataLoader, in this process or ahead of time in others."""
 
 from __future__ import annotations
 
-import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
-import torch.multiprocessing
+from torch.utils.data import DataLoader, TensorDataset
 
 from offcut.errors import OffcutError
-from offcut.process.parent_death import die_with_parent
-from offcut.torch.step.batch import Batch, Fetcher, to_device
+from offcut.torch.step.batch import LOADING, Batch, to_device
 from offcut.torch.step.batch_policy import Part
+from offcut.torch.step.share_loader import Share, ShareLoader
+
+#: What a part is called here: its step, stream and samples.
+_Key = tuple[int, int, list[int]]
 
 
-class Loader:
-    """Loads samples: `load` returns a part's samples on the model's device; `expect` says which parts may follow."""
+class PartLoader:
+    """Loads parts, and further ones ahead as long as they come in the order that was foreseen.
 
-    def __init__(self, fetcher: Fetcher, device: torch.device) -> None:
-        self._fetcher = fetcher
-        self._device = device
+    Make it before anything opens a connection (see `ShareLoader`).
 
-    def load(self, part: Part, step: int) -> Batch:
-        return Batch(to_device(self._fetch(part, step), self._device), part.indices)
-
-    def _fetch(self, part: Part, step: int) -> Any:
-        return self._fetcher.fetch(part.indices, step, part.stream)
-
-    def expect(self, parts: Callable[[], Iterable[tuple[int, Part]]]) -> None:
-        """Prepare for these (step, part), in the order in which they will be loaded if nothing changes until then."""
-
-    def close(self) -> None:
-        """Stop loading: no part will be asked for any more."""
-
-
-class AheadLoader(Loader):
-    """Fetches samples in `workers` processes, up to twice as many parts ahead.
-
-    They are forked at once, so make it before anything opens a connection: a process that inherits one would keep it
-    open after this one has died, and peers would not notice. What was fetched for a membership that has changed is
-    dropped.
+    Args:
+        dataset: map-style: `len` and indexing.
+        collate: joins a list of samples, as in a DataLoader; None: torch's own.
+        workers: processes that load ahead of time; 0: none.
+        device: where the batches are wanted.
+        seed: random numbers drawn for a part depend on this, its step and its stream alone.
     """
 
-    def __init__(self, fetcher: Fetcher, device: torch.device, workers: int) -> None:
-        super().__init__(fetcher, device)
-        self._ahead = 2 * workers
-        # Processes of torch's context pass tensors through shared memory.
-        context = torch.multiprocessing.get_context("fork")
-        self._pool = ProcessPoolExecutor(workers, context, _begin, (fetcher, os.getpid()))
-        self._pool.submit(os.getpid).result()
-        self._futures: OrderedDict[tuple[Any, ...], Future[Any]] = OrderedDict()
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[list[Any]], Any] | None,
+        workers: int,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        #: Indexing whole tensors takes less time than a DataLoader takes by itself.
+        self._tensors: TensorDataset | None = None
+        if isinstance(dataset, TensorDataset) and collate is None:
+            self._tensors = dataset if workers == 0 else None
+            dataset, collate = _WholeTensors(dataset), _as_it_is
+        loader: DataLoader[Any] = DataLoader(
+            dataset,
+            collate_fn=collate,
+            num_workers=workers,
+            pin_memory=device.type == "cuda",
+            # Forked: a dataset need not be one that can be sent to another process.
+            multiprocessing_context="fork" if workers else None,
+        )
+        self._shares: ShareLoader | None = ShareLoader(loader, seeded=True)
+        self._device = device
+        self._seed = seed
+        #: The parts that are foreseen and were not given to the DataLoader; those that were, and were not loaded.
+        self._foreseen: Iterator[tuple[int, Part]] = iter(())
+        self._begun: deque[_Key] = deque()
+        #: One that was looked at, and still has to be given to the DataLoader.
+        self._next: tuple[int, Part] | None = None
 
-    def _fetch(self, part: Part, step: int) -> Any:
-        key = _key(part, step)
-        future = self._futures.pop(key) if key in self._futures else self._submit(part, step)
+    def load(self, part: Part, step: int, following: Callable[[], Iterator[tuple[int, Part]]]) -> Batch:
+        """Return the samples of a part, on the device.
+
+        Args:
+            part: the part.
+            step: the number of the step that it belongs to.
+            following: yields (step, part) for the parts that come after this one if nothing changes.
+
+        Raises:
+            OffcutError: a process that loads has died.
+        """
+        assert self._shares is not None, "it was closed"
+        if self._tensors is not None:
+            return Batch(to_device(self._tensors[part.indices], self._device), part.indices)
+        if self._comes_next() != _key(part, step):
+            self._begun.clear()
+            self._next = None
+            self._foreseen = chain([(step, part)], following())
+            self._shares.begin(self._give())
         try:
-            return future.result()
-        except BrokenProcessPool:
+            data = self._shares.next()
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
             raise OffcutError(
                 "A data loading process died.", next_step="Is its node short of memory? Try fewer loader_workers."
             ) from None
-
-    def expect(self, parts: Callable[[], Iterable[tuple[int, Part]]]) -> None:
-        wanted: OrderedDict[tuple[Any, ...], Future[Any]] = OrderedDict()
-        for step, part in parts():
-            if len(wanted) >= self._ahead:
-                break
-            key = _key(part, step)
-            wanted[key] = self._futures.pop(key) if key in self._futures else self._submit(part, step)
-        for stale in self._futures.values():
-            stale.cancel()
-        self._futures = wanted
-
-    def _submit(self, part: Part, step: int) -> Future[Any]:
-        return self._pool.submit(_fetch_here, part.indices.tolist(), step, part.stream)
+        self._begun.popleft()
+        return Batch(to_device(data, self._device), part.indices)
 
     def close(self) -> None:
-        self._futures.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Stop loading: no part will be asked for any more."""
+        # A DataLoader ends its processes when it is gone.
+        self._shares = None
+
+    def _comes_next(self) -> _Key | None:
+        if self._begun:
+            return self._begun[0]
+        if self._next is None:
+            self._next = next(self._foreseen, None)
+        return None if self._next is None else _key(self._next[1], self._next[0])
+
+    def _give(self) -> Iterator[list[Any]]:
+        """Yield the shares that the DataLoader is to load."""
+        while True:
+            item, self._next = self._next or next(self._foreseen, None), None
+            if item is None:
+                return
+            step, part = item
+            self._begun.append(_key(part, step))
+            share = Share(part.indices.tolist())
+            share.seeded_by = (self._seed, step, part.stream + LOADING)
+            yield share
 
 
-def _key(part: Part, step: int) -> tuple[Any, ...]:
-    return (step, part.stream, tuple(part.indices.tolist()))
+def _key(part: Part, step: int) -> _Key:
+    return step, part.stream, part.indices.tolist()
 
 
-_fetcher: Fetcher | None = None
+class _WholeTensors:
+    """Tensors that are indexed at once, so that the usual small dataset needs no loop over samples."""
+
+    def __init__(self, dataset: TensorDataset) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return self._dataset[torch.tensor(indices)]
 
 
-def _begin(fetcher: Fetcher, parent: int) -> None:
-    """Prepare a new loading process. Runs in that process."""
-    global _fetcher  # noqa: PLW0603 - what a pool's processes know is global to them
-    die_with_parent(parent)
-    torch.set_num_threads(1)
-    _fetcher = fetcher
-
-
-def _fetch_here(indices: list[int], step: int, stream: int) -> Any:
-    assert _fetcher is not None
-    return _fetcher.fetch(torch.tensor(indices, dtype=torch.int64), step, stream)
+def _as_it_is(data: Any) -> Any:
+    return data

@@ -9,28 +9,40 @@ from __future__ import annotations
 import torch
 
 from offcut.torch.state.cursor import Cursor
+from offcut.torch.step.keyed_permutation import KeyedPermutation
+
+#: A member that joins draws the order of more samples while the others wait for it: 10 million take 0.2 s and 80 MB.
+DRAWN_AT_ONCE = 10_000_000
 
 
 class Sampler:
     """A permutation of `samples` for every data epoch, cut into global batches.
 
-    The last one may be smaller; with `drop_last` it is left out, so each data epoch leaves out other samples.
+    The last one may be smaller; with `drop_last` it is left out, so each data epoch leaves out other samples. Up to
+    `DRAWN_AT_ONCE` samples it is `torch.randperm`'s, beyond it is computed place by place and takes no memory.
     """
 
     def __init__(self, samples: int, seed: int, *, drop_last: bool = False) -> None:
         self.samples = samples
         self.seed = seed
         self.drop_last = drop_last
-        self._epoch = -1
-        self._permutation = torch.empty(0, dtype=torch.int64)
+        #: The last two that were asked for, by data epoch: batches of the next one are loaded ahead.
+        self._orders: dict[int, torch.Tensor | KeyedPermutation] = {}
 
     def batch(self, cursor: Cursor, size: int) -> torch.Tensor:
         """Return the global batch at `cursor`: sample indices, int64, shape [n] with n <= size, 0 at the end."""
-        if cursor.epoch != self._epoch:
-            generator = torch.Generator().manual_seed((self.seed * 1_000_003 + cursor.epoch) % 2**63)
-            self._permutation = torch.randperm(self.samples, generator=generator)
-            self._epoch = cursor.epoch
-        return self._permutation[cursor.offset : cursor.offset + size]
+        return self._order(cursor.epoch)[cursor.offset : cursor.offset + size]
+
+    def _order(self, epoch: int) -> torch.Tensor | KeyedPermutation:
+        found = self._orders.get(epoch)
+        if found is None:
+            key = (self.seed * 1_000_003 + epoch) % 2**63
+            if self.samples > DRAWN_AT_ONCE:
+                found = KeyedPermutation(self.samples, key)
+            else:
+                found = torch.randperm(self.samples, generator=torch.Generator().manual_seed(key))
+            self._orders = {**dict(list(self._orders.items())[-1:]), epoch: found}
+        return found
 
     def after(self, cursor: Cursor, size: int) -> Cursor:
         """Return where the next batch begins."""
