@@ -8,13 +8,13 @@ that failed because a member died was never applied, and its batch comes again.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from offcut.errors import InputError, OffcutError
 from offcut.membership.boundary import at_boundary
 from offcut.torch.membership.agent_link import AgentLink
+from offcut.torch.membership.boundary_lock import BoundaryLock
 from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.member import Member, Membership
 from offcut.torch.membership.process_group import Abandoned, Group
@@ -58,10 +58,9 @@ class TrainingMember:
         self.state = state
         self._order = order
         self._step = step
-        #: Held from applying a step until the next boundary is passed. While free, the state is a boundary's.
-        self.changing = threading.Lock()
-        #: Whether it is held by this thread.
-        self._changes = False
+        self._lock = BoundaryLock()
+        #: Held from applying a step until the next boundary is passed.
+        self.changing = self._lock.lock
         goal = os.environ.get(ENV_GOAL)
         self._goal_samples = int(goal) if goal else None
         #: Whether the job has trained on as many samples as it was to.
@@ -145,7 +144,7 @@ class TrainingMember:
             self.membership.enter_next()
         if self.membership.resumed or state.step > 0:
             # Before its next batch the script will do what other members, or an earlier run, have done for this state.
-            self._begin_change()
+            self._lock.hold()
             state.begin_as(groups)
 
     @property
@@ -175,43 +174,55 @@ class TrainingMember:
         Returns:
             The part; None if the loop over the batches of `epoch` has ended.
         """
-        state, step = self.state, self._step
+        step = self._step
         self.reporter.script_runs(False)
-        while not step.more_parts:
-            self.pass_boundary()
-            if state.cursor.epoch != epoch:
-                return None
-            reached = self._goal_samples is not None and state.samples >= self._goal_samples
-            if reached or self._order.done(state.cursor):
-                if not self._all_at_end(epoch):
-                    continue
-                self.goal_reached = reached
-                self.leave_loop(epoch)
-                return None
-            self.reporter.step_begun(self.group, step.begin(self.group))
-            break
-        part = step.next_part(self.group)
+        while True:
+            try:
+                if not step.more_parts and not self._begin_step(epoch):
+                    return None
+            except Abandoned as reason:
+                self.membership.abandon(str(reason))
+                continue
+            try:
+                part = step.next_part(self.group)
+                break
+            except Abandoned as reason:
+                self.fail_step(reason)
         self._data = part.data
         self.reporter.script_runs(True)
         return part
 
-    def _all_at_end(self, epoch: int) -> bool:
-        """Wait until every member has come to the end of a data epoch; return False if the members changed.
+    @property
+    def at_goal(self) -> bool:
+        """Whether this member has trained on as many samples as the job was to."""
+        return self._goal_samples is not None and self.state.samples >= self._goal_samples
+
+    def _begin_step(self, epoch: int) -> bool:
+        """Begin a step, and return True; return False if the loop over `epoch` has ended. Raises Abandoned."""
+        self.pass_boundary()
+        if self.state.cursor.epoch != epoch:
+            return False
+        reached = self.at_goal
+        if reached or self.membership.furthest > epoch or self._order.done(self.state.cursor):
+            self._meet_at_end(epoch)
+            self.goal_reached = reached
+            self.leave_loop(epoch)
+            return False
+        self.reporter.step_begun(self.group, self._step.begin(self.group))
+        return True
+
+    def _meet_at_end(self, epoch: int) -> None:
+        """Wait until every member has come to the end of a data epoch. Raises Abandoned.
 
         So what the script does next is done on the state after the last step, by all of them, once.
         """
-        member, group = self.membership, self.group
-        if group.world == 1 or member.furthest > epoch:
-            return True
-        try:
-            group.gather([0])
-            if self.visit("epoch-end"):
-                raise Abandoned("injected at the end of a data epoch")
-        except Abandoned as reason:
-            member.abandon(str(reason))
-            return False
+        group = self.group
+        if group.world == 1 or self.membership.furthest > epoch:
+            return
+        group.gather([0])
+        if self.visit("epoch-end"):
+            raise Abandoned("injected at the end of a data epoch")
         self.reporter.note_stable()
-        return True
 
     def _left(self, group: Group) -> tuple[int, int] | None:
         """Return the steps and samples that are left if the training goes on like this; None: not known."""
@@ -232,7 +243,7 @@ class TrainingMember:
         # The script's changes after a step that did not count are undone before it goes on.
         self._step.settle(applied=self._applied)
         self.state.leave_loop(self._order.end(epoch))
-        self._end_change()
+        self._lock.free()
 
     def end_epoch(self, epoch: int) -> None:
         """Move to the next data epoch, once the script has done what follows the loop over the batches of this one.
@@ -264,7 +275,7 @@ class TrainingMember:
         try:
             step.compute(group)
             if step.commits_in_reduce:
-                self._begin_change()
+                self._lock.hold()
             flags = MemberFlags(switch=member.newer, save=member.checkpoint_due, leaving=member.leaving)
             with self.timing:
                 self._outcome = step.reduce(group, flags)
@@ -282,7 +293,7 @@ class TrainingMember:
         group, outcome = self.group, self._outcome
         assert outcome is not None
         # From here on the step is part of this member's state.
-        self._begin_change()
+        self._lock.hold()
         self._step.apply(group, outcome)
         self._applied = True
         if group.world == 1:
@@ -298,7 +309,7 @@ class TrainingMember:
         """
         self.timing.interrupt()
         self._step.fail()
-        self._end_change()
+        self._lock.free()
         self.membership.abandon(str(reason))
 
     # -- boundaries -----------------------------------------------------------------------------------------------
@@ -306,7 +317,7 @@ class TrainingMember:
     def pass_boundary(self) -> None:
         """Do what is due at a boundary, where the state is whole: switch generations, leave, or begin a checkpoint."""
         self.visit("boundary")
-        self._begin_change()
+        self._lock.hold()
         try:
             self._step.settle(applied=self._applied)
             self.state.pass_boundary()
@@ -316,19 +327,7 @@ class TrainingMember:
                 check(self.state.tree())
             self._move_on()
         finally:
-            self._end_change()
-
-    def _begin_change(self) -> None:
-        """Let no other thread save the state until the next boundary, because until then it may not be that of one."""
-        if not self._changes:
-            self.changing.acquire()
-            self._changes = True
-
-    def _end_change(self) -> None:
-        # The thread that leaves in time may hold the lock while it saves.
-        if self._changes:
-            self._changes = False
-            self.changing.release()
+            self._lock.free()
 
     def _move_on(self) -> None:
         member, outcome, group = self.membership, self._outcome, self.membership.group

@@ -147,11 +147,12 @@ def in_phases(elastic: bool) -> list[torch.Tensor]:
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Linear(6, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-    loader: Any = DataLoader(plain_data(), BATCH, shuffle=True)
+    loaders: Any = [DataLoader(plain_data(), size, shuffle=True) for size in (BATCH, 5)]
     if elastic:
-        model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
+        model, optimizer, loaders = offcut.torch.elastic(model, optimizer, loaders)
     seen = []
     for count, more in ((3, True), (2, False)):
+        loader = loaders[0 if more else 1]
         for p in model[0].parameters():
             p.requires_grad_(more)
         optimizer.param_groups[0]["lr"] *= 2
@@ -370,7 +371,7 @@ def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
         (epochs_twice, r"a loop over epochs\(\) after another one has ended the training"),
         (mean_values, "no value for each sample"),
         (lambda m, o, loader: offcut.torch.elastic(m, [o, 1], loader), "an optimizer is of the type int"),
-        (lambda m, o, loader: offcut.torch.elastic(m, o, [1, 2]), "the loader is of the type list"),
+        (lambda m, o, loader: offcut.torch.elastic(m, o, [small()[2], 2]), "the loader is of the type int"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(plain_data(), None)), "makes no batches"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, loader, state=[3]), r"state\[0\] is of the type int"),
         (lambda m, o, _: offcut.torch.elastic(m, o, DataLoader(plain_data()), virtual_shards=0), "virtual_shards is 0"),

@@ -85,21 +85,26 @@ def carries_hidden_state(
     }
 
 
-def in_phases(stage: Stage, *, stop_at: int = 0, evaluates: bool = False) -> dict[str, Any]:
+def in_phases(
+    stage: Stage, *, stop_at: int = 0, evaluates: bool = False, loaders: bool = False, workers: int = 0
+) -> dict[str, Any]:
     """Three epochs of the whole network, then four of its head with another rate; `stop_at` ends the first earlier."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     counted = Counted()
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
-    loader: Any = DataLoader(data(37), BATCH, shuffle=True)
+    processes: Any = {"num_workers": workers, "multiprocessing_context": "fork" if workers else None}
+    several: Any = [DataLoader(data(37), BATCH, shuffle=True, **processes)]
+    if loaders:
+        several.append(DataLoader(data(21), 5, shuffle=True, **processes))
     held_out = DataLoader(data(11), 3)
-    model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=[counted, schedule])
+    model, optimizer, several = offcut.torch.elastic(model, optimizer, several, state=[counted, schedule])
     evaluated = 0.0
     for count, more in ((3, True), (4, False)):
         for epoch in offcut.torch.epochs(count, more=more):
             counted.loops += 1
             stage.note(more, epoch, offcut.torch.steps())
-            for x, y in loader:
+            for x, y in several[0 if more else -1]:
                 stage.at("step" if more else "second", member())
                 (model(x) - y).square().mean().backward()
                 counted.batches += 1

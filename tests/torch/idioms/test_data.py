@@ -42,10 +42,17 @@ def test_a_second_loop_over_the_epochs() -> None:
     same(under_events(scripts.in_phases), alone(scripts.in_phases))
 
 
+def test_a_second_loop_with_another_loader() -> None:
+    undisturbed = alone(scripts.in_phases, loaders=True)
+    assert undisturbed["steps"] == 3 * 5 + 4 * 5
+    same(under_events(scripts.in_phases, loaders=True, workers=1), undisturbed)
+
+
 @pytest.mark.parametrize(("point", "step"), [("between", 15), ("second", 18)])
 def test_a_worker_that_joins_goes_to_the_second_loop_at_once(point: str, step: int) -> None:
-    undisturbed = alone(scripts.in_phases, evaluates=True)
-    with Cluster(scripts.in_phases, evaluates=True) as cluster:
+    options = {"evaluates": True, "loaders": True}
+    undisturbed = alone(scripts.in_phases, **options)
+    with Cluster(scripts.in_phases, **options) as cluster:
         first = cluster.start()
         cluster.form(first)
         with cluster.stopped(first[0], point, step):

@@ -2,12 +2,13 @@
 
 - `functions`: what a script calls; `current_training`: the one elastic training of a process
 - `elastic_training`: ties model, optimizer and loader to this member
-- `elastic_loader`: the loader in the place of the script's DataLoader
-- `data_order`: the global batches of a data epoch, as the script's own sampler draws them; `batch_division`: divides
-  them among the members
+- `script_loops`: the script's loops over epochs, steps and batches; `phases`: several of them one after the other
+- `elastic_loader`: the loader in the place of the script's DataLoader; `batch_source`: what it gets its batches from
+- `indexed_batches`: the batches of a dataset that can be indexed: `data_order` draws them as the script's sampler does,
+  `batch_division` divides them among the members
+- `loop_random`: random numbers around the loops
 - `loader_step`: the step of such a loop; `gradient_watch`: finds gradients that are changed before they are reduced
 - `virtual_shards`: parts of a batch that do not depend on the size; `shard_gradients`: weights their gradients
-- `phases`: the loops over `epochs()`, one after the other
 - `member_exchange`: exchanges among the members in a step; `all_gather`: with gradients; `sync_batch_norm`: BatchNorm
   over the global batch
 - `row_state`: state of each row of the global batch

@@ -22,7 +22,7 @@ _current: ElasticTraining | None = None
 def begin(
     model: torch.nn.Module,
     optimizers: list[torch.optim.Optimizer],
-    loader: DataLoader[Any],
+    loaders: Sequence[DataLoader[Any]],
     registered: Sequence[Stateful],
     virtual_shards: int | None,
 ) -> ElasticTraining:
@@ -31,12 +31,14 @@ def begin(
     if _current is not None and (_current.begun or _current.training.link is not None):
         raise InputError(
             "offcut.torch.elastic: the script has an elastic training already.",
-            next_step="Call elastic() once, before the loop. Two trainings one after the other are two jobs.",
+            next_step="Call elastic() once, before the loops, with all that is trained in them: "
+            "elastic([first, second], [optimizer1, optimizer2], [loader1, loader2]). A worker that joins late needs "
+            "them all before it goes on with the others. Trainings that have nothing in common are two jobs.",
         )
     if _current is None:
         atexit.register(_finish_at_exit)
         _watch_exit()
-    _current = ElasticTraining(model, optimizers, loader, registered, virtual_shards=virtual_shards)
+    _current = ElasticTraining(model, optimizers, loaders, registered, virtual_shards=virtual_shards)
     return _current
 
 

@@ -7,30 +7,33 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from offcut.torch.elastic_parts.elastic_training import ElasticTraining
+from offcut.torch.elastic_parts.batch_source import BatchSource
+from offcut.torch.elastic_parts.script_loops import ScriptLoops
 
 
 class ElasticLoader:
     """Yields this member's share of each global batch. All else is the script's own DataLoader.
 
     Args:
-        training: the elastic training.
+        loops: the loops of the script.
+        source: the loader's batches.
         loader: the script's DataLoader.
     """
 
-    def __init__(self, training: ElasticTraining, loader: DataLoader[Any]) -> None:
-        self._training = training
+    def __init__(self, loops: ScriptLoops, source: BatchSource, loader: DataLoader[Any]) -> None:
+        self._loops = loops
+        self._source = source
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        return self._training.batches()
+        return self._loops.batches(self._source)
 
     def __len__(self) -> int:
         """Return how many batches a data epoch has; inside the loop, how many turns this member's loop has.
 
         These are fewer where a worker has joined in the middle of the data epoch, and more where a step came again.
         """
-        return self._training.turns
+        return self._loops.turns(self._source)
 
     def completes(self, count: int) -> bool:
         """Return whether the last batch completes `count` batches of the data epoch, or the data epoch.
@@ -41,7 +44,7 @@ class ElasticLoader:
         Args:
             count: how many batches a step has.
         """
-        return self._training.completes(count)
+        return self._loops.completes(count)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -21,7 +21,7 @@ from offcut.torch.state.training_state import Stateful
 def elastic(
     model: torch.nn.Module | Sequence[torch.nn.Module],
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-    loader: DataLoader[Any],
+    loader: DataLoader[Any] | Sequence[DataLoader[Any]],
     *,
     state: Sequence[Stateful] = (),
     virtual_shards: int | None = None,
@@ -39,7 +39,8 @@ def elastic(
             optimizers each is updated by its own `step()`, any number of times for a batch, and the step ends when the
             loop asks for the next batch. If it fails, all updates of it are undone; so in a job the state is copied
             once per step.
-        loader: a DataLoader of a dataset that can be indexed; its sampler, collate function and processes are used.
+        loader: a DataLoader of a dataset that can be indexed; its sampler, collate function and processes are used. Or
+            a list of them, of which the script loops over one in each data epoch.
         state: what else belongs to the training: schedulers, a GradScaler, averages of weights, counters. Anything with
             `state_dict()` and `load_state_dict()`; the same objects in the same order in every run of a job.
         virtual_shards: cut each global batch into this many shards, whatever the number of members. Each shard has
@@ -48,7 +49,8 @@ def elastic(
             `for shards in loader:` and in it `for x, y in shards:`. None: each member's share is one batch.
 
     Returns:
-        The same model or models, the same optimizer or optimizers, and the loader to loop over inside `epochs()`.
+        The same model or models, the same optimizer or optimizers, and the loader to loop over; a list of loaders if
+        several were given.
 
     Raises:
         InputError: the loader is of a stream or makes no batches, the optimizer needs several gradients for a step, or
@@ -56,8 +58,11 @@ def elastic(
     """
     whole = model if isinstance(model, torch.nn.Module) else torch.nn.ModuleList(model)
     several = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
-    training = current_training.begin(whole, several, loader, state, virtual_shards)
-    return model, optimizer, ElasticLoader(training, loader)
+    loaders = list(loader) if isinstance(loader, (list, tuple)) else [loader]
+    training = current_training.begin(whole, several, loaders, state, virtual_shards)
+    pairs = zip(training.sources, loaders, strict=True)
+    elastic_loaders = [ElasticLoader(training.loops, source, own) for source, own in pairs]
+    return model, optimizer, elastic_loaders if isinstance(loader, (list, tuple)) else elastic_loaders[0]
 
 
 def epochs(count: int, *, more: bool = False) -> Iterator[int]:
@@ -77,7 +82,7 @@ def epochs(count: int, *, more: bool = False) -> Iterator[int]:
     Raises:
         InputError: there is no elastic training, it has ended, or the members' scripts differ.
     """
-    return current("epochs").epochs(count, more=more)
+    return current("epochs").loops.epochs(count, more=more)
 
 
 def evaluate(loader: Iterable[Any], fn: Callable[..., Any]) -> Any:
@@ -113,8 +118,8 @@ def once() -> bool:
         InputError: there is no elastic training.
     """
     training = current("once")
-    training.take_part()
-    return not training.failed and training.training.once()
+    training.loops.take_part()
+    return not training.loops.failed and training.training.once()
 
 
 @overload
@@ -140,8 +145,8 @@ def steps(until: int | None = None, *, more: bool = False) -> int | Iterator[int
     Raises:
         InputError: there is no elastic training, or it has ended.
     """
-    training = current("steps")
-    return training.steps_in_script() if until is None else training.steps_until(until, more=more)
+    loops = current("steps").loops
+    return loops.steps() if until is None else loops.steps_until(until, more=more)
 
 
 def reduce_gradients(optimizer: torch.optim.Optimizer | None = None) -> bool:
@@ -187,7 +192,7 @@ def last_loss() -> float:
         InputError: there is no elastic training.
     """
     training = current("last_loss")
-    training.take_part()
+    training.loops.take_part()
     return training.state.loss
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from offcut.errors import InputError
-from offcut.torch.elastic_parts.batch_division import BatchDivision, Portion
-from offcut.torch.elastic_parts.data_order import DataOrder
+from offcut.torch.elastic_parts.batch_source import BatchSource, CurrentSource, sample_numbers
+from offcut.torch.elastic_parts.loop_random import LoopRandom
 from offcut.torch.elastic_parts.virtual_shards import ShardLoop
 from offcut.torch.membership.process_group import Group
 from offcut.torch.state.cursor import Cursor
@@ -19,7 +19,6 @@ from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch import seed_everything
 from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
 from offcut.torch.step.member_gradients import MemberGradients
-from offcut.torch.step.share_loader import Share, ShareLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +33,10 @@ class LoaderStep:
 
     Args:
         state: the training's state.
-        order: the global batches.
-        shares: loads shares of them.
+        batches: the global batches, and this member's portions of them.
         gradients: sums the gradients.
-        division: divides the global batches.
+        random: has what random numbers in the loops are seeded with.
+        virtual_shards: whether the script loops over virtual shards.
         in_job: whether there are, or may be, other members.
         device: where the training draws random numbers besides the CPU.
     """
@@ -48,27 +47,24 @@ class LoaderStep:
     def __init__(
         self,
         state: TrainingState,
-        order: DataOrder,
-        shares: ShareLoader,
+        batches: CurrentSource,
         gradients: MemberGradients,
         *,
-        division: BatchDivision,
+        random: LoopRandom,
+        virtual_shards: bool,
         in_job: bool,
         device: torch.device,
     ) -> None:
         self._state = state
-        self._order = order
-        self._shares = shares
+        self._batches = batches
         self._gradients = gradients
-        self._division = division
+        self._random = random
         self._in_job = in_job
         self._device = device
         #: Runs the loops over virtual shards; None where the script has none.
-        self.shards = ShardLoop(state.buffers, device) if division.shards is not None else None
+        self.shards = ShardLoop(state.buffers, device) if virtual_shards else None
         #: Called with the samples of each further batch of a step.
         self.on_batch: Callable[[Group, torch.Tensor], None] = lambda group, samples: None
-        #: Where the batches that were loaded ahead begin: generation, data epoch, offset.
-        self._loading: tuple[int, int, int] | None = None
         #: Whether the script works on batches of a step; whether these are reduced; whether it has called step().
         self.open = self.reduced = self.stepped = False
         #: Whether the generation broke: then the step will come again.
@@ -96,36 +92,28 @@ class LoaderStep:
 
     # -- the loop over the loader -----------------------------------------------------------------------------------
 
-    def begin_loop(self, group: Group | None) -> None:
-        """Begin the loop over the batches of the data epoch at the cursor."""
-        epoch = self._state.cursor.epoch
-        self._order.begin(epoch)
+    def begin_loop(self, source: BatchSource, group: Group | None) -> None:
+        """Begin the loop over the batches of the data epoch at the cursor.
+
+        Args:
+            source: the batches of the loader that the script loops over.
+            group: the members; None between two generations.
+        """
+        if source is not self._batches.source:
+            self._batches.source.drop()
+        self._batches.source = source
+        source.begin(self._state.cursor.epoch, group)
         self.turns = 0
-        if not self._in_job and group is not None and self.shards is None:
-            # Before the sampler is asked, as in a DataLoader.
-            self._load_from(group, Cursor(epoch, 0))
-
-    def _load_from(self, group: Group, cursor: Cursor) -> None:
-        self._shares.begin(self._coming(group, cursor))
-        self._loading = (group.membership.generation, cursor.epoch, cursor.offset)
-
-    def _coming(self, group: Group, cursor: Cursor) -> Iterator[list[Any]]:
-        offset = cursor.offset
-        while self._order.has(offset):
-            for portion in self._portions(group, offset):
-                share = Share(portion.indices)
-                share.seeded_by = (self._order.seed, cursor.epoch * 1_000_003 + offset, portion.stream)
-                yield share if self._in_job or self.shards is not None else list(share)
-            offset += 1
-
-    def _portions(self, group: Group, offset: int) -> list[Portion]:
-        return self._division.portions(self._order.batch(offset), group.rank, group.world)
 
     @property
     def turns_left(self) -> int:
         """How many more batches the loop over this data epoch will get. TypeError if the sampler does not know."""
         offset = self.offset if self.open and not self.failed else self._state.cursor.offset
-        return max(0, self._order.length - offset)
+        return max(0, self._batches.source.length - offset)
+
+    def has_more(self) -> bool:
+        """Return whether the data epoch has a batch after the last one."""
+        return self._batches.source.has(self.offset)
 
     # -- Step -------------------------------------------------------------------------------------------------------
 
@@ -134,7 +122,7 @@ class LoaderStep:
         """Return whether the step goes on with another batch, because the script has not called step() for it."""
         if not self.open or self.failed or self.stepped:
             return False
-        if self._order.has(self.offset):
+        if self.has_more():
             return True
         raise InputError(
             "offcut.torch: the loader has no more batches in this epoch, and there was no optimizer.step() after the "
@@ -161,39 +149,31 @@ class LoaderStep:
         if self._in_job:
             # The script may change registered objects before its optimizer.step(), which may fail.
             state.copy_script_state()
-        return self._samples_at(group)
-
-    def _samples_at(self, group: Group) -> torch.Tensor:
-        """Return this member's samples of the next batch, for the records; none if they are not whole numbers."""
-        own = [index for portion in self._portions(group, self.offset) if portion.weight for index in portion.indices]
-        known = all(type(index) is int for index in own)
-        return torch.tensor(own if known else [], dtype=torch.int64)
+        return sample_numbers(self._batches.source.portions(group, self.offset))
 
     def next_part(self, group: Group) -> LoadedShare:
         """Return this member's share of the next global batch of this step."""
-        epoch = self._state.cursor.epoch
-        place = group.membership.generation, epoch, self.offset
-        portions = self._portions(group, self.offset)
+        epoch, source = self._state.cursor.epoch, self._batches.source
+        if self.weight >= 0.0:
+            source.look(group, self._state.cursor, self.offset)
+        portions = source.portions(group, self.offset)
         weight = sum(portion.weight for portion in portions)
         if self.weight >= 0.0:
-            self.on_batch(group, self._samples_at(group))
+            self.on_batch(group, sample_numbers(portions))
             if self.shards is None and (self.weight != weight or self._weighs):
                 self._gradients.fold(self.weight)
-        if self._loading != place:
-            self._load_from(group, Cursor(epoch, self.offset))
-        data = [self._shares.next() for _ in portions]
-        self._loading = (*place[:2], self.offset + 1)
+        data = source.load(group, Cursor(epoch, self.offset))
         self.weight = weight
         self._rows = [row for portion in portions for row in portion.rows]
-        self.batch_rows = len(self._order.batch(self.offset))
+        self.batch_rows = source.size(self.offset)
         self.offset += 1
         self._samples += self.batch_rows
         self.turns += 1
         place_in_all = epoch * 1_000_003 + self.offset
         if self.shards is not None:
-            return LoadedShare(self.shards.begin_batch(portions, data, self._order.seed, place_in_all))
+            return LoadedShare(self.shards.begin_batch(portions, data, self._random.seed, place_in_all))
         if self._in_job:
-            seed_everything(self._order.seed, place_in_all, portions[0].stream, self._device)
+            seed_everything(self._random.seed, place_in_all, portions[0].stream, self._device)
         return LoadedShare(data[0])
 
     @property
@@ -212,8 +192,7 @@ class LoaderStep:
         if self.open and not self.failed and not self.stepped:
             self._state.drop_script_copy()
         self.open = False
-        self._shares.drop()
-        self._loading = None
+        self._batches.source.drop()
 
     def set_weight(self, weight: float) -> None:
         """Weight the last batch by the script's own count.
@@ -304,7 +283,7 @@ class LoaderStep:
             state.buffers.apply(outcome.changes)
         state.drop_copies()
         self._gradients.applied(outcome)
-        self._order.per_step = max(1, self.offset - state.cursor.offset)
+        self._batches.per_step = max(1, self.offset - state.cursor.offset)
         state.step += 1
         state.loss = outcome.loss
         state.samples += self._samples

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,14 +13,14 @@ from offcut.torch.elastic_parts.virtual_shards import MOST_SHARDS
 
 
 def check_arguments(
-    model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], loader: Any, state: Iterable[Any]
+    model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], loaders: Sequence[Any], state: Iterable[Any]
 ) -> None:
     """Raise InputError if something cannot be used in a loop of the script's own.
 
     Args:
         model: what `elastic` was given as model, or a list of all of them.
         optimizers: what it was given as optimizers.
-        loader: what it was given as loader.
+        loaders: what it was given as loaders.
         state: what it was given as state.
     """
     for i, item in enumerate(state):
@@ -45,6 +45,13 @@ def check_arguments(
             "offcut.torch.elastic: LBFGS computes several gradients within one step().",
             next_step="Use an optimizer that needs one gradient for each step.",
         )
+    if not loaders:
+        raise InputError("offcut.torch.elastic: there is no loader.", next_step="Give a torch.utils.data.DataLoader.")
+    for loader in loaders:
+        _check_loader(loader)
+
+
+def _check_loader(loader: Any) -> None:
     if not isinstance(loader, DataLoader):
         raise InputError(
             f"offcut.torch.elastic: the loader is of the type {type(loader).__name__}.",

@@ -5,6 +5,7 @@
 - `rendezvous_store`, `reachable_address`: how members find each other, and over which network
 - `socket_timeouts`: how they notice that one is gone
 - `member`: entering a generation, switching to the next one, leaving in time; `process_exit`: the end of the process
+- `boundary_lock`: keeps a state from being saved between two boundaries
 - `solo_member`: the member of a script that runs without offcut
 - `state_sync`: brings members to the state that they need; `script_check`: checks that their scripts are the same
 - `state_transfer`: moves a state between members; `state_checksum`, `differences`: compare the members' states
