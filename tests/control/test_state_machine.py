@@ -20,6 +20,8 @@ from offcut.model import Allocation, JobMode, ScalingCurve, Sizes
 from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.events import Member, Purpose, Timer
+from offcut.model.search_space import FloatParameter, SearchSpace
+from offcut.model.sweep import ResultOrder, SchedulerChoice, Suggester, Sweep
 from offcut.store import Journal
 
 NODES = [f"n{i}" for i in range(7)]
@@ -116,6 +118,24 @@ garbage = st.one_of(
     ),
     st.builds(ev.SolveFailed, time_s=st.just(0.0), version=st.integers(-1, 40), reason=st.just("out of memory")),
     st.builds(ev.TimerFired, time_s=st.floats(0, 1000), timer=any_timer),
+)
+
+garbage_of_sweeps = st.one_of(
+    st.builds(
+        ev.ObjectivesRead,
+        time_s=st.just(0.0),
+        job=any_job | st.sampled_from(["s.0", "s.99", "s", "."]),
+        reports=st.lists(st.builds(ev.ObjectiveReport, st.floats(), st.floats()), max_size=3).map(tuple),
+        complete=st.booleans(),
+    ),
+    st.builds(
+        ev.TrialSuggested,
+        time_s=st.just(0.0),
+        sweep=st.sampled_from(["s", "unknown"]),
+        trial=number,
+        parameters=st.dictionaries(st.sampled_from(["lr", "x"]), st.floats() | st.integers() | st.text(max_size=2)),
+    ),
+    st.builds(ev.SweepCancelled, time_s=st.just(0.0), sweep=st.just("unknown")),
 )
 
 #: The same, and some that are answered together.
@@ -333,6 +353,65 @@ class Cluster(RuleBasedStateMachine):
             check_fold(self.world)
 
 
+class ClusterWithSweeps(Cluster):
+    """The same with a sweep, whose trials are jobs among the others."""
+
+    @precondition(lambda self: not self.world.state.sweeps)
+    @then_time_passes(
+        scheduler=st.sampled_from(["asha", "asha-stopping", "hyperband", "median-stopping", "regularized-evolution"]),
+        order=st.sampled_from(["arrival", "logical"]),
+        suggester=st.sampled_from(["random", "optuna"]),
+        sizes=st.sampled_from(["1", "1:8", "2,3"]),
+    )
+    def submit_sweep(self, scheduler: str, order: ResultOrder, suggester: Suggester, sizes: str) -> None:
+        sweep = Sweep(
+            id="s",
+            name="s",
+            job=job("s", sizes, hang_limit_s=20.0, finish_limit_s=20.0),
+            space=SearchSpace((FloatParameter(name="lr", low=0.1, high=1.0),)),
+            scheduler=SchedulerChoice(scheduler, (("max_budget", 4.0),)),
+            order=order,
+            suggester=suggester,
+            max_trials=6,
+            parallel=3,
+        )
+        self.world.send(ev.SweepSubmitted(time_s=self.world.now_s, sweep=sweep))
+
+    @precondition(lambda self: self.world.state.sweeps)
+    @then_time_passes(data=st.data(), value=st.floats())
+    def report_objective(self, data: st.DataObject, value: float) -> None:
+        """Read what a trial has reported, and whether it has ended."""
+        sweep = self.world.state.sweeps["s"]
+        if sweep.trial_jobs:
+            job_id = data.draw(st.sampled_from(list(sweep.trial_jobs)))
+            trial = sweep.search.trials[sweep.trial_jobs[job_id].trial]
+            budget = (trial.last_report.budget if trial.last_report else 0.0) + data.draw(st.sampled_from([0, 1, 1, 3]))
+            reports = (ev.ObjectiveReport(budget, value),)
+            ended = sweep.trial_jobs[job_id].ended
+            self.world.send(ev.ObjectivesRead(time_s=self.world.now_s, job=job_id, reports=reports, complete=ended))
+
+    @precondition(lambda self: self.world.state.sweeps)
+    @then_time_passes(lr=st.floats(0.0, 1.0), failure=st.sampled_from(["", "", "its process died"]))
+    def suggest(self, lr: float, failure: str) -> None:
+        for number, trial in list(self.world.state.sweeps["s"].search.trials.items()):
+            if trial.phase == "asked":
+                self.world.send(
+                    ev.TrialSuggested(
+                        time_s=self.world.now_s, sweep="s", trial=number, parameters={"lr": lr}, failure=failure
+                    )
+                )
+
+    @precondition(lambda self: self.world.state.sweeps)
+    @then_time_passes(kind=st.sampled_from([ev.SweepPaused, ev.SweepResumed, ev.SweepResumed, ev.SweepExtended]))
+    def ask_sweep(self, kind: type) -> None:
+        self.world.send(kind(time_s=self.world.now_s, sweep="s"))
+
+    @precondition(lambda self: not self.sane)
+    @then_time_passes(event=garbage_of_sweeps)
+    def nonsense_of_sweeps(self, event: ev.Event) -> None:
+        self.world.send(event)
+
+
 def check_rest(world: World) -> None:
     """Check that nothing is stuck: left alone, every job trains on all nodes that it has, or has none."""
     for spoilt in (world.refused, world.never_boots, world.never_ready):
@@ -380,9 +459,9 @@ def check_fold(world: World) -> None:
             journal.close()
 
 
-def run(examples: int, steps: int, *phases: Phase) -> None:
+def run(examples: int, steps: int, *phases: Phase, machine: type[Cluster] = Cluster) -> None:
     run_state_machine_as_test(
-        Cluster,
+        machine,
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -398,10 +477,20 @@ def test_any_sequence_of_events_is_answered_and_leaves_a_sound_state():
     run(100, 50)  # to shrink what it finds takes minutes: the long run does
 
 
+def test_any_sequence_with_a_sweep_is_answered_and_leaves_a_sound_state():
+    run(20, 50, machine=ClusterWithSweeps)
+
+
 @pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_long_sequences():
     run(600, 100, Phase.shrink)
+
+
+@pytest.mark.ci
+@pytest.mark.timeout(900)
+def test_long_sequences_with_a_sweep():
+    run(100, 100, machine=ClusterWithSweeps)
 
 
 def test_the_same_events_cause_the_same_effects():

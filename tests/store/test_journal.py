@@ -19,6 +19,8 @@ from offcut.model import Allocation, Job, ScalingCurve, Sizes
 from offcut.model import events as ev
 from offcut.model.effects import WriteLog
 from offcut.model.events import Member, Timer
+from offcut.model.search_space import CategoricalParameter, Condition, FloatParameter, IntParameter, SearchSpace
+from offcut.model.sweep import SchedulerChoice, Sweep
 from offcut.store import Journal, row_format
 from offcut.store.migrations import VERSION
 
@@ -44,6 +46,21 @@ JOB = Job(
 ALLOCATION = Allocation(
     nodes={"a-1": 2}, objective=1 / 3, bound=math.inf, proven=False, solve_ms=0.1, price=-0.0, classes={"a-1": {"x": 1}}
 )
+SPACE = SearchSpace(
+    (
+        FloatParameter(name="lr", low=0, high=1),
+        IntParameter(name="n", low=1, high=8),
+        CategoricalParameter(name="c", choices=(True, 1, "1", 1.5)),
+        IntParameter(name="m", low=1, high=8, when=Condition("c", (True, "1"))),
+    )
+)
+SWEEP = Sweep(
+    id="s-2",
+    name="s",
+    job=JOB,
+    space=SPACE,
+    scheduler=SchedulerChoice("asha", (("max_budget", 9), ("min_budget", 1.0))),
+)
 OFFERS = (ev.Offer("n1"), ev.Offer("n2", 5.5), ev.Offer("n3", math.inf))
 EVENTS: list[ev.Event] = [
     ev.ControllerStarted(time_s=0.5, incarnation=3, generations=(ev.JobGeneration("a-1", 4),)),
@@ -57,6 +74,13 @@ EVENTS: list[ev.Event] = [
     ev.GenerationFormed(time_s=6.0, job="a-1", generation=2, took_s=0.1, step=8),
     ev.GenerationBroken(time_s=7.0, job="a-1", generation=2, member=Member("n2", 2), detail="a peer is gone"),
     ev.JobNearsEnd(time_s=7.5, job="a-1"),
+    ev.SweepSubmitted(time_s=7.6, sweep=SWEEP),
+    ev.SweepPaused(time_s=7.6, sweep="s-2"),
+    ev.SweepResumed(time_s=7.6, sweep="s-2"),
+    ev.SweepCancelled(time_s=7.6, sweep="s-2"),
+    ev.SweepExtended(time_s=7.6, sweep="s-2", max_trials=20),
+    ev.ObjectivesRead(time_s=7.7, job="s-2.0", reports=(ev.ObjectiveReport(1.0, math.inf),), complete=True),
+    ev.TrialSuggested(time_s=7.8, sweep="s-2", trial=3, parameters={"a": 1, "b": 1.0, "c": True, "d": "1"}),
     ev.JobTrained(time_s=8.0, job="a-1", generation=2),
     ev.JobSubmitted(time_s=9.0, job=JOB),
     ev.JobProgressed(time_s=10.0, job="a-1", generation=2, step=5, samples=10**15, loss=math.inf),

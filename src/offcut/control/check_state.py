@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
+from offcut.control.sweep_state import SweepState
 from offcut.model.events import Timer
 
 
@@ -35,7 +36,22 @@ def check_state(state: State) -> list[str]:
     if set(state.ended) != {job_id for job_id, job in state.jobs.items() if job.phase in ENDED}:
         found.append("The list of ended jobs is not that of the jobs that have ended.")
     found += _check_totals(state)
+    for sweep_id, sweep in state.sweeps.items():
+        found += [f"Sweep {sweep_id}: {wrong}." for wrong in _check_sweep(state, sweep)]
     return found
+
+
+def _check_sweep(state: State, sweep: SweepState) -> Iterator[str]:
+    for number, trial in sweep.search.trials.items():
+        job_id = sweep.job_id(number)
+        if trial.phase in ("running", "halted") and trial.end is None and job_id not in sweep.trial_jobs:
+            yield f"trial {number} is {trial.phase} and has no job"
+        if trial.phase in ("asked", "ready") and job_id in state.jobs:
+            yield f"trial {number} is {trial.phase} and has a job"
+    for job_id, trial_job in sweep.trial_jobs.items():
+        job = state.jobs.get(job_id)
+        if trial_job.ended != (job is None or job.phase in ENDED):
+            yield f"the job {job_id} has ended, and this is not noted, or the other way round"
 
 
 def _check_job(state: State, job_id: str, job: JobState) -> Iterator[str]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from offcut.control import admission, curve_learning, ended_jobs, failures, membership
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
+from offcut.control.sweep_state import note_trial_end
+from offcut.model import Job
 from offcut.model import events as ev
 from offcut.model.ended_job import CANCELLED_CODE
 from offcut.model.events import Timer
@@ -14,16 +16,21 @@ from offcut.plaintext import visible
 
 
 def on_job_submitted(context: EventContext, event: ev.JobSubmitted) -> None:
-    if event.job.id in context.state.jobs:
-        context.log(event.job.id, "submitted again: ignored")
+    submit(context, event.job)
+
+
+def submit(context: EventContext, submitted: Job) -> None:
+    """Add a job to those that wait."""
+    if submitted.id in context.state.jobs:
+        context.log(submitted.id, "submitted again: ignored")
         return
-    job = JobState(event.job, "waiting", context.now_s, size_since_s=context.now_s)
-    context.state.jobs[event.job.id] = job
+    job = JobState(submitted, "waiting", context.now_s, size_since_s=context.now_s)
+    context.state.jobs[submitted.id] = job
     context.state.submitted = max(context.state.submitted + 1, len(context.state.jobs))
     admission.enqueue(context.state, job)
-    if event.job.family is not None:
-        context.state.histories.join(event.job.id, f"family {event.job.family}")
-    context.log(event.job.id, f"submitted, sizes {event.job.sizes}")
+    if submitted.family is not None:
+        context.state.histories.join(submitted.id, f"family {submitted.family}")
+    context.log(submitted.id, f"submitted, sizes {submitted.sizes}")
     context.problem_changed = True
 
 
@@ -59,18 +66,26 @@ def on_job_cancelled(context: EventContext, event: ev.JobCancelled) -> None:
 
 
 def on_job_paused(context: EventContext, event: ev.JobPaused) -> None:
-    job = context.state.jobs.get(event.job)
+    pause(context, context.state.jobs.get(event.job))
+
+
+def pause(context: EventContext, job: JobState | None) -> None:
+    """Take all nodes from a live job; its state is kept."""
     if job is not None and job.phase in LIVE:
         membership.take_all_nodes(context, job)
         job.phase = "paused"
-        context.log(event.job, "paused")
+        context.log(job.job.id, "paused")
 
 
 def on_job_resumed(context: EventContext, event: ev.JobResumed) -> None:
-    job = context.state.jobs.get(event.job)
+    resume(context, context.state.jobs.get(event.job))
+
+
+def resume(context: EventContext, job: JobState | None) -> None:
+    """Let a paused job take part in the allocation again."""
     if job is not None and job.phase == "paused":
         job.phase = "waiting"
-        context.log(event.job, "resumed")
+        context.log(job.job.id, "resumed")
         context.problem_changed = True
 
 
@@ -201,6 +216,7 @@ def end(context: EventContext, job: JobState, phase: JobPhase, reason: str, exit
     context.cancel_timer(Timer("finish", job.job.id))
     context.log(job.job.id, f"{phase}: {reason}")
     ended_jobs.note_end(context, job)
+    note_trial_end(context.state.sweeps, job.job.id, failed=phase != "finished", reason=job.reason)
 
 
 def give_up_finishing(context: EventContext, job_id: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from offcut.advisor import JobHistories
+from offcut.control.sweep_state import SweepState
 from offcut.model import Allocation, AllocationProblem, CostModel, Job
 from offcut.model.events import Member, Timer, WorkerExited
 
@@ -304,7 +305,9 @@ class State:
     nodes: dict[str, NodeState] = field(default_factory=dict)
     #: In order of submission: jobs that live, and those that ended last.
     jobs: dict[str, JobState] = field(default_factory=dict)
-    #: How many jobs have been submitted: a job's id has its number, which is never given again.
+    #: In order of submission.
+    sweeps: dict[str, SweepState] = field(default_factory=dict)
+    #: How many jobs and sweeps have been submitted: a job's id has its number, which is never given again.
     submitted: int = 0
     #: The jobs in `jobs` that have ended, the first to end first.
     ended: dict[str, None] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from offcut.control import (
     membership,
     nodes,
     relaunch,
+    sweeps,
     timers,
     workers,
 )
@@ -27,6 +28,13 @@ _SKIPPED = 20
 
 _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
     ev.ControllerStarted: lifecycle.on_controller_started,
+    ev.SweepSubmitted: sweeps.on_sweep_submitted,
+    ev.SweepPaused: sweeps.on_sweep_paused,
+    ev.SweepResumed: sweeps.on_sweep_resumed,
+    ev.SweepCancelled: sweeps.on_sweep_cancelled,
+    ev.SweepExtended: sweeps.on_sweep_extended,
+    ev.TrialSuggested: sweeps.on_trial_suggested,
+    ev.ObjectivesRead: sweeps.on_objectives_read,
     ev.ControllerStopping: lifecycle.on_controller_stopping,
     ev.NodesChanged: nodes.on_nodes_changed,
     ev.NodesHeld: nodes.on_nodes_held,
@@ -80,6 +88,8 @@ def step(state: State, event: ev.Event) -> list[Effect]:
     state.event_id += 1
     context = EventContext(state, state.now_s, state.now_s - before_s)
     _HANDLERS[type(event)](context, event)
+    if context.problem_changed and state.sweeps:
+        sweeps.follow_nodes(context)
     for job_id, gone in list(context.changed_memberships.items()):
         job = state.jobs[job_id]
         if job.restarts:

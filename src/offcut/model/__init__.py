@@ -12,6 +12,7 @@ from offcut.model.allocation import (
 from offcut.model.curve import ScalingCurve, amdahl
 from offcut.model.job import Job, JobMode
 from offcut.model.sizes import Sizes
+from offcut.model.sweep import Sweep
 from offcut.model.window import Window
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "QuotaGroup",
     "ScalingCurve",
     "Sizes",
+    "Sweep",
     "Window",
     "amdahl",
 ]

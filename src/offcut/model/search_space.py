@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from offcut.errors import InputError
 
@@ -33,6 +34,7 @@ class FloatParameter:
     high: float
     log: bool = False
     when: Condition | None = None
+    kind: Literal["float"] = "float"
 
     def __post_init__(self) -> None:
         _check_range(self.name, self.low, self.high, log=self.log)
@@ -48,6 +50,7 @@ class IntParameter:
     log: bool = False
     step: int = 1
     when: Condition | None = None
+    kind: Literal["int"] = "int"
 
     def __post_init__(self) -> None:
         _check_range(self.name, self.low, self.high, log=self.log)
@@ -66,6 +69,7 @@ class CategoricalParameter:
     name: str
     choices: tuple[ParameterValue, ...]
     when: Condition | None = None
+    kind: Literal["categorical"] = "categorical"
 
     def __post_init__(self) -> None:
         if not self.choices:

@@ -50,6 +50,8 @@ class Sweep:
     order: ResultOrder = "arrival"
     #: How many trials run at once, at most. Order `logical`: exactly this many, as far as decisions are concerned.
     parallel: int = 8
+    #: Whether the parameters are arguments of the script (`--name=value`); in its environment they are in any case.
+    arguments: bool = True
     #: The sweep fails if its first trials, this many, all fail.
     max_failed_first: int = 3
 

@@ -4,6 +4,7 @@
 - `workers`: the workers of jobs, and the generations that they form
 - `training`: the progress and the speed of jobs
 - `requests`: what users and operators ask for
+- `sweeps`: sweeps and their trials
 - `controller`: its start and end, its timers, its solver's answers
 
 One event carries everything of its kind that happened at one instant: on a large machine dozens of nodes come and go
@@ -45,6 +46,16 @@ from offcut.model.events.requests import (
     JobSubmitted,
     NodesForgiven,
     ReleaseAsked,
+)
+from offcut.model.events.sweeps import (
+    ObjectiveReport,
+    ObjectivesRead,
+    SweepCancelled,
+    SweepExtended,
+    SweepPaused,
+    SweepResumed,
+    SweepSubmitted,
+    TrialSuggested,
 )
 from offcut.model.events.training import (
     JobMeasured,
@@ -91,6 +102,8 @@ __all__ = [
     "NodesChanged",
     "NodesForgiven",
     "NodesHeld",
+    "ObjectiveReport",
+    "ObjectivesRead",
     "Offer",
     "Outcome",
     "Purpose",
@@ -98,8 +111,14 @@ __all__ = [
     "RunningWorker",
     "SolveFailed",
     "Solved",
+    "SweepCancelled",
+    "SweepExtended",
+    "SweepPaused",
+    "SweepResumed",
+    "SweepSubmitted",
     "Timer",
     "TimerFired",
+    "TrialSuggested",
     "WorkerExited",
     "WorkersReady",
 ]
@@ -145,6 +164,13 @@ Event = (
     | ClaimingResumed
     | JobsForgotten
     | NodesForgiven
+    | ObjectivesRead
+    | SweepCancelled
+    | SweepExtended
+    | SweepPaused
+    | SweepResumed
+    | SweepSubmitted
+    | TrialSuggested
     | Solved
     | SolveFailed
     | TimerFired

@@ -1,0 +1,165 @@
+"""Handlers of events about sweeps. A trial is a job: what a search wants of its trials is done with their jobs.
+
+A trial that halts is a paused job: it keeps its state and holds no node. Promising trials weigh more: the weight of a
+trial's job is that of the sweep times one more than the rungs that it has reached.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from offcut import search
+from offcut.control import jobs
+from offcut.control.event_context import EventContext
+from offcut.control.state import ENDED, State
+from offcut.control.sweep_state import SweepState, TrialJob, sweep_id_of
+from offcut.model import Job
+from offcut.model import events as ev
+from offcut.model.ended_job import CANCELLED_CODE
+from offcut.model.search_space import ParameterValue, ParameterValues
+from offcut.model.sweep import Sweep
+from offcut.search import events as search_events
+from offcut.search.schedulers.load import load
+
+#: The environment variables in which a trial's script finds its parameters, as JSON, and the budget of a whole trial.
+ENV_PARAMETERS = "OFFCUT_PARAMETERS"
+ENV_MAX_BUDGET = "OFFCUT_MAX_BUDGET"
+
+
+def on_sweep_submitted(context: EventContext, event: ev.SweepSubmitted) -> None:
+    state, sweep = context.state, event.sweep
+    if sweep.id in state.sweeps:
+        context.log(sweep.id, "submitted again: ignored")
+        return
+    state.submitted += 1
+    began, effects = search.begin(sweep, useful_trials(state, None, sweep))
+    state.sweeps[sweep.id] = SweepState(began, context.now_s)
+    context.log(sweep.id, f"submitted: at most {sweep.max_trials} trials, scheduler {sweep.scheduler.name}")
+    _carry_out(context, state.sweeps[sweep.id], effects)
+
+
+def on_sweep_paused(context: EventContext, event: ev.SweepPaused) -> None:
+    _tell(context, event.sweep, search_events.SearchPaused())
+
+
+def on_sweep_resumed(context: EventContext, event: ev.SweepResumed) -> None:
+    _tell(context, event.sweep, search_events.SearchResumed())
+
+
+def on_sweep_cancelled(context: EventContext, event: ev.SweepCancelled) -> None:
+    _tell(context, event.sweep, search_events.SearchCancelled())
+
+
+def on_sweep_extended(context: EventContext, event: ev.SweepExtended) -> None:
+    _tell(context, event.sweep, search_events.SearchExtended(event.max_trials, event.total_budget))
+
+
+def on_trial_suggested(context: EventContext, event: ev.TrialSuggested) -> None:
+    if event.failure:
+        _tell(context, event.sweep, search_events.SuggestionFailed(event.trial, event.failure))
+    else:
+        _tell(context, event.sweep, search_events.ParametersSuggested(event.trial, event.parameters))
+
+
+def on_objectives_read(context: EventContext, event: ev.ObjectivesRead) -> None:
+    sweep_id = sweep_id_of(event.job)
+    sweep = context.state.sweeps.get(sweep_id)
+    trial_job = sweep.trial_jobs.get(event.job) if sweep is not None else None
+    if sweep is None or trial_job is None:
+        return
+    number, leg = trial_job.trial, trial_job.leg
+    for report in event.reports:
+        _tell(context, sweep_id, search_events.TrialReported(number, report.budget, report.value, leg))
+    if event.complete and trial_job.ended:
+        del sweep.trial_jobs[event.job]
+        _tell(context, sweep_id, search_events.TrialEnded(number, trial_job.failed, trial_job.reason, leg))
+
+
+def follow_nodes(context: EventContext) -> None:
+    """Tell the searches how many trials are useful now that nodes or jobs have changed."""
+    for sweep in context.state.sweeps.values():
+        if sweep.search.phase == "running":
+            slots = useful_trials(context.state, sweep, sweep.search.sweep)
+            if slots != sweep.search.slots:
+                _carry_out(context, sweep, search.step(sweep.search, search_events.SlotsChanged(slots)))
+
+
+def useful_trials(state: State, sweep: SweepState | None, definition: Sweep) -> int:
+    """Return how many trials of a sweep the nodes are enough for: those that are free, and those of its trials."""
+    held = 0
+    if sweep is not None:
+        held = sum(len(state.jobs[job_id].nodes) for job_id in sweep.trial_jobs if job_id in state.jobs)
+    return max(1, (len(state.free) + held) // definition.job.sizes.smallest)
+
+
+def trial_job(sweep: Sweep, number: int, parameters: ParameterValues) -> Job:
+    """Return the job of a trial: the sweep's, with the trial's parameters."""
+    arguments = tuple(f"--{name}={_shown(value)}" for name, value in parameters.items()) if sweep.arguments else ()
+    env = {
+        **dict(sweep.job.env),
+        ENV_PARAMETERS: json.dumps(parameters),
+        ENV_MAX_BUDGET: f"{load(sweep.scheduler).max_budget:g}",
+    }
+    return replace(
+        sweep.job,
+        id=f"{sweep.id}.{number}",
+        name=f"{sweep.name}.{number}",
+        command=(*sweep.job.command, *arguments),
+        env=tuple(sorted(env.items())),
+        family=sweep.job.family or sweep.id,
+    )
+
+
+def _shown(value: ParameterValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _tell(context: EventContext, sweep_id: str, event: search_events.SearchEvent) -> None:
+    sweep = context.state.sweeps.get(sweep_id)
+    if sweep is not None:
+        _carry_out(context, sweep, search.step(sweep.search, event))
+
+
+def _carry_out(context: EventContext, sweep: SweepState, effects: list[search_events.SearchEffect]) -> None:
+    definition = sweep.search.sweep
+    for effect in effects:
+        match effect:
+            case search_events.StartTrial():
+                job = trial_job(definition, effect.trial, effect.parameters)
+                sweep.trial_jobs[job.id] = TrialJob(effect.trial)
+                jobs.submit(context, job)
+            case search_events.HaltTrial():
+                jobs.pause(context, context.state.jobs.get(sweep.job_id(effect.trial)))
+            case search_events.ResumeTrial():
+                jobs.resume(context, context.state.jobs.get(sweep.job_id(effect.trial)))
+            case search_events.StopTrial():
+                stopped = context.state.jobs.get(sweep.job_id(effect.trial))
+                if stopped is not None and stopped.phase not in ENDED:
+                    jobs.end(context, stopped, "cancelled", f"stopped by its sweep: {effect.reason}", CANCELLED_CODE)
+            case search_events.CopyState():
+                raise NotImplementedError("the state of a trial cannot be copied yet")
+            case search_events.LogDecision():
+                about = "" if effect.trial is None else f"trial {effect.trial}: "
+                context.log(definition.id, about + effect.text)
+                if effect.trial is not None:
+                    context.log(sweep.job_id(effect.trial), f"sweep {definition.name}: {effect.text}")
+            case search_events.AskParameters():
+                pass  # the suggester's task finds the trials that wait in the state
+    _weigh(context, sweep)
+    if sweep.search.phase in ("running", "paused"):
+        sweep.ended_s = None
+    elif sweep.ended_s is None:
+        sweep.ended_s = context.now_s
+
+
+def _weigh(context: EventContext, sweep: SweepState) -> None:
+    """Let the jobs of trials weigh the more the more rungs they have reached."""
+    for trial in sweep.search.trials.values():
+        if trial.phase != "running":
+            continue
+        job = context.state.jobs.get(sweep.job_id(trial.number))
+        weight = sweep.search.sweep.job.weight * (1 + len(trial.results))
+        if job is not None and job.phase not in ENDED and job.job.weight != weight:
+            job.job = replace(job.job, weight=weight)
+            context.problem_changed = True

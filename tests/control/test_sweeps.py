@@ -1,0 +1,220 @@
+"""Trials of a sweep are jobs: started one first, halted and promoted, on as many nodes as there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_state_machine import check_fold
+from world import World, job
+
+from offcut.control.check_state import check_state
+from offcut.model import events as ev
+from offcut.model.search_space import CategoricalParameter, FloatParameter, SearchSpace
+from offcut.model.sweep import SchedulerChoice, Sweep
+
+SPACE = SearchSpace(
+    (
+        FloatParameter(name="lr", low=1e-4, high=1.0, log=True),
+        CategoricalParameter(name="act", choices=("relu", True)),
+    )
+)
+
+
+def sweep(scheduler: str = "asha", sizes: str = "1:4", **fields: Any) -> Sweep:
+    options = {"max_budget": 9.0} | fields.pop("options", {})
+    return Sweep(
+        id="s-1",
+        name="s",
+        job=job("s-1", sizes, **fields.pop("job_fields", {})),
+        space=SPACE,
+        scheduler=SchedulerChoice(scheduler, tuple(options.items())),
+        **({"max_trials": 9} | fields),
+    )
+
+
+def submit(world: World, definition: Sweep) -> None:
+    world.send(ev.SweepSubmitted(time_s=world.now_s, sweep=definition))
+
+
+def report(world: World, number: int, budget: float, value: float) -> None:
+    reports = (ev.ObjectiveReport(budget, value),)
+    world.send(ev.ObjectivesRead(time_s=world.now_s, job=f"s-1.{number}", reports=reports))
+
+
+def phases(world: World) -> dict[int, str]:
+    return {number: trial.phase for number, trial in world.state.sweeps["s-1"].search.trials.items()}
+
+
+def running_jobs(world: World) -> list[str]:
+    return [job_id for job_id, state in world.state.jobs.items() if state.phase == "running"]
+
+
+def test_one_trial_runs_first_and_then_as_many_as_nodes(world):
+    world.offer("n1", "n2", "n3")
+    submit(world, sweep())
+    world.until_settled()
+    assert running_jobs(world) == ["s-1.0"]
+    assert world.state.jobs["s-1.0"].size == 3, "it uses the nodes of the others meanwhile"
+    report(world, 0, 0.5, 1.0)
+    world.until_settled()
+    assert sorted(running_jobs(world)) == ["s-1.0", "s-1.1", "s-1.2"]
+    world.offer("n4", "n5")
+    world.until_settled()
+    assert len(running_jobs(world)) == 5
+
+
+def test_a_trial_has_its_parameters_as_arguments_and_in_its_environment(world):
+    submit(world, sweep())
+    its = world.state.jobs["s-1.0"].job
+    parameters = world.state.sweeps["s-1"].search.trials[0].parameters
+    assert its.command == ("train.py", f"--lr={parameters['lr']}", f"--act={parameters['act']}".replace("True", "true"))
+    assert dict(its.env)["OFFCUT_MAX_BUDGET"] == "9"
+    assert dict(its.env)["OFFCUT_PARAMETERS"].startswith('{"lr": ')
+    assert its.family == "s-1"
+
+
+def test_a_trial_halts_at_a_rung_without_nodes_and_is_promoted_with_its_state(world):
+    world.offer("n1")
+    submit(world, sweep())
+    world.until_settled()
+    for number, value in ((0, 1.0), (1, 3.0)):
+        report(world, number, 1.0, value)
+        assert world.state.jobs[f"s-1.{number}"].phase == "paused"
+        world.until_settled()
+    generation = world.state.jobs["s-1.0"].generation
+    report(world, 2, 1.0, 2.0)
+    # The best third of three is promoted.
+    assert phases(world) == {0: "running", 1: "halted", 2: "halted"}
+    world.until_settled()
+    assert running_jobs(world) == ["s-1.0"]
+    assert world.state.jobs["s-1.0"].generation > generation
+    assert world.state.jobs["s-1.0"].job.weight == 2.0
+    assert "trial 0: promoted from budget 1 to 3" in world.story("s-1")
+    assert "sweep s: promoted from budget 1 to 3" in world.story("s-1.0")
+
+
+def test_a_reclaim_is_no_event_for_the_search(world):
+    world.offer("n1", "n2")
+    submit(world, sweep())
+    world.until_settled()
+    report(world, 0, 0.5, 1.0)
+    world.until_settled()
+    before = phases(world)
+    world.want("n1", "n2")
+    world.run(10)
+    assert phases(world) == before == {0: "running", 1: "running"}
+    assert running_jobs(world) == []
+    world.offer("n1", "n2")
+    world.until_settled()
+    assert sorted(running_jobs(world)) == ["s-1.0", "s-1.1"]
+
+
+def test_a_stopped_trial_ends_as_a_job(world):
+    world.offer("n1")
+    submit(world, sweep("asha-stopping"))
+    world.until_settled()
+    for number, value in ((0, 1.0), (0, 1.0)):
+        report(world, number, 9.0, value)
+    world.exit(world.member("s-1.0", "n1"), "finished")
+    world.until_settled()
+    report(world, 1, 1.0, 5.0)
+    assert world.state.jobs["s-1.1"].phase == "cancelled"
+    assert world.state.jobs["s-1.1"].reason == "stopped by its sweep: not among the best 1 of 2 at budget 1"
+
+
+def test_a_trial_ends_for_the_search_when_all_its_reports_are_read(world):
+    world.offer("n1")
+    submit(world, sweep("none", max_trials=1))
+    world.until_settled()
+    world.trained("s-1.0")
+    world.exit(world.member("s-1.0", "n1"), "finished")
+    assert world.state.jobs["s-1.0"].phase == "finished"
+    assert phases(world) == {0: "running"}
+    reports = (ev.ObjectiveReport(3.0, 0.5), ev.ObjectiveReport(9.0, 0.25))
+    world.send(ev.ObjectivesRead(time_s=world.now_s, job="s-1.0", reports=reports, complete=True))
+    assert phases(world) == {0: "completed"}
+    assert world.state.sweeps["s-1"].search.phase == "finished"
+    assert world.state.sweeps["s-1"].ended_s == world.now_s
+    assert world.state.sweeps["s-1"].trial_jobs == {}
+
+
+def test_what_is_read_as_complete_before_the_job_ended_is_not(world):
+    world.offer("n1")
+    submit(world, sweep("none", max_trials=1))
+    world.until_settled()
+    world.send(ev.ObjectivesRead(time_s=world.now_s, job="s-1.0", complete=True))
+    assert phases(world) == {0: "running"}
+
+
+def test_scripts_that_fail_end_the_sweep_with_the_last_line_of_the_traceback(world):
+    world.offer("n1")
+    submit(world, sweep(job_fields={"max_failures": 0}))
+    for number in range(3):
+        world.until_members(f"s-1.{number}", ["n1"])
+        world.exit(world.member(f"s-1.{number}", "n1"), "failed", "Traceback\nerror: unrecognized arguments: --lr")
+        assert world.state.jobs[f"s-1.{number}"].phase == "failed"
+        world.send(ev.ObjectivesRead(time_s=world.now_s, job=f"s-1.{number}", complete=True))
+    assert world.state.sweeps["s-1"].search.phase == "failed"
+    assert "unrecognized arguments: --lr" in world.state.sweeps["s-1"].search.reason
+
+
+def test_users_pause_resume_and_cancel_a_sweep(world):
+    world.offer("n1", "n2")
+    submit(world, sweep())
+    world.until_settled()
+    report(world, 0, 0.5, 1.0)
+    world.until_settled()
+    world.send(ev.SweepPaused(time_s=world.now_s, sweep="s-1"))
+    assert {state.phase for state in world.state.jobs.values()} == {"paused"}
+    world.send(ev.SweepResumed(time_s=world.now_s, sweep="s-1"))
+    world.until_settled()
+    assert len(running_jobs(world)) == 2
+    world.send(ev.SweepCancelled(time_s=world.now_s, sweep="s-1"))
+    assert {state.phase for state in world.state.jobs.values()} == {"cancelled"}
+    assert world.state.sweeps["s-1"].search.phase == "cancelled"
+
+
+def test_a_restarted_controller_goes_on_with_the_same_trials(world):
+    world.offer("n1", "n2")
+    submit(world, sweep(order="logical", parallel=4))
+    world.until_settled()
+    report(world, 0, 1.0, 1.0)
+    world.until_settled()
+    before = phases(world)
+    world.restart()
+    world.run(20)
+    assert phases(world) == before
+    check_fold(world)
+    assert check_state(world.state) == []
+
+
+def test_a_suggestion_is_asked_for_and_answered(world):
+    world.offer("n1")
+    submit(world, sweep(suggester="optuna"))
+    assert phases(world) == {0: "asked"}
+    assert world.state.jobs == {}
+    parameters = {"lr": 0.1, "act": "relu"}
+    world.send(ev.TrialSuggested(time_s=world.now_s, sweep="s-1", trial=0, parameters=parameters))
+    assert phases(world) == {0: "running"}
+    assert world.state.jobs["s-1.0"].job.command == ("train.py", "--lr=0.1", "--act=relu")
+    check_fold(world)
+
+
+@pytest.mark.parametrize("job_id", ["s-1.7", "s-1", "", "x.1", "s-1.0.0"])
+def test_reports_of_unknown_jobs_change_nothing(world, job_id):
+    submit(world, sweep())
+    before = phases(world)
+    world.send(
+        ev.ObjectivesRead(time_s=world.now_s, job=job_id, reports=(ev.ObjectiveReport(1.0, 1.0),), complete=True)
+    )
+    assert phases(world) == before
+
+
+def test_trials_of_one_sweep_share_what_is_learned_of_their_scaling(world):
+    world.offer("n1", "n2")
+    submit(world, sweep())
+    world.until_settled()
+    report(world, 0, 0.5, 1.0)
+    for number in (0, 1):
+        assert "family s-1" in world.state.histories.jobs[f"s-1.{number}"].keys
