@@ -259,7 +259,7 @@ def test_a_loading_process_that_dies_is_named() -> None:
 
     model = network()
     session = Session(model, torch.optim.SGD(model.parameters()), Deadly(), global_batch=10, loader_workers=1)
-    with pytest.raises(OffcutError, match="data loading process died"):
+    with pytest.raises(OffcutError, match="data loading process died"), session:
         next(iter(next(iter(session.epochs(1)))))
 
 
@@ -308,7 +308,7 @@ def test_an_empty_dataset_and_a_state_that_cannot_travel_get_a_sentence() -> Non
 
     session = Session(model, optimizer, data(), global_batch=4)
     session.register(Odd())
-    with pytest.raises(InputError, match=r"\['array'\] is of the type numpy.ndarray"):
+    with pytest.raises(InputError, match=r"\['array'\] is of the type numpy.ndarray"), session:
         next(iter(session.epochs(1)))
 
 

@@ -21,6 +21,13 @@ from offcut.torch.step.data_parallel import DataParallelStep
 from offcut.torch.step.gradient_reduce import MemberFlags
 from offcut.torch.step.loader import PartLoader
 from offcut.torch.step.sampler import Sampler
+from offcut.torch.step.usage_checks import (
+    check_dataset,
+    check_loss,
+    check_optimizers,
+    explain_single_sample,
+    warn_of_launcher,
+)
 from offcut.torch.training_loop import TrainingLoop
 from offcut.torch.training_member import TrainingMember
 
@@ -78,6 +85,10 @@ class Session(TrainingLoop):
         clip_norm: float | None = None,
         scaler: Any = None,
     ) -> None:
+        check_dataset("Session", dataset)
+        optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+        check_optimizers("Session", optimizers)
+        warn_of_launcher()
         policy = BatchPolicy(
             global_batch=global_batch,
             batch_per_rank=batch_per_rank,
@@ -90,9 +101,6 @@ class Session(TrainingLoop):
                 f"Session: with drop_last nothing is left of {len(dataset)} samples in batches of {policy.size(1)}.",
                 next_step="Choose smaller batches, or leave drop_last out.",
             )
-        if len(dataset) == 0:
-            raise InputError("Session: the dataset is empty.", next_step="Give at least one sample.")
-        optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
         state = TrainingState(model, optimizers, LrScaling(lr_rule, warmup_steps))
         if scaler is not None:
             state.registered.append(scaler)
@@ -138,6 +146,7 @@ class Session(TrainingLoop):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        explain_single_sample(error)
         super().__exit__(kind, error, trace)
         self._loader.close()
 
@@ -151,6 +160,7 @@ class Session(TrainingLoop):
         Raises:
             InputError: it was called outside the loop over batches.
         """
+        check_loss("Session.backward", loss)
         self._data_parallel.backward(loss)
 
     def step(self, loss: torch.Tensor | None = None) -> bool:
@@ -173,9 +183,11 @@ class Session(TrainingLoop):
         step, group = self._data_parallel, self._training.membership.group
         if loss is None:
             step.check_gradient()
-        elif group is not None and not group.stale():
+        else:
+            check_loss("Session.step", loss)
             # If a member has died meanwhile the step cannot count, so its gradient is not needed.
-            self.backward(loss)
+            if group is not None and not group.stale():
+                step.backward(loss)
         if not step.end_part() or step.failed:
             return False
         return self._training.run_step()
@@ -199,6 +211,7 @@ class Session(TrainingLoop):
         """
         step, training = self._data_parallel, self._training
         step.check_update(optimizer)
+        check_loss("Session.update", loss)
         step.backward(loss, optimizer, retain_graph=retain_graph)
         if step.failed:
             return False

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from offcut.errors import OffcutError
+from offcut.errors import InputError, OffcutError
 from offcut.torch.epoch import Epoch
 from offcut.torch.membership.process_exit import Left
 from offcut.torch.state.training_state import Stateful
+from offcut.torch.step.usage_checks import MORE
 from offcut.torch.training_member import TrainingMember
 
 __all__ = ["Left", "TrainingLoop"]
@@ -26,6 +27,7 @@ class TrainingLoop:
         self._training = training
         self._state = training.state
         self._state.guard()
+        self._entered = False
 
     @property
     def rank(self) -> int:
@@ -66,6 +68,7 @@ class TrainingLoop:
         self._training.register(item)
 
     def __enter__(self) -> Self:
+        self._entered = True
         return self
 
     def __exit__(
@@ -92,8 +95,17 @@ class TrainingLoop:
 
         Yields:
             Each epoch: an iterator of this member's parts of its global batches.
+
+        Raises:
+            InputError: the session was not entered.
         """
         training, state = self._training, self._state
+        if not self._entered:
+            raise InputError(
+                f"{type(self).__name__}: epochs() outside of the session's `with` block.",
+                next_step=f"Write `with {type(self).__name__}(...) as session:` around the loop, because the end of "
+                f"that block ends the training. {MORE}",
+            )
         training.take_part()
         training.epochs = count
         while state.cursor.epoch < count and not training.goal_reached:

@@ -137,6 +137,7 @@ class TrainingMember:
         if self._taking_part:
             return
         state = self.state
+        state.check_model()
         check(state.tree())
         self._taking_part = True
         groups = [len(item.param_groups) for item in state.optimizers]
@@ -324,6 +325,7 @@ class TrainingMember:
             if self._applied and not self._checked:
                 # Only after the first step do optimizers have all of their state.
                 self._checked = True
+                self.state.check_model()
                 check(self.state.tree())
             self._move_on()
         finally:

@@ -128,7 +128,7 @@ class LoaderStep:
             "offcut.torch: the loader has no more batches in this epoch, and there was no optimizer.step() after the "
             "last one.",
             next_step="Call it for what is left too, as in: if loader.completes(4): optimizer.step(). Where a step has "
-            "a fixed number of batches, let the epoch have a multiple of it.",
+            "a fixed number of batches, let the epoch have a multiple of it. docs/pitfalls.md says more.",
         )
 
     def batch_size(self, group: Group) -> int:

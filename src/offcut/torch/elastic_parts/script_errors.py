@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.virtual_shards import MOST_SHARDS
+from offcut.torch.step.usage_checks import check_optimizers, warn_of_launcher
 
 
 def check_arguments(
@@ -34,17 +35,8 @@ def check_arguments(
             "offcut.torch.elastic: the model has torch.nn.SyncBatchNorm layers, which know no members.",
             next_step="Use offcut.torch.SyncBatchNorm.convert_sync_batchnorm(model), before the optimizer is made.",
         )
-    for optimizer in optimizers:
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise InputError(
-                f"offcut.torch.elastic: an optimizer is of the type {type(optimizer).__name__}.",
-                next_step="Give an optimizer of torch's, or a list of them.",
-            )
-    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
-        raise InputError(
-            "offcut.torch.elastic: LBFGS computes several gradients within one step().",
-            next_step="Use an optimizer that needs one gradient for each step.",
-        )
+    check_optimizers("offcut.torch.elastic", optimizers)
+    warn_of_launcher()
     if not loaders:
         raise InputError("offcut.torch.elastic: there is no loader.", next_step="Give a torch.utils.data.DataLoader.")
     for loader in loaders:

@@ -23,6 +23,7 @@ from offcut.torch.state.checkpoint_layout import ByLayer, SavedLayers
 from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.step.batch import Fetcher
 from offcut.torch.step.sampler import Sampler
+from offcut.torch.step.usage_checks import check_dataset, check_optimizers, warn_of_launcher
 from offcut.torch.training_loop import TrainingLoop
 from offcut.torch.training_member import TrainingMember
 from offcut.wire.worker_env import ENV_PLANS
@@ -62,9 +63,10 @@ class PipelineSession(TrainingLoop):
         collate: Callable[[list[Any]], Any] | None = None,
         clip_norm: float | None = None,
     ) -> None:
-        if len(dataset) == 0:
-            raise InputError("PipelineSession: the dataset is empty.", next_step="Give at least one sample.")
+        check_dataset("PipelineSession", dataset)
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+        check_optimizers("PipelineSession", optimizers)
+        warn_of_launcher()
         self._layers = LayerState(model, optimizers)
         self._plans = _plans(plans)
         if self._plans.layers != len(self._layers.chain):

@@ -71,6 +71,7 @@ class TrainingState:
         #: What must be the same on all members besides the model, as text.
         self.settings: dict[str, str] = {}
         self._shapes = {f"the model's {name}": f"{tuple(t.shape)} {t.dtype}" for name, t in _named_tensors(model)}
+        self._kinds = {name: f"{t.dtype} on {t.device}" for name, t in _named_tensors(model)}
         self.step = 0
         self.samples = 0
         #: Mean loss over the last applied step's global batch. Scripts decide by it, so joiners get it too.
@@ -91,6 +92,21 @@ class TrainingState:
         #: Whether the script has left that loop and not returned to its session: a member that begins with `_loop_exit`
         #: will run what it runs now.
         self._after_loop = False
+
+    def check_model(self) -> None:
+        """Raise InputError if the model was moved, or lost or got parameters, since it was given to offcut."""
+        now = {name: f"{t.dtype} on {t.device}" for name, t in _named_tensors(self.model)}
+        # A module may make buffers in its first forward pass.
+        names = [*self._kinds, *(name for name, _ in self.model.named_parameters())]
+        name = next((name for name in names if now.get(name) != self._kinds.get(name)), None)
+        if name is None:
+            return
+        raise InputError(
+            f"The model was changed after it was given to offcut: its {name} is {now.get(name, 'gone')}, and was "
+            f"{self._kinds.get(name, 'not there')}.",
+            next_step="Move the model, change its type, and add to it before Session(), PipelineSession() or elastic() "
+            "gets it. docs/pitfalls.md says more.",
+        )
 
     def description(self) -> dict[str, str]:
         """Return what all members' scripts must have made alike before their states can be compared or moved."""

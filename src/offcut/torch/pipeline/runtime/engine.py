@@ -19,6 +19,7 @@ from offcut.torch.pipeline.layer_chain import as_tuple
 from offcut.torch.pipeline.runtime.split_backward import backward_input
 from offcut.torch.pipeline.runtime.stage_edges import ContiguousEdges
 from offcut.torch.pipeline.runtime.transport import Transport
+from offcut.torch.step.usage_checks import check_loss
 
 LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Meta = list[tuple[torch.Size, torch.dtype]]
@@ -102,6 +103,7 @@ class PipelineEngine:
                 made = as_tuple(self._modules[stage](*given))
                 if stage == self._last:
                     loss = self._loss_fn(made[0], targets[i].to(self._device)) if share[i] else made[0].sum()
+                    check_loss("loss_fn", loss)
                     total += float(loss.detach()) * share[i] * m
                     loss = loss * share[i]
                     made = (loss,)
