@@ -14,6 +14,8 @@ from torch.utils.data import DataLoader
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
 from offcut.torch.membership.process_exit import Left
+from offcut.torch.membership.state_checksum import sums
+from offcut.torch.state.model_state import FrozenWeights
 from offcut.torch.state.training_state import Stateful
 
 _current: ElasticTraining | None = None
@@ -25,6 +27,8 @@ def begin(
     loaders: Sequence[DataLoader[Any]],
     registered: Sequence[Stateful],
     virtual_shards: int | None,
+    *,
+    without_frozen: bool = False,
 ) -> ElasticTraining:
     """Make the elastic training of this process. InputError if it has one already, in a job or under way."""
     global _current  # noqa: PLW0603 - a script's calls find it here
@@ -39,6 +43,10 @@ def begin(
         atexit.register(_finish_at_exit)
         _watch_exit()
     _current = ElasticTraining(model, optimizers, loaders, registered, virtual_shards=virtual_shards)
+    if without_frozen:
+        state = _current.state
+        frozen = state.model_state.frozen = FrozenWeights(model, optimizers, sums)
+        state.settings |= {f"the frozen {name}": f"{total:x}" for name, total in frozen.checksums.items()}
     return _current
 
 

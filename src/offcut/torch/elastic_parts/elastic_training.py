@@ -125,8 +125,8 @@ class ElasticTraining:
         """Whether the script works on a batch for which it has not called step() yet."""
         return self.step.open and not self.step.stepped
 
-    def reduce(self, optimizer: torch.optim.Optimizer | None) -> bool:
-        """Sum the gradients over the members, if that was not done in this step; return whether the step counts."""
+    def reduce(self, optimizer: torch.optim.Optimizer | None, *, again: bool = False) -> bool:
+        """Sum the gradients, if that was not done in this step or is to be done `again`; return whether it counts."""
         step, training = self.step, self.training
         step.check_outside_shards("reduce_gradients()")
         if not self.in_step:
@@ -143,12 +143,15 @@ class ElasticTraining:
         if step.failed or (step.reduced and not step.several):
             return not step.failed
         self._watch.check()
-        if optimizer is None or not step.several:
+        if not again and (optimizer is None or not step.several):
             return training.reduce_step()
+        if again and training.link is not None:
+            # The script may change parameters before the step counts.
+            self.state.copy_boundary()
         training.reporter.script_runs(False)
         try:
             with training.timing:
-                step.sum_for(training.group, optimizer)
+                step.sum_for(training.group, optimizer or self.state.optimizers[0], again=again)
         except Abandoned as reason:
             training.fail_step(reason)
         finally:

@@ -25,6 +25,7 @@ def elastic(
     *,
     state: Sequence[Stateful] = (),
     virtual_shards: int | None = None,
+    without_frozen: bool = False,
 ) -> tuple[Any, Any, Any]:
     """Make a script's training elastic: alone it stays plain PyTorch, in a job it is shared out among the members.
 
@@ -47,6 +48,9 @@ def elastic(
             random numbers and BatchNorm statistics of its own, so dropout, noise and BatchNorm do not depend on the
             size. The loader then yields this member's shards, over which the script loops for each backward pass:
             `for shards in loader:` and in it `for x, y in shards:`. None: each member's share is one batch.
+        without_frozen: leave parameters that are frozen now, and that no optimizer has, out of what is sent to joiners
+            and out of checkpoints, as for LoRA: every member makes them itself, from the same file or a fixed seed, and
+            their checksums are compared. One that changes later, or that an optimizer gets, is part of the state again.
 
     Returns:
         The same model or models, the same optimizer or optimizers, and the loader to loop over; a list of loaders if
@@ -59,7 +63,7 @@ def elastic(
     whole = model if isinstance(model, torch.nn.Module) else torch.nn.ModuleList(model)
     several = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
     loaders = list(loader) if isinstance(loader, (list, tuple)) else [loader]
-    training = current_training.begin(whole, several, loaders, state, virtual_shards)
+    training = current_training.begin(whole, several, loaders, state, virtual_shards, without_frozen=without_frozen)
     pairs = zip(training.sources, loaders, strict=True)
     elastic_loaders = [ElasticLoader(training.loops, source, own) for source, own in pairs]
     return model, optimizer, elastic_loaders if isinstance(loader, (list, tuple)) else elastic_loaders[0]
@@ -149,7 +153,7 @@ def steps(until: int | None = None, *, more: bool = False) -> int | Iterator[int
     return loops.steps() if until is None else loops.steps_until(until, more=more)
 
 
-def reduce_gradients(optimizer: torch.optim.Optimizer | None = None) -> bool:
+def reduce_gradients(optimizer: torch.optim.Optimizer | None = None, *, again: bool = False) -> bool:
     """Sum the gradients over the members now, before `optimizer.step()` would do it.
 
     For what a script does with the gradient of the whole batch: clip it, look at its norm, let a GradScaler unscale it.
@@ -158,6 +162,9 @@ def reduce_gradients(optimizer: torch.optim.Optimizer | None = None) -> bool:
 
     Args:
         optimizer: whose gradients; it is needed where there are several.
+        again: another backward pass follows before `optimizer.step()`, as in sharpness-aware minimisation, which first
+            moves the parameters by this gradient: gradients will be summed again. The state is copied meanwhile, so
+            that all is undone if the step fails.
 
     Returns:
         Whether the step counts. False: the generation broke, and `optimizer.step()` will be skipped.
@@ -166,7 +173,7 @@ def reduce_gradients(optimizer: torch.optim.Optimizer | None = None) -> bool:
         InputError: it was called outside the loop over the loader.
         OffcutError: the members' states, or the parameters that they train, are not the same.
     """
-    return current("reduce_gradients").reduce(optimizer)
+    return current("reduce_gradients").reduce(optimizer, again=again)
 
 
 def report_loss(loss: torch.Tensor | float) -> None:

@@ -223,12 +223,13 @@ class LoaderStep:
         """What this member's gradients are multiplied by when they are summed. Those of shards are weighted already."""
         return self.weight if self.shards is None else float(self.shards.contributes)
 
-    def sum_for(self, group: Group, optimizer: torch.optim.Optimizer) -> None:
+    def sum_for(self, group: Group, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
         """Sum the gradients of one of several optimizers, unless that was done since its last update.
 
         Args:
             group: the members.
             optimizer: the optimizer.
+            again: whether they will be summed once more before its update.
 
         Raises:
             Abandoned: the generation broke.
@@ -239,7 +240,8 @@ class LoaderStep:
             self._gradients.reduce(
                 group, [optimizer], MemberFlags(), loss=0.0, check=False, weight=self._own_weight, place=self.offset
             )
-            self._summed.append(optimizer)
+            if not again:
+                self._summed.append(optimizer)
 
     def update_one(self, optimizer: torch.optim.Optimizer, update: Callable[[], Any]) -> None:
         """Update the parameters of one of several optimizers. It is undone if the step fails later.

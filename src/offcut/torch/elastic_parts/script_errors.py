@@ -35,6 +35,14 @@ def check_arguments(
             "offcut.torch.elastic: the model has torch.nn.SyncBatchNorm layers, which know no members.",
             next_step="Use offcut.torch.SyncBatchNorm.convert_sync_batchnorm(model), before the optimizer is made.",
         )
+    sparse = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    if any(isinstance(module, sparse) and module.sparse for module in model.modules()) or any(
+        isinstance(optimizer, torch.optim.SparseAdam) for optimizer in optimizers
+    ):
+        raise InputError(
+            "offcut.torch.elastic: sparse gradients cannot be summed over the members.",
+            next_step="Make embeddings with sparse=False, and use Adam or Adagrad in place of SparseAdam.",
+        )
     check_optimizers("offcut.torch.elastic", optimizers)
     warn_of_launcher()
     if not loaders:

@@ -1,6 +1,7 @@
 """The state of a training, as a tree of tensors and plain values, and checkpoints of it.
 
 - `training_state`: model, optimizers, registered objects and progress; `cursor`: the next sample
+- `model_state`: the model's part of it, with or without frozen weights
 - `buffers`: model buffers that are the same on every member; `trained_parameters`: what is trained and what is frozen
 - `random_state`: the states of random generators
 - `lr_scaling`: scales the learning rate with the size

@@ -15,6 +15,7 @@ from offcut.errors import InputError
 from offcut.torch.state.buffers import Buffers
 from offcut.torch.state.cursor import Cursor
 from offcut.torch.state.lr_scaling import LrScaling
+from offcut.torch.state.model_state import ModelState
 from offcut.torch.state.plain_values import plain
 from offcut.torch.state.trained_parameters import (
     GroupsCopy,
@@ -77,6 +78,7 @@ class TrainingState:
         #: Mean loss over the last applied step's global batch. Scripts decide by it, so joiners get it too.
         self.loss = math.nan
         self.buffers = Buffers(model)
+        self.model_state = ModelState(model)
         self._guards: list[RemovableHandle] = []
         self._updating = False
         #: The state at the last boundary, where parts of a step have been applied since.
@@ -123,10 +125,10 @@ class TrainingState:
         if self.trained is None:
             self.trained = names_in(self.model, trained_now(self.optimizers))
         return {
+            **self.model_state.tree(),
             "trained": self.trained,
             "frozen": frozen_in(self.model),
             "groups": groups_in(self.model, self.optimizers),
-            "model": plain(self.model.state_dict(), "the model's state"),
             "optimizers": plain([item.state_dict() for item in self.optimizers], "the optimizers' state"),
             "registered": self._registered_states(),
             "rate": self.rate.state_dict(),
@@ -147,7 +149,7 @@ class TrainingState:
 
     def room(self) -> dict[str, torch.Tensor]:
         """Return the model's living tensors by their names in the tree, for a state to be received into."""
-        return {f"model.{name}": tensor for name, tensor in self.model.state_dict().items() if torch.is_tensor(tensor)}
+        return self.model_state.room()
 
     def boundary_tree(self) -> dict[str, Any]:
         """Return the tree as of the last boundary, in the middle of a step that has not been applied."""
@@ -302,7 +304,7 @@ class TrainingState:
     def load(self, tree: dict[str, Any]) -> None:
         """Replace the state by that in `tree`."""
         self._check_registered(tree["registered"])
-        self.model.load_state_dict(tree["model"])
+        self.model_state.load(tree)
         self.trained = tree["trained"]
         freeze(self.model, tree["frozen"])
         regroup(self.model, self.optimizers, tree["groups"])
@@ -316,15 +318,7 @@ class TrainingState:
 
     def check_fits(self, tree: dict[str, Any]) -> None:
         """Raise InputError if `tree` is not a state of this training: of another model or other registered objects."""
-        mine = {name: tuple(t.shape) for name, t in self.model.state_dict().items() if torch.is_tensor(t)}
-        theirs = {name: tuple(t.shape) for name, t in tree["model"].items() if torch.is_tensor(t)}
-        if mine != theirs:
-            name = next(name for name in (*mine, *theirs) if mine.get(name) != theirs.get(name))
-            raise InputError(
-                f"offcut.torch: the state is of another model: its {name} has the shape {theirs.get(name, 'none')}, "
-                f"this script's {mine.get(name, 'none')}.",
-                next_step="A job's model stays the same in all its runs. Submit another model as a job of its own.",
-            )
+        self.model_state.check_fits(tree)
         self._check_registered(tree["registered"])
 
     def load_settings(self, groups: list[list[dict[str, Any]]]) -> None:
