@@ -24,8 +24,8 @@ from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 WORLD = 3
 #: How many steps lie between two gates, at which all members wait until there are `WORLD` of them again.
 GATE_STEPS = 4
-#: Points of a step at which a member is killed, and in which step after a gate they come first.
-POINTS = {"before-reduce": 1, "inside-reduce": 1, "after-reduce": 1, "after-update": 1, "boundary": 2}
+#: Points of a step at which a member is killed; a fault's step that makes it strike there first after a gate.
+POINTS = {"before-reduce": 1, "inside-reduce": 1, "after-reduce": 1, "after-update": 2, "boundary": 2}
 
 
 def run_example(stage: Stage, *, name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
@@ -90,7 +90,8 @@ def check_under_events(pair: Pair, kills: int, seed: int, directory: Path) -> No
             release_next = cluster.hold(cluster.members, "step", gate)
             release()
             cluster.until(lambda: len(cluster.members) < WORLD or cluster.failed())
-            cluster.form([*cluster.members, *cluster.start()])
+            new = cluster.start()
+            cluster.form([*cluster.members, *new])
             release = release_next
         leaving = choose.choice(cluster.members)
         cluster.leave(leaving)

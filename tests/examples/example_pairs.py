@@ -29,9 +29,10 @@ class Pair:
 
 
 PAIRS = [
-    Pair("digits.py", 6, ("--epochs", "2"), 45, ("--epochs", "3")),
-    Pair("flood_filling.py", 8, ("--epochs", "2"), 48, ("--epochs", "6")),
-    Pair("lstm.py", 10, ("--epochs", "2"), 46, ("--epochs", "2")),
+    Pair("digits.py", 6, ("--epochs", "2"), 60, ("--epochs", "4")),
+    Pair("flood_filling.py", 8, ("--epochs", "1"), 56, ("--epochs", "7")),
+    Pair("nanogpt.py", 10, ("--max-iters", "12"), 60, ("--max-iters", "60")),
+    Pair("lstm.py", 10, ("--epochs", "1"), 69, ("--epochs", "3")),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The loader in the place of a script's DataLoader."""
+"""The loader in the place of a script's DataLoader, and the function in the place of one that draws batches."""
 
 from __future__ import annotations
 
@@ -48,3 +48,31 @@ class ElasticLoader:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
+
+
+class ElasticDraw:
+    """In the place of a script's function that draws batches: returns this member's rows of the next global batch.
+
+    Args:
+        loops: the loops of the script.
+        source: the function's batches.
+    """
+
+    def __init__(self, loops: ScriptLoops, source: BatchSource) -> None:
+        self._loops = loops
+        self._source = source
+        self._batches: Iterator[Any] | None = None
+
+    def __call__(self) -> Any:
+        """Return this member's rows of the next global batch; after a step that failed, of the same one again."""
+        if self._batches is None or not self._loops.in_loop:
+            self._batches = self._loops.batches(self._source)
+        return next(self._batches)
+
+    def completes(self, count: int) -> bool:
+        """Return whether the last batch completes `count` batches; see `ElasticLoader.completes`.
+
+        Args:
+            count: how many batches a step has.
+        """
+        return self._loops.completes(count)

@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader
 
 from offcut.errors import InputError, OffcutError
 from offcut.torch.elastic_parts.batch_division import BatchDivision
-from offcut.torch.elastic_parts.batch_source import CurrentSource
+from offcut.torch.elastic_parts.batch_source import BatchSource, CurrentSource
+from offcut.torch.elastic_parts.drawn_batches import DrawnBatches, DrawnLoader
 from offcut.torch.elastic_parts.gradient_watch import GradientWatch
 from offcut.torch.elastic_parts.indexed_batches import IndexedBatches
 from offcut.torch.elastic_parts.loader_step import LoaderStep
@@ -63,7 +64,7 @@ class ElasticTraining:
         random = LoopRandom(loaders, seeded=in_job or virtual_shards is not None)
         division = BatchDivision(smallest_share(model), virtual_shards)
         #: The batches of each loader.
-        self.sources = [IndexedBatches(loader, division, random) for loader in loaders]
+        self.sources = [source_of(loader, division, random) for loader in loaders]
         batches = CurrentSource(self.sources[0], lambda: self.training.group)
         self._gradients = MemberGradients(state, self._visit, alone=not in_job)
         parameters = [p for item in optimizers for p in parameters_of(item)]
@@ -234,6 +235,13 @@ class ElasticTraining:
     def begun(self) -> bool:
         """Whether the training has begun and not ended."""
         return self.training.joined and not self.loops.finished and not self.training.membership.left
+
+
+def source_of(loader: DataLoader[Any], division: BatchDivision, random: LoopRandom) -> BatchSource:
+    """Return the global batches of a loader."""
+    if isinstance(loader, DrawnLoader):
+        return DrawnBatches(loader.draw, division, random)
+    return IndexedBatches(loader, division, random)
 
 
 def kind_of_batches(loader: DataLoader[Any]) -> str:

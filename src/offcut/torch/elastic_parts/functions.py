@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 from offcut.errors import InputError
 from offcut.torch.elastic_parts import current_training, evaluation
 from offcut.torch.elastic_parts.current_training import current
-from offcut.torch.elastic_parts.elastic_loader import ElasticLoader
+from offcut.torch.elastic_parts.drawn_batches import DrawnLoader
+from offcut.torch.elastic_parts.elastic_loader import ElasticDraw, ElasticLoader
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
 from offcut.torch.elastic_parts.member_exchange import exchanged, in_step
 from offcut.torch.membership.process_group import Group
@@ -21,7 +22,7 @@ from offcut.torch.state.training_state import Stateful
 def elastic(
     model: torch.nn.Module | Sequence[torch.nn.Module],
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-    loader: DataLoader[Any] | Sequence[DataLoader[Any]],
+    loader: DataLoader[Any] | Callable[[], Any] | Sequence[DataLoader[Any] | Callable[[], Any]],
     *,
     state: Sequence[Stateful] = (),
     virtual_shards: int | None = None,
@@ -41,7 +42,10 @@ def elastic(
             loop asks for the next batch. If it fails, all updates of it are undone; so in a job the state is copied
             once per step.
         loader: a DataLoader of a dataset that can be indexed; its sampler, collate function and processes are used. Or
-            a list of them, of which the script loops over one in each data epoch.
+            a function without arguments that returns the next global batch: tensors with a row for each sample, or a
+            tuple or dict of them. In a job all members call it and draw the same batch, by torch's, numpy's or Python's
+            global random numbers, and each works on its own rows of it. Or a list of loaders, of which the script loops
+            over one in each data epoch.
         state: what else belongs to the training: schedulers, a GradScaler, averages of weights, counters. Anything with
             `state_dict()` and `load_state_dict()`; the same objects in the same order in every run of a job.
         virtual_shards: cut each global batch into this many shards, whatever the number of members. Each shard has
@@ -54,7 +58,7 @@ def elastic(
 
     Returns:
         The same model or models, the same optimizer or optimizers, and the loader to loop over; a list of loaders if
-        several were given.
+        several were given. In place of a function it is one that returns this member's rows of the next global batch.
 
     Raises:
         InputError: the loader is of a stream or makes no batches, the optimizer needs several gradients for a step, or
@@ -62,10 +66,15 @@ def elastic(
     """
     whole = model if isinstance(model, torch.nn.Module) else torch.nn.ModuleList(model)
     several = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
-    loaders = list(loader) if isinstance(loader, (list, tuple)) else [loader]
+    given = list(loader) if isinstance(loader, (list, tuple)) else [loader]
+    loaders = [DrawnLoader(item) if callable(item) else item for item in given]
     training = current_training.begin(whole, several, loaders, state, virtual_shards, without_frozen=without_frozen)
-    pairs = zip(training.sources, loaders, strict=True)
-    elastic_loaders = [ElasticLoader(training.loops, source, own) for source, own in pairs]
+    elastic_loaders = [
+        ElasticDraw(training.loops, source)
+        if isinstance(own, DrawnLoader)
+        else ElasticLoader(training.loops, source, own)
+        for source, own in zip(training.sources, loaders, strict=True)
+    ]
     return model, optimizer, elastic_loaders if isinstance(loader, (list, tuple)) else elastic_loaders[0]
 
 

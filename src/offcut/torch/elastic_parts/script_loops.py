@@ -77,6 +77,7 @@ class ScriptLoops:
                     break
                 self._epoch, self._looped = epoch, None
                 yield number
+                self.leave()
                 training.end_epoch(epoch)
         finally:
             self._epoch = None
