@@ -57,7 +57,7 @@ def rows_of(batch: Any, rows: list[int]) -> Any:
     return map_tensors(batch, choose)
 
 
-class _Nothing:
+class _NoDataset:
     """What stands for the dataset and the sampler, which a function does not have."""
 
     def __getitem__(self, index: Any) -> Any:
@@ -72,7 +72,7 @@ class DrawnLoader(DataLoader[Any]):
     """
 
     def __init__(self, draw: Callable[[], Any]) -> None:
-        super().__init__(_Nothing(), batch_sampler=_Nothing())
+        super().__init__(_NoDataset(), batch_sampler=_NoDataset())
         self.draw = draw
 
 
