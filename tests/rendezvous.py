@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,27 @@ from offcut.wire import rendezvous, tokens
 LIMIT_S = 180.0
 
 
+#: What the server has imported besides.
+_preloaded: set[str] = set()
+
+
+def preload(*modules: str) -> None:
+    """Let the processes that are forked from now on have `modules` imported, by a server that replaces the old one.
+
+    The old one's processes end with it, and so does the shared store: there must be no Cluster.
+    """
+    if not _preloaded.issuperset(modules):
+        _preloaded.update(modules)
+        forkserver._forkserver._stop()
+        shared_store.cache_clear()
+
+
 def fork_server() -> Any:
     """Return the context of processes that have torch imported and no threads."""
     context = multiprocessing.get_context("forkserver")
     # What every training needs in the end: the import of torch._dynamo alone takes half a second of each worker.
     everything = "pytest numpy.random sklearn.datasets torch._dynamo torch.distributed.checkpoint offcut.torch"
-    context.set_forkserver_preload(everything.split())
+    context.set_forkserver_preload([*everything.split(), *sorted(_preloaded)])
     return context
 
 

@@ -75,7 +75,9 @@ def _compute(
     """
     mine: dict[int, _Sums] = {}
     count = 0
-    for i, data in _batches(loader, lambda i: _is_mine(i, group) and (known is None or i not in known), in_job=in_job):
+    for i, data in wanted_batches(
+        loader, lambda i: _is_mine(i, group) and (known is None or i not in known), in_job=in_job
+    ):
         if data is not None:
             mine[i] = _sums(fn(*data[0]) if isinstance(data[0], (list, tuple)) else fn(data[0]))
         count = i + 1
@@ -88,7 +90,7 @@ def _is_mine(i: int, group: Group | None) -> bool:
     return group is None or i % group.world == group.rank
 
 
-def _batches(
+def wanted_batches(
     loader: Iterable[Any], wanted: Callable[[int], bool], *, in_job: bool
 ) -> Iterator[tuple[int, tuple[Any] | None]]:
     """Yield the number and data of each batch, without data where it is not wanted; such are loaded only if need be."""

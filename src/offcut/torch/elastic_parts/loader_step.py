@@ -82,6 +82,8 @@ class LoaderStep:
         self._weighs = False
         #: The weighted losses that the script has told in this step: one for each loop over shards, or each call.
         self._losses: dict[tuple[int, int], float] = {}
+        #: The loss over the global batch of the last step that was reduced; NaN if the script has told none.
+        self.reduced_loss = math.nan
         #: Updates the parameters; None: the script has not called step().
         self.update: Callable[[], Any] | None = None
         #: With several optimizers: whether one of them was updated in this step, and those whose gradients are summed.
@@ -210,6 +212,14 @@ class LoaderStep:
             weight, call = self.shards.portion.weight, (self.offset, self.shards.passes)
         self._losses[call] = self._losses.get(call, 0.0) + (loss * weight if weight > 0.0 else 0.0)
 
+    def tell_weighted_loss(self, loss: float) -> None:
+        """Note a loss that is weighted already: the members' add up to the loss over the global batch."""
+        self._losses[-1, len(self._losses)] = loss
+
+    def fold(self, weight: float) -> None:
+        """Weight the gradients so far by this member's part of a batch; the step's next batch has another weight."""
+        self._gradients.fold(weight)
+
     def compute(self, group: Group) -> None:
         """Compute nothing: the script's backward passes have made the gradients."""
 
@@ -272,7 +282,7 @@ class LoaderStep:
             weight=self._own_weight,
             place=self.offset,
         )
-        self.reduced = True
+        self.reduced, self.reduced_loss = True, outcome.loss
         return outcome
 
     def apply(self, group: Group, outcome: StepOutcome) -> None:

@@ -86,7 +86,9 @@ def _things(state: TrainingState) -> Iterator[tuple[str, Any]]:
 def script_things(state: TrainingState, tree: dict[str, Any], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """Yield what is in `tree` of registered objects, and what it has by those `names`, one of them "progress"."""
     for i, (item, saved) in enumerate(zip(state.registered, tree["registered"], strict=True)):
-        yield from leaves(saved, f"registered object {i} ({type(item).__name__})")
+        skipped = getattr(item, "not_compared", ())
+        compared = {key: value for key, value in saved.items() if key not in skipped} if skipped else saved
+        yield from leaves(compared, f"registered object {i} ({type(item).__name__})")
     # A script that has left a loop by `break` is at the same position as one that has come to its end.
     tree["progress"] |= {"epoch": state.next_sample.epoch, "offset": state.next_sample.offset}
     for name in names:
