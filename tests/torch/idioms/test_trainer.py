@@ -22,7 +22,7 @@ STEPS = 5
 
 @pytest.fixture(scope="module", autouse=True)
 def _preloaded() -> None:
-    rendezvous.preload("transformers.trainer", "transformers.models.gpt2.modeling_gpt2")
+    rendezvous.preload("transformers.models.gpt2.modeling_gpt2", "trainer_scripts")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,9 @@ def _undisturbed(script: Callable[..., Any], options: str) -> dict[str, Any]:
 
 def same(results: list[Any], script: Callable[..., Any], **options: Any) -> None:
     """Check that all members have the losses, metrics and parameters of the undisturbed run."""
-    undisturbed = _undisturbed(script, json.dumps({key: value for key, value in options.items() if key != "out"}))
+    undisturbed = _undisturbed(
+        script, json.dumps({key: value for key, value in options.items() if key not in ("out", "pace_s")})
+    )
     tolerance = {"rel": 1e-5, "abs": 1e-6} if options.get("text") else {"rel": 1e-9, "abs": 1e-12}
     assert results
     for result in results:
@@ -87,7 +89,8 @@ def under_events(script: Callable[..., Any], **options: Any) -> list[Any]:
         assert len(list(cluster.directory.glob("fault-*"))) == len(FAULTS)
         # A joiner begins in the middle of an epoch, and no member counts a step twice.
         (seen,) = [note[1] for note in cluster.notes(third) if note[0] == "steps"]
-        assert seen == list(range(7, 4 * STEPS + 1))
+        assert seen == list(range(seen[0], 4 * STEPS + 1))
+        assert 7 <= seen[0] <= 9
         return results
 
 
@@ -169,12 +172,12 @@ def test_members_die_and_are_replaced_over_and_over(trains: Callable[..., Any], 
         for i in range(10)
     ]
     faults += [broken("after-reduce", 1, 2), broken("before-reduce", 0, 6)]
-    options = {**options, "num_train_epochs": 30, "learning_rate": 0.005, "max_steps": 60}
+    options = {**options, "num_train_epochs": 30, "learning_rate": 0.005, "pace_s": 0.04}
     with Cluster(trains, faults=faults, **options) as cluster:
         cluster.form(cluster.start(3))
         for _ in range(8):
             cluster.until(lambda: len(cluster.members) < 3)
-            new = cluster.start(3 - len(cluster.members))
+            new = cluster.start()
             cluster.form([*cluster.members, *new])
         results = cluster.results()
         assert len(list(cluster.directory.glob("fault-*"))) == len(faults)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,15 @@ MEASURED = ("_runtime", "_per_second", "_time")
 class At(TrainerCallback):
     """Lets the test stop this worker at the beginning of a step."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, pace_s: float) -> None:
         self.stage = stage
+        self.pace_s = pace_s
         self.seen: list[int] = []
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if in_job():
             self.stage.at("step", current("at").training)
+            time.sleep(self.pace_s)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.seen.append(state.global_step)
@@ -50,7 +53,7 @@ class Line(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)).double()
+        self.net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         out = self.net(x)
@@ -99,13 +102,16 @@ def trains(
     measured: bool = False,
     patience: int = 0,
     out: str = "",
+    pace_s: float = 0.0,
     resume: str = "",
     **settings: Any,
 ) -> dict[str, Any]:
     """Train, evaluate and save as the settings say, and return what is left."""
+    if not text:
+        torch.set_default_dtype(torch.float64)  # also for the losses that the Trainer adds up
     torch.manual_seed(0)
     model = language_model(lora=lora) if text else Line()
-    at = At(stage)
+    at = At(stage, pace_s)
     usual = {
         "per_device_train_batch_size": 8,
         "per_device_eval_batch_size": 3,
@@ -119,6 +125,8 @@ def trains(
         "use_cpu": True,
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
+        # In a process that a fork server has made, the default would be that server.
+        "dataloader_multiprocessing_context": "fork" if settings.get("dataloader_num_workers") else None,
     }
     make = texts if text else rows
     trainer = Trainer(

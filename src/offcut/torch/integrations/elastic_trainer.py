@@ -55,15 +55,15 @@ class Trainer(transformers.Trainer):
         if not in_job() or is_training:
             return super()._get_dataloader(*args, is_training=is_training, **options)
         # Processes that are forked beside connections to other members could end these.
-        settings = ("dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers")
-        before = {name: getattr(self.args, name) for name in settings}
+        names = ("num_workers", "prefetch_factor", "persistent_workers", "multiprocessing_context")
+        before = {name: getattr(self.args, f"dataloader_{name}") for name in names}
         try:
-            for name, value in zip(settings, (0, None, False), strict=True):
-                setattr(self.args, name, value)
+            for name, value in zip(names, (0, None, False, None), strict=True):
+                setattr(self.args, f"dataloader_{name}", value)
             return super()._get_dataloader(*args, **options)
         finally:
             for name, value in before.items():
-                setattr(self.args, name, value)
+                setattr(self.args, f"dataloader_{name}", value)
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
         """Note the loader of the training; see transformers."""
