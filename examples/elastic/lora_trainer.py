@@ -7,7 +7,7 @@ from pathlib import Path
 import sklearn
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, TrainingArguments
 
 from offcut.torch.transformers import Trainer
 
@@ -64,6 +64,7 @@ trainer = Trainer(
     train_dataset=texts,
     eval_dataset=held_out,
 )
+trainer.remove_callback(PrinterCallback)
 trainer.train()
 trainer.save_model(str(arguments.out / "adapter"))
 if trainer.is_world_process_zero():

@@ -7,7 +7,7 @@ from pathlib import Path
 import sklearn
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainingArguments
 
 parser = argparse.ArgumentParser(description="Fine-tune a language model by LoRA.")
 parser.add_argument("--epochs", type=float, default=5)
@@ -62,6 +62,7 @@ trainer = Trainer(
     train_dataset=texts,
     eval_dataset=held_out,
 )
+trainer.remove_callback(PrinterCallback)
 trainer.train()
 trainer.save_model(str(arguments.out / "adapter"))
 if trainer.is_world_process_zero():

@@ -19,6 +19,7 @@ class Pair:
         short: arguments for a run of a second.
         steps: how many steps the training has by `long`; 0: it is not tested under events of the membership here.
         long: arguments for a run that has room for the events.
+        framework: whether it needs a framework; `tests/torch/idioms` has the framework under events.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Pair:
     short: tuple[str, ...]
     steps: int = 0
     long: tuple[str, ...] = ()
+    framework: bool = False
 
 
 PAIRS = [
@@ -34,6 +36,7 @@ PAIRS = [
     Pair("flood_filling.py", 8, ("--epochs", "1"), 56, ("--epochs", "7")),
     Pair("nanogpt.py", 10, ("--max-iters", "12"), 60, ("--max-iters", "60")),
     Pair("lstm.py", 10, ("--epochs", "1"), 69, ("--epochs", "3")),
+    Pair("lora_trainer.py", 2, ("--epochs", "1"), framework=True),
 ]
 
 

@@ -34,7 +34,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(pair.name, marks=[pytest.mark.frameworks] if pair.framework else []) for pair in PAIRS]
+)
 @pytest.mark.usefixtures("one_thread")
 def test_alone_both_print_and_save_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

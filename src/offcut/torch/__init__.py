@@ -8,7 +8,7 @@
 - `membership`: the members of a job, and how a worker that joins gets the state
 - `step`: one training step of a data-parallel job
 - `pipeline`: the same for a model that is cut into stages
-- `transformers`: Hugging Face's trainers; `integrations`: what such frameworks need of the elastic parts
+- `transformers`, `accelerate`: those frameworks' trainers, elastic; `integrations`: how they are made so
 - `programs`: programs with a process of their own: the workers' fork server, and the layer profiler
 - `testing`: fault injection; `demo`: the training scripts of `offcut demo`
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -52,6 +53,7 @@ class Stage:
 def work(script: Callable[..., Any], options: dict[str, Any], name: str, env: dict[str, str], pipe: Connection) -> None:
     """Run a script in this process, and tell the test how it ends."""
     die_with_parent(os.getppid())
+    gc.freeze()  # collecting what the server has imported would copy it
     torch.set_num_threads(1)
     # The script may have processes of its own that load data, which a daemon of multiprocessing may not.
     multiprocessing.process.current_process()._config["daemon"] = False

@@ -26,6 +26,8 @@ class LoopRandom:
     def __init__(self, loaders: Sequence[DataLoader[Any]], *, seeded: bool) -> None:
         self.seeded = seeded
         holders = [holder for loader in loaders for holder in (loader, loader.sampler, loader.batch_sampler)]
+        # A loader that was given a batch sampler does not know the sampler in it.
+        holders += [getattr(loader.batch_sampler, "sampler", None) for loader in loaders]
         found = [getattr(holder, "generator", None) for holder in holders]
         #: The script's own generators, which the samplers may draw from.
         self._generators = list({id(item): item for item in found if isinstance(item, torch.Generator)}.values())

@@ -11,6 +11,7 @@ from offcut.torch.elastic_parts.loader_step import LoaderStep
 from offcut.torch.elastic_parts.loop_random import LoopRandom
 from offcut.torch.elastic_parts.phases import Phases
 from offcut.torch.membership.process_group import Group
+from offcut.torch.state.cursor import Cursor
 from offcut.torch.training_member import TrainingMember
 
 
@@ -58,6 +59,16 @@ class ScriptLoops:
         self._training.take_part()
         if waits:
             self._random.share_start()
+
+    def start_at(self, epoch: int, offset: int) -> None:
+        """Begin the first loop over `epochs()` within the data, unless other members or a checkpoint have a state.
+
+        Args:
+            epoch: the data epoch.
+            offset: how many of its batches are left out.
+        """
+        self._phases.load_state_dict({"starts": [0]})
+        self._state.cursor = Cursor(epoch, offset)
 
     # -- over epochs and steps ----------------------------------------------------------------------------------------
 

@@ -4,4 +4,5 @@
 - `elastic_trainer`: transformers' Trainer; `trainer_progress`: what of it belongs to the training's state;
   `trainer_step`: the numbers that the members exchange in a step of it
 - `shared_predictions`: an evaluation of the Trainer's that the members share out
+- `elastic_accelerator`: accelerate's Accelerator
 """

@@ -49,7 +49,7 @@ class Accelerator(accelerate.Accelerator):
             yield from range(count)
             return
         training = self._begin()
-        for epoch in training.epochs(count):
+        for epoch in training.loops.epochs(count, more=False):
             set_process_index(training.training.membership.rank)
             assert self._train_loader is not None
             self._train_loader.set_epoch(epoch)
@@ -73,12 +73,12 @@ class Accelerator(accelerate.Accelerator):
         scalers = [self.scaler] if self.scaler is not None else []
         state = [*self._schedulers, *scalers, *self._custom_objects]
         optimizers = [item.optimizer for item in self._optimizers]
-        elastic(models if len(models) > 1 else models[0], optimizers, loader.base_dataloader, state=state)
-        self._elastic = training = current("elastic")
+        found = elastic(models if len(models) > 1 else models[0], optimizers, loader.base_dataloader, state=state)
+        self._elastic, loader.elastic = current("elastic"), found[2]
         for item in self._optimizers:
             item.__setstate__({})  # it looks up the optimizer's step() again, which has been replaced
             item.step = self._step_of(item, item.step)
-        return training
+        return self._elastic
 
     def _step_of(self, item: Any, own_step: Any) -> Any:
         def step(closure: Any = None) -> None:
@@ -133,12 +133,12 @@ class Accelerator(accelerate.Accelerator):
         Args:
             models: see accelerate.
         """
-        if self._elastic is None or not self._elastic.in_step:
+        if self._elastic is None or self._train_loader is None or not self._elastic.in_step:
             with super().accumulate(*models):
                 yield
             return
         # Counts of this member's own differ where a worker has joined.
-        self.gradient_state._set_sync_gradients(self._elastic.completes(self.gradient_accumulation_steps))
+        self.gradient_state._set_sync_gradients(self._train_loader.elastic.completes(self.gradient_accumulation_steps))
         yield
 
     def unscale_gradients(self, optimizer: Any = None) -> None:
@@ -183,7 +183,7 @@ class Accelerator(accelerate.Accelerator):
 
     def _exchanged(self, tensor: Any, exchange: Any, alone: Any) -> Any:
         training = self._elastic
-        group = training.together if training is not None and training.in_loop else None
+        group = training.together if training is not None and training.loops.in_loop else None
         # A loader that is not the training's says that it is iterated over.
         if training is None or group is None or self.gradient_state.in_dataloader:
             return alone(tensor)
@@ -207,6 +207,8 @@ class TrainLoader:
     def __init__(self, accelerator: Accelerator, loader: Any) -> None:
         self._accelerator = accelerator
         self._loader = loader
+        #: Yields the shares, once the training has begun.
+        self.elastic: Any = None
 
     def __iter__(self) -> Iterator[Any]:
         accelerator, training = self._accelerator, self._accelerator._elastic
@@ -215,7 +217,7 @@ class TrainLoader:
                 "offcut.torch.accelerate: a loop over the training's loader outside of accelerator.epochs().",
                 next_step="Write `for epoch in accelerator.epochs(count):` in place of `for epoch in range(count):`.",
             )
-        batches = training.batches()
+        batches = iter(self.elastic)
         try:
             for batch in batches:
                 set_process_index(training.training.membership.rank)
@@ -223,11 +225,11 @@ class TrainLoader:
                 device = self._loader.device
                 yield batch if device is None else send_to_device(batch, device, non_blocking=accelerator.non_blocking)
         finally:
-            batches.close()  # type: ignore[attr-defined]  # a generator
+            batches.close()  # a generator
 
     def __len__(self) -> int:
         training = self._accelerator._elastic
-        return len(self._loader) if training is None else training.turns
+        return len(self._loader) if training is None else len(self.elastic)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -24,7 +24,6 @@ from offcut.torch.integrations import shared_predictions
 from offcut.torch.integrations.trainer_progress import TrainerProgress
 from offcut.torch.integrations.trainer_step import MicroBatch, Totals, add_up
 from offcut.torch.integrations.world_of_one import in_job, set_process_index
-from offcut.torch.state.cursor import Cursor
 
 
 class Trainer(transformers.Trainer):
@@ -39,14 +38,15 @@ class Trainer(transformers.Trainer):
 
     control: Any
     _elastic: ElasticTraining | None = None
-    #: The numbers of the data epochs that are left, and this member's shares of the batches of one.
+    #: The numbers of the data epochs that are left, and this member's shares of the batches of the current one.
     _epochs: Iterator[int]
     _batches: Iterator[Any]
     #: This member's rank as accelerate knows it; the step of the last checkpoint that this or another member began.
     _rank: int | None = None
     _saved_step = -1
-    #: The loader of the training, and what `_prepare_for_training` has returned.
+    #: The loader of the training as it was made, as it is looped over, and what `_prepare_for_training` has returned.
     _train_loader: Any = None
+    _loader: Any = None
     _prepared: tuple[Any, Any] | None = None
 
     # -- the beginning ------------------------------------------------------------------------------------------------
@@ -83,8 +83,8 @@ class Trainer(transformers.Trainer):
         self._prepared = super()._prepare_for_training(max_steps, self._train_loader, checkpoint)
         self._elastic = training = self._begin()
         # A checkpoint of transformers' counts if no other member has a newer state.
-        training.state.cursor = Cursor(first, batches)
-        self._epochs = training.epochs(num_train_epochs)
+        training.loops.start_at(first, batches)
+        self._epochs = training.loops.epochs(num_train_epochs, more=False)
         epoch = next(self._epochs, None)
         self._note_rank()
         return (num_train_epochs if epoch is None else epoch), 0
@@ -101,7 +101,7 @@ class Trainer(transformers.Trainer):
         scaler = getattr(self.accelerator, "scaler", None)
         loader = getattr(self._train_loader, "base_dataloader", self._train_loader)
         state = [self.lr_scheduler, TrainerProgress(self), *([scaler] if scaler is not None else [])]
-        elastic(self.model, optimizer, loader, state=state)
+        _, _, self._loader = elastic(self.model, optimizer, loader, state=state)
         if scaler is not None and optimizer is not self.optimizer:
             self.optimizer.__setstate__({})  # it looks up the optimizer's step() again, which has been replaced
         return current("elastic")
@@ -134,7 +134,7 @@ class Trainer(transformers.Trainer):
         if hasattr(self._train_loader, "set_epoch"):
             self._train_loader.set_epoch(epoch)
         grad_norm = learning_rate = None
-        self._batches = training.batches()
+        self._batches = iter(self._loader)
         while (micro_batches := self._next_micro_batches(training)) and not self._stops():
             if not self._make_gradients(training, model, micro_batches):
                 continue
@@ -175,7 +175,7 @@ class Trainer(transformers.Trainer):
         found: list[MicroBatch] = []
         for inputs in self._batches:
             found.append(MicroBatch(inputs, training.step.weight))
-            if training.completes(self.args.gradient_accumulation_steps):
+            if self._loader.completes(self.args.gradient_accumulation_steps):
                 break
         self._note_rank()
         if found and self._saved_step == self.state.global_step and self.args.should_save:

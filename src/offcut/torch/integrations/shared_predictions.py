@@ -14,8 +14,8 @@ import torch
 
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
 from offcut.torch.elastic_parts.evaluation import wanted_batches
-from offcut.torch.elastic_parts.random_state import random_state, set_random_state
 from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.state.random_state import random_state, set_random_state
 
 
 def predict(

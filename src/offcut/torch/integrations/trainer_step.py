@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
-from offcut.torch.membership.process_group import Abandoned
+from offcut.torch.elastic_parts.member_exchange import exchanged
+from offcut.torch.membership.process_group import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,11 @@ def add_up(training: ElasticTraining, own: Totals) -> Totals:
         training: the elastic training, in a step.
         own: this member's numbers.
     """
-    group = training.together
-    if group is None:
-        return own
-    numbers = torch.tensor([own.items, own.flos, own.input_tokens], dtype=torch.float64)
-    try:
+
+    def exchange(group: Group) -> Totals:
+        numbers = torch.tensor([own.items, own.flos, own.input_tokens], dtype=torch.float64)
         group.wait(group.start_all_reduce(numbers))
-    except Abandoned as reason:
-        training.abandon(reason)
-        return own
-    return Totals(*numbers.tolist())
+        return Totals(*numbers.tolist())
+
+    totals: Totals = exchanged(training, exchange, own)
+    return totals
