@@ -94,7 +94,7 @@ def test_a_trial_halts_at_a_rung_without_nodes_and_is_promoted_with_its_state(wo
     assert "sweep s: promoted from budget 1 to 3" in world.story("s-1.0")
 
 
-def test_a_reclaim_is_no_event_for_the_search(world):
+def test_a_reclaim_changes_nothing_in_the_search(world):
     world.offer("n1", "n2")
     submit(world, sweep())
     world.until_settled()

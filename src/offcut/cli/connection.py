@@ -52,5 +52,14 @@ def ask_again(question: Callable[[], Any], until_s: float = float("inf")) -> Any
 
 def job_path(job: str, *rest: str) -> str:
     """Return the API path of a job, or of a resource below it; any character of the job's name is quoted."""
+    return "/".join(("/v1/jobs", _quoted(job), *rest))
+
+
+def sweep_path(sweep: str, *rest: str) -> str:
+    """Return the API path of a sweep, or of a resource below it."""
+    return "/".join(("/v1/sweeps", _quoted(sweep), *rest))
+
+
+def _quoted(name: str) -> str:
     # Dots are quoted too: an HTTP client would resolve `..` as a step up.
-    return "/".join(("/v1/jobs", quote(job, safe="", errors="replace").replace(".", "%2E"), *rest))
+    return quote(name, safe="", errors="replace").replace(".", "%2E")

@@ -21,10 +21,7 @@ from offcut.model.search_space import ParameterValue, ParameterValues
 from offcut.model.sweep import Sweep
 from offcut.search import events as search_events
 from offcut.search.schedulers.load import load
-
-#: The environment variables in which a trial's script finds its parameters, as JSON, and the budget of a whole trial.
-ENV_PARAMETERS = "OFFCUT_PARAMETERS"
-ENV_MAX_BUDGET = "OFFCUT_MAX_BUDGET"
+from offcut.wire.worker_env import ENV_MAX_BUDGET, ENV_PARAMETERS
 
 
 def on_sweep_submitted(context: EventContext, event: ev.SweepSubmitted) -> None:

@@ -11,12 +11,14 @@ The loop:
 - `solver`, `call_process`: allocation problems answered in a process of their own, killed when it is late
 - `supervise`: background tasks, restarted when they fail
 - `retention`, `job_files`, `log_files`: jobs that ended long ago are forgotten and their files deleted, logs bounded
+- `objective_files`: reads what the trials of sweeps report
 - `clock`: event times; `throughput_reports`: measured throughput; `metrics`, `telemetry`: figures and samples of a run;
   `loss_history`: the losses of jobs
 
 The listeners:
 
-- `app`, `job_routes`, `node_routes`, `error_responses`, `body_limit`: the owner's API; `job_lookup`: which job is meant
+- `app`, `job_routes`, `sweep_routes`, `node_routes`, `error_responses`, `body_limit`: the owner's API; `job_lookup`,
+  `sweep_lookup`: which job or sweep is meant
 - `agent_server`, `agent_socket`, `agent_protocol`, `limits`: the listener that agents dial
 - `listen`: where that is
 - `views`, `explain`, `curve_report`: what people and programs are shown

@@ -16,6 +16,7 @@ from offcut.service.job_routes import job_routes
 from offcut.service.limits import BODY_BYTES
 from offcut.service.node_routes import node_routes
 from offcut.service.paths import StatePaths
+from offcut.service.sweep_routes import sweep_routes
 from offcut.store.journal import Journal
 
 
@@ -25,5 +26,6 @@ def build(controller: Controller, journal: Journal, cluster: Cluster, paths: Sta
     app.add_middleware(BodyLimit, most_bytes=BODY_BYTES)
     error_responses.install_handlers(app)
     app.include_router(job_routes(controller, journal, paths))
+    app.include_router(sweep_routes(controller, journal, paths))
     app.include_router(node_routes(controller, cluster))
     return app

@@ -52,6 +52,7 @@ _REMEMBERED = (effects.SetGeneration, effects.StartWorkers)
 _PROMISED = (
     *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
     *(events.ReleaseAsked, events.ClaimingResumed, events.NodesForgiven, events.JobsForgotten),
+    *(events.SweepSubmitted, events.SweepPaused, events.SweepResumed, events.SweepCancelled, events.SweepExtended),
 )
 
 

@@ -30,6 +30,15 @@ def find(controller: Controller, job: str) -> JobState | EndedJob:
     return ended
 
 
+def is_job(controller: Controller, job: str) -> bool:
+    """Return whether a job has this id or name."""
+    try:
+        find(controller, job)
+    except InputError:
+        return False
+    return True
+
+
 def find_live(controller: Controller, job: str) -> JobState:
     """Return a job that has not ended, as `find` does.
 

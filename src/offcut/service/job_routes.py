@@ -12,7 +12,7 @@ from offcut.errors import InputError
 from offcut.model import Sizes, events
 from offcut.model.ended_job import EndedJob
 from offcut.process.daemon_thread import in_daemon_thread
-from offcut.service import curve_report, explain, job_lookup, loss_history, views
+from offcut.service import curve_report, explain, job_lookup, loss_history, sweep_lookup, sweep_routes, views
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.service.pipeline_jobs import check_sizes, with_plans
@@ -78,6 +78,8 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     async def _verb(job: str, verb: str) -> dict[str, Any]:
         if verb not in verbs:
             raise InputError(f"A job cannot be asked to {verb}.", next_step=f"It can: {', '.join(verbs)}.")
+        if not job_lookup.is_job(controller, job) and sweep_lookup.is_sweep(controller.state, job):
+            return sweep_routes.ask(controller, job, verb)
         job_id = job_lookup.find_live(controller, job).job.id
         controller.ask(verbs[verb](time_s=controller.clock.now(), job=job_id))
         return views.job(controller, controller.state.jobs[job_id])

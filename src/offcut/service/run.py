@@ -31,6 +31,7 @@ from offcut.service.controller import Controller
 from offcut.service.lease import Lease, LeaseLost
 from offcut.service.limits import NetworkLimits, network_limits, owner_connections, raise_descriptor_limit
 from offcut.service.listen import endpoint
+from offcut.service.objective_files import ObjectiveFiles
 from offcut.service.paths import StatePaths
 from offcut.service.shutdown import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
 from offcut.store.journal import Journal
@@ -124,6 +125,8 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
     network.start()
     controller.tasks.need("cluster", controller.run)
     controller.tasks.need("lease", lease.keep)
+    objectives = ObjectiveFiles(state, paths.job, controller.clock.now, controller.handle)
+    controller.tasks.keep("objectives of trials", objectives.keep)
     controller.tasks.keep("lease watch", partial(lease_watch.watch, lease, controller))
     asked = asyncio.create_task(endings.asked.wait())
     taken_over = False

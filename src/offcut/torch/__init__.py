@@ -4,6 +4,7 @@
 - `session`: the contract with the user's script; `training_loop`: the common part of all sessions; `epoch`: one pass
   over the data; `training_member`: one member's boundaries and steps, without a loop
 - `fingerprint`: a hash of what a script trains; `reporting`: reports to the agent and the step records
+- `objective`: what a trial of a sweep uses: its parameters, and how it reports its objective
 - `state`: the state of a training, and checkpoints of it
 - `membership`: the members of a job, and how a worker that joins gets the state
 - `step`: one training step of a data-parallel job
@@ -30,6 +31,7 @@ from offcut.torch.elastic_parts.functions import (
 )
 from offcut.torch.elastic_parts.row_state import RowState
 from offcut.torch.elastic_parts.sync_batch_norm import SyncBatchNorm
+from offcut.torch.objective import max_budget, report_objective, trial_parameters
 from offcut.torch.session import Left, Session
 from offcut.torch.step.batch import Batch
 
@@ -45,11 +47,14 @@ __all__ = [
     "evaluate",
     "gather",
     "last_loss",
+    "max_budget",
     "mean",
     "once",
     "reduce_gradients",
     "report_loss",
+    "report_objective",
     "steps",
     "sum",
+    "trial_parameters",
     "weight_by",
 ]

@@ -9,7 +9,7 @@
 - `tokens`: secrets in files that only their owner can read; `credentials`: what an agent shows to the controller
 - `tls`: the two ends of a TLS connection; `certificate`: makes and reads the controller's certificate
 - `fields`: kinds of text from outside, and what they may hold
-- `jobspec`: a job as users write it
+- `jobspec`: a job as users write it; `sweepspec`: a sweep
 - `step_records`: which samples every step used, and reading that back
 - `client`: the API as the command line uses it
 """

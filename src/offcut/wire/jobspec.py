@@ -191,12 +191,16 @@ def read_job_file(path: Path) -> JobSpec:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not TOML: {error}.", next_step="See the job file reference.") from None
     spec = parse_job(data, where=str(path))
-    workdir = (path.parent / spec.workdir).resolve()
-    places = {"workdir": str(workdir)}
+    return check_files(with_absolute_paths(spec, path.parent), where=str(path))
+
+
+def with_absolute_paths(spec: JobSpec, directory: Path) -> JobSpec:
+    """Return the job with its `workdir`, `plans` and `env_file`, which are relative to `directory`, made absolute."""
+    places = {"workdir": str((directory / spec.workdir).resolve())}
     for field, place in (("plans", spec.plans), ("env_file", spec.env_file)):
         if place is not None:
-            places[field] = str((path.parent / place).resolve())
-    return check_files(spec.model_copy(update=places), where=str(path))
+            places[field] = str((directory / place).resolve())
+    return spec.model_copy(update=places)
 
 
 def parse_job(data: dict[str, Any], *, where: str) -> JobSpec:

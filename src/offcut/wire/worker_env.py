@@ -22,6 +22,11 @@ HUGE_PAGES = ("THP_MEM_ALLOC_ENABLE", "1")
 ENV_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 #: The plan file of a pipeline job.
 ENV_PLANS = "OFFCUT_PLANS"
+#: The parameters of a trial of a sweep, as JSON, and the cumulative budget of a whole trial.
+ENV_PARAMETERS = "OFFCUT_PARAMETERS"
+ENV_MAX_BUDGET = "OFFCUT_MAX_BUDGET"
+#: The file in a trial's directory to which its script appends what it reports.
+OBJECTIVES_FILE = "objectives.jsonl"
 
 
 def worker_name(node: str, incarnation: int, local_rank: int) -> str:

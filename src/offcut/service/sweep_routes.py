@@ -1,0 +1,125 @@
+"""The part of the API that is about sweeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from offcut.errors import InputError
+from offcut.model import events
+from offcut.process.daemon_thread import in_daemon_thread
+from offcut.search.schedulers.load import BUILT_IN, load
+from offcut.search.suggestion import grid_points
+from offcut.service import sweep_lookup
+from offcut.service.controller import Controller
+from offcut.service.paths import StatePaths
+from offcut.service.pipeline_jobs import with_plans
+from offcut.store.journal import Journal
+from offcut.wire.sweepspec import SweepSpec
+
+_VERBS = {"cancel": events.SweepCancelled, "pause": events.SweepPaused, "resume": events.SweepResumed}
+
+
+class SweepExtension(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    max_trials: int | None = Field(None, ge=1, le=100_000)
+    total_budget: float | None = Field(None, gt=0)
+
+
+def sweep_routes(controller: Controller, journal: Journal, paths: StatePaths) -> APIRouter:
+    """Return the routes that submit, show and change sweeps."""
+    routes = APIRouter()
+    state = controller.state
+
+    @routes.post("/v1/sweeps")
+    async def _submit(spec: SweepSpec) -> dict[str, Any]:
+        _check(spec)
+        job = with_plans(spec.job)
+        number = max(state.submitted, len(state.jobs)) + 1
+        sweep_id = await in_daemon_thread(paths.new_job, spec.name, number)
+        sweep = spec.to_sweep(sweep_id, job)
+        controller.ask(events.SweepSubmitted(time_s=controller.clock.now(), sweep=sweep))
+        return sweep_lookup.shown(state.sweeps[sweep_id])
+
+    @routes.get("/v1/sweeps")
+    async def _sweeps() -> list[dict[str, Any]]:
+        return [sweep_lookup.shown(sweep) for sweep in state.sweeps.values()]
+
+    @routes.get("/v1/sweeps/{name}")
+    async def _sweep(name: str) -> dict[str, Any]:
+        sweep = sweep_lookup.find(state, name)
+        story = journal.story(sweep.search.sweep.id, last=20)
+        return {
+            **sweep_lookup.shown(sweep),
+            "each": sweep_lookup.trials(sweep),
+            "story": [{"time_s": time_s, "text": text} for time_s, text in story],
+        }
+
+    @routes.patch("/v1/sweeps/{name}")
+    async def _extend(name: str, asked: SweepExtension) -> dict[str, Any]:
+        sweep = sweep_lookup.find(state, name)
+        if sweep.search.phase in ("cancelled", "failed"):
+            raise InputError(f"{sweep.search.sweep.id} has ended ({sweep.search.phase}), and cannot be extended.")
+        if asked.max_trials is not None and asked.max_trials <= sweep.search.sweep.max_trials:
+            raise InputError(
+                f"max_trials: {sweep.search.sweep.id} has {sweep.search.sweep.max_trials} already.",
+                next_step="Give a larger number.",
+            )
+        controller.ask(
+            events.SweepExtended(
+                time_s=controller.clock.now(),
+                sweep=sweep.search.sweep.id,
+                max_trials=asked.max_trials,
+                total_budget=asked.total_budget,
+            )
+        )
+        return sweep_lookup.shown(sweep_lookup.find(state, sweep.search.sweep.id))
+
+    @routes.post("/v1/sweeps/{name}/{verb}")
+    async def _verb(name: str, verb: str) -> dict[str, Any]:
+        return ask(controller, name, verb)
+
+    return routes
+
+
+def ask(controller: Controller, name: str, verb: str) -> dict[str, Any]:
+    """Let a sweep be paused, resumed or cancelled, and return it.
+
+    Raises:
+        InputError: There is no such sweep or verb, or the sweep has ended.
+    """
+    if verb not in _VERBS:
+        raise InputError(f"A sweep cannot be asked to {verb}.", next_step=f"It can: {', '.join(_VERBS)}.")
+    sweep = sweep_lookup.find(controller.state, name)
+    sweep_id = sweep.search.sweep.id
+    if sweep.search.phase in ("cancelled", "failed") or (sweep.search.phase == "finished" and verb != "cancel"):
+        raise InputError(f"{sweep_id} has ended already ({sweep.search.phase}).")
+    controller.ask(_VERBS[verb](time_s=controller.clock.now(), sweep=sweep_id))
+    return sweep_lookup.shown(controller.state.sweeps[sweep_id])
+
+
+def _check(spec: SweepSpec) -> None:
+    """Raise InputError if the controller cannot run this sweep."""
+    if spec.job.env_file is not None:
+        raise InputError(
+            "job: env_file: the file is read on the machine that submits the sweep.",
+            next_step="Give its contents as env.",
+        )
+    sweep = spec.to_sweep(spec.name)
+    name = sweep.scheduler.name
+    if name.partition(":")[0].endswith(".py"):
+        # It would be called between two releases, and a controller must never wait.
+        raise InputError(
+            f"scheduler {name}: the controller runs only its own schedulers.",
+            next_step=f"Choose one of {', '.join(each for each in BUILT_IN if each != 'pbt')}.",
+        )
+    load(sweep.scheduler)
+    if name == "pbt":
+        raise InputError(
+            "scheduler pbt: the state of a trial cannot be copied to another one yet.",
+            next_step="Choose another scheduler.",
+        )
+    if sweep.suggester == "grid":
+        grid_points(sweep.space)
