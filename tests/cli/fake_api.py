@@ -24,6 +24,10 @@ class FakeClient:
     def get(self, path: str, **parameters: Any) -> Any:
         if path == "/v1/status":
             return status(self.text)
+        if path == "/v1/sweeps":
+            return [sweep(self.text)]
+        if path.startswith("/v1/sweeps/"):
+            return sweep(self.text)
         last = path.rpartition("/")[2]
         known = {"why": why, "curve": curve, "loss": loss}
         if last == "directory":
@@ -31,10 +35,29 @@ class FakeClient:
         return known.get(last, job)(self.text)
 
     def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        if path == "/v1/sweeps":
+            return sweep(self.text)
         return status(self.text) if path in ("/v1/release", "/v1/claim") else job(self.text)
 
     def patch(self, path: str, body: dict[str, Any]) -> Any:
-        return job(self.text)
+        return sweep(self.text) if path.startswith("/v1/sweeps/") else job(self.text)
+
+
+def sweep(text: str) -> dict[str, Any]:
+    best = {"trial": 1, "job": text, "value": 0.5, "budget": 3.0, "parameters": {text: text}}
+    trial = {"trial": 1, "job": text, "state": "failed", "reason": text, "parameters": {text: text}, "budget": 3.0}
+    return {
+        "id": text,
+        "name": text,
+        "state": text,
+        "reason": text,
+        "max_trials": 9,
+        "trials": {text: 2},
+        "started": 2,
+        "ended": 1,
+        "best": best,
+        "each": [{**trial, "value": 0.5}, {**trial, "parameters": None, "budget": None, "value": None}],
+    }
 
 
 def job(text: str) -> dict[str, Any]:

@@ -35,6 +35,16 @@ def example_inputs(n):
     return ones(n, 4)
 """
 
+SWEEP = """
+[job]
+command = ["train.py"]
+[scheduler]
+name = "asha"
+max_budget = 9
+[space]
+lr = { type = "float", low = 0.1, high = 1 }
+"""
+
 #: What each command is run with. `demo` trains for longer than a test may take, and `up` has a test of its own.
 RUN = {
     "submit": ["{}/train.py"],
@@ -47,6 +57,10 @@ RUN = {
     "pause": ["a"],
     "resume": ["a"],
     "cancel": ["a"],
+    "sweep": ["{}/sweep.toml"],
+    "sweeps": ["a"],
+    "best": ["a"],
+    "extend": ["a", "--trials", "20"],
     "logs": ["a"],
     "forget": ["a"],
     "node want": ["n01"],
@@ -93,6 +107,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "log.swf").write_text(SWF)
     (place / "h.toml").write_text(HARDWARE)
     (place / "graph.txt").write_text("\n".join([LAYER.format(0), LAYER.format(1), "\tnode0 -- node1"]))
+    (place / "sweep.toml").write_text(SWEEP)
     (place / "journal").mkdir(mode=0o700)
     journal = Journal(place / "journal" / "journal.sqlite")
     journal.load(Settings())

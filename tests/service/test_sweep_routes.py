@@ -132,7 +132,7 @@ def test_reports_are_read_from_the_trials_files(run: Any) -> None:
         await it.reader.look()
         assert (it.trial(0).last_report.budget, it.trial(0).last_report.value) == (0.75, 2.5)
         events = it.controller.state.event_id
-        # What is done again is reported again, and is no news.
+        # What is done again is reported again, which changes nothing.
         it.report("s-1.0", '{"budget": 0.5, "value": 3}\n')
         await it.reader.look()
         assert it.controller.state.event_id == events

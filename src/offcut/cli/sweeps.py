@@ -169,7 +169,7 @@ def best(
     elif toml:
         for parameter, value in found["parameters"].items():
             # JSON's numbers, strings and booleans are TOML's; so are quoted keys.
-            typer.echo(f"{json_format.dumps(parameter)} = {json_format.dumps(value)}")
+            line(f"{json_format.dumps(parameter)} = {json_format.dumps(value)}")
     else:
         line(f"{shown['id']}: {_best(shown)}")
         for parameter, value in found["parameters"].items():
