@@ -30,6 +30,7 @@ from offcut.torch.elastic_parts.functions import (
     weight_by,
 )
 from offcut.torch.elastic_parts.row_state import RowState
+from offcut.torch.elastic_parts.sharded_stream import ShardedStream
 from offcut.torch.elastic_parts.sync_batch_norm import SyncBatchNorm
 from offcut.torch.objective import max_budget, report_objective, trial_parameters
 from offcut.torch.session import Left, Session
@@ -40,6 +41,7 @@ __all__ = [
     "Left",
     "RowState",
     "Session",
+    "ShardedStream",
     "SyncBatchNorm",
     "all_gather",
     "elastic",

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import offcut.torch
 from offcut.errors import InputError
@@ -142,6 +150,34 @@ def test_several_optimizers_are_the_plain_ones() -> None:
     assert same_bits(adversarial(True), adversarial(False))
 
 
+class Stream(offcut.torch.ShardedStream):
+    """Samples with random numbers, in shards of one length."""
+
+    shards = 4
+
+    def open(self, shard: int, position: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for i in range(position, 9):
+            yield torch.rand(4) + shard * i / 40, torch.tensor([float(i)])
+
+
+STREAMS = {
+    "stream": lambda: DataLoader(Stream(), BATCH),
+    "stream, batches that begin at any shard": lambda: DataLoader(Stream(), 7),
+    "stream without the last batch": lambda: DataLoader(Stream(), BATCH, drop_last=True),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_is_the_plain_one(name: str) -> None:
+    if "without" in name:
+        assert same_bits(trained(True, STREAMS[name]()), trained(False, STREAMS[name]()))
+    else:
+        # BatchNorm may not see a single sample.
+        with pytest.raises(InputError, match="drop_last=True"):
+            trained(True, STREAMS[name]())
+        assert same_bits(by_steps(True, loader=STREAMS[name]()), by_steps(False, loader=STREAMS[name]()))
+
+
 def in_phases(elastic: bool) -> list[torch.Tensor]:
     """Return what two loops over the epochs make of a network, and its rates: the second trains a part, and faster."""
     torch.manual_seed(3)
@@ -171,12 +207,13 @@ def endless(loader: Any) -> Iterator[Any]:
         yield from loader
 
 
-def by_steps(elastic: bool, form: str = "for") -> list[torch.Tensor]:
+def by_steps(elastic: bool, form: str = "for", loader: Any = None) -> list[torch.Tensor]:
     """Return what 40 steps make of a network, over batches of an endless iterator."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Linear(6, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-    loader: Any = DataLoader(plain_data(), BATCH, shuffle=True)
+    if loader is None:
+        loader = DataLoader(plain_data(), BATCH, shuffle=True)
     if elastic:
         model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
     batches = endless(loader)
@@ -297,6 +334,11 @@ def test_a_second_training_may_follow_the_first_where_the_script_runs_by_itself(
     assert same_bits(trained(True, loader()), trained(False, loader()))
 
 
+class Endless(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(10**9)
+
+
 def looks_at_a_batch(model: Any, optimizer: Any, loader: Any) -> None:
     next(iter(loader))
     list(offcut.torch.epochs(2))
@@ -373,6 +415,8 @@ def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
         (lambda m, o, loader: offcut.torch.elastic(m, [o, 1], loader), "an optimizer is of the type int"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, [small()[2], 2]), "the loader is of the type int"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(plain_data(), None)), "makes no batches"),
+        (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(Endless(), 4)), "a stream without shards"),
+        (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(Stream(), 3)), "of 4 shards, and batches of 3"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, loader, state=[3]), r"state\[0\] is of the type int"),
         (lambda m, o, _: offcut.torch.elastic(m, o, DataLoader(plain_data()), virtual_shards=0), "virtual_shards is 0"),
         (lambda m, o, loader: offcut.torch.elastic(nn.SyncBatchNorm(4), o, loader), "which know no members"),

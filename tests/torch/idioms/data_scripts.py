@@ -201,3 +201,94 @@ def two_judges_by_steps(stage: Stage, *, steps: int = 14) -> dict[str, Any]:
             (judge(x + maker(x)) - judge(x)).square().mean().backward()
             for_maker.step()
     return {"parameters": numbers(maker) + numbers(judge), "steps": member().steps}
+
+
+class Readings(offcut.torch.ShardedStream):
+    """A stream that draws noise for each sample, and whose shards have different lengths."""
+
+    def __init__(self, shards: int, length: int, *, unequal: bool, noise: bool) -> None:
+        self.shards = shards
+        self._length, self._unequal, self._noise = length, unequal, noise
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def open(self, shard: int, position: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:
+        for i in range(position, self._length + (shard * 3 % 5 if self._unequal else 0)):
+            number = 1000 * shard + i
+            x = torch.sin(torch.arange(4.0) * (number + 7 * self._epoch + 1))
+            yield x + (torch.rand(4) if self._noise else 0.0), x.sum().view(1), number
+
+
+class Tally:
+    """How often each sample was trained on, by data epoch; to be registered."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, int] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": dict(self.seen)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen = dict(state["seen"])
+
+
+def as_dict(samples: list[Any]) -> dict[str, torch.Tensor]:
+    """A collate function: what a batch is called."""
+    x, y, number = zip(*samples, strict=True)
+    return {"x": torch.stack(x), "y": torch.stack(y), "number": torch.tensor(number)}
+
+
+def streams(
+    stage: Stage,
+    *,
+    shards: int = 6,
+    batch: int = 8,
+    length: int = 6,
+    epochs: int = 4,
+    workers: int = 0,
+    unequal: bool = True,
+    drop_last: bool = False,
+    virtual_shards: int | None = None,
+    accumulate: int = 1,
+    noise: bool = False,
+) -> dict[str, Any]:
+    """A loop over a stream, with batches that are dicts."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    tally = Tally()
+    stream = Readings(shards, length, unequal=unequal, noise=noise)
+    loader: Any = DataLoader(
+        stream,
+        batch,
+        collate_fn=as_dict,
+        drop_last=drop_last,
+        num_workers=workers,
+        multiprocessing_context="fork" if workers else None,
+    )
+    model, optimizer, loader = offcut.torch.elastic(
+        model, optimizer, loader, state=[tally], virtual_shards=virtual_shards
+    )
+    for _ in offcut.torch.epochs(epochs):
+        for fields in loader:
+            stage.at("step", member())
+            if virtual_shards is None:
+                ((model(fields["x"]) - fields["y"]).square().mean() / accumulate).backward()
+                numbers_there = [fields["number"]]
+            else:
+                numbers_there = []
+                for shard in fields:
+                    (model(shard["x"]) - shard["y"]).square().mean().backward()
+                    numbers_there.append(shard["number"])
+            for number in torch.cat(offcut.torch.gather(torch.cat(numbers_there))).tolist():
+                tally.seen[number] = tally.seen.get(number, 0) + 1
+            if loader.completes(accumulate):
+                optimizer.step()
+                optimizer.zero_grad()
+    return {
+        "parameters": numbers(model),
+        "seen": [count for _, count in sorted(tally.seen.items())],
+        "steps": member().steps,
+        "samples": member().state.samples,
+    }

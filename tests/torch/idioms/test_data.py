@@ -104,3 +104,44 @@ def test_several_optimizers_in_a_loop_over_steps() -> None:
     undisturbed = alone(scripts.two_judges_by_steps)
     assert undisturbed["steps"] == 14
     same(under_events(scripts.two_judges_by_steps), undisturbed)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="unequal-shards"),
+        pytest.param({"workers": 2, "batch": 12, "epochs": 5}, id="processes"),
+        pytest.param({"accumulate": 2, "epochs": 6}, id="accumulated"),
+        pytest.param({"virtual_shards": 4}, id="virtual-shards"),
+        pytest.param({"noise": True, "virtual_shards": 3, "drop_last": True, "epochs": 6}, id="noise"),
+    ],
+)
+def test_a_stream_loses_and_doubles_no_sample(options: dict[str, Any]) -> None:
+    undisturbed = alone(scripts.streams, **options)
+    if not options.get("drop_last"):
+        assert set(undisturbed["seen"]) == {options.get("epochs", 4)}
+        assert undisturbed["samples"] == sum(undisturbed["seen"])
+    same(under_events(scripts.streams, **options), undisturbed)
+
+
+def test_more_members_than_shards_of_a_stream() -> None:
+    options = {"shards": 2, "batch": 5, "epochs": 2}
+    same(train(scripts.streams, 3, broken("after-reduce", 2, 2), **options), alone(scripts.streams, **options))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_data_epoch_of_a_stream_ends_once_where_only_one_member_has_its_last_step(rank: int) -> None:
+    undisturbed = alone(scripts.streams)
+    for step in (undisturbed["steps"] // 4, undisturbed["steps"]):
+        same(train(scripts.streams, 2, broken("after-reduce", rank, step)), undisturbed)
+
+
+def test_a_start_from_a_checkpoint_goes_on_in_the_middle_of_a_stream() -> None:
+    with Cluster(scripts.streams) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], "step", 8):
+            cluster.leave(first[0])
+        second = cluster.start(2)
+        cluster.form(second)
+        same(cluster.results(), alone(scripts.streams))

@@ -21,6 +21,8 @@ from offcut.torch.elastic_parts.loop_random import LoopRandom
 from offcut.torch.elastic_parts.row_state import RowState
 from offcut.torch.elastic_parts.script_errors import check_arguments, check_shards
 from offcut.torch.elastic_parts.script_loops import ScriptLoops
+from offcut.torch.elastic_parts.sharded_stream import is_sharded
+from offcut.torch.elastic_parts.stream_batches import StreamBatches
 from offcut.torch.elastic_parts.virtual_shards import Shards
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.membership.process_group import Abandoned, Group
@@ -241,12 +243,15 @@ def source_of(loader: DataLoader[Any], division: BatchDivision, random: LoopRand
     """Return the global batches of a loader."""
     if isinstance(loader, DrawnLoader):
         return DrawnBatches(loader.draw, division, random)
+    if is_sharded(loader.dataset):
+        return StreamBatches(loader, division, random)
     return IndexedBatches(loader, division, random)
 
 
 def kind_of_batches(loader: DataLoader[Any]) -> str:
     """Return how a loader makes batches, as far as its scaling and its fingerprint go."""
-    return f"batches of {loader.batch_size or 'a sampler'}, drop_last={loader.drop_last}"
+    shards = f", {loader.dataset.shards} shards" if is_sharded(loader.dataset) else ""
+    return f"batches of {loader.batch_size or 'a sampler'}, drop_last={loader.drop_last}{shards}"
 
 
 def samples_of(loader: DataLoader[Any]) -> str:

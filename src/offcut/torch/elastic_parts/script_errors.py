@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from offcut.errors import InputError
+from offcut.torch.elastic_parts.sharded_stream import is_sharded
 from offcut.torch.elastic_parts.virtual_shards import MOST_SHARDS
 from offcut.torch.step.usage_checks import check_optimizers, warn_of_launcher
 
@@ -57,11 +58,18 @@ def _check_loader(loader: Any) -> None:
             f"offcut.torch.elastic: the loader is of the type {type(loader).__name__}.",
             next_step="Give a torch.utils.data.DataLoader; its batches are the global ones.",
         )
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+    if is_sharded(loader.dataset):
+        return
+    if isinstance(loader.dataset, IterableDataset):
         raise InputError(
-            "offcut.torch.elastic: the loader's dataset is a stream, or it makes no batches.",
-            next_step="Give a DataLoader of a dataset that can be indexed, with a batch_size or a batch_sampler; "
-            "examples/session/stream.py says what can be done with streams.",
+            "offcut.torch.elastic: the loader's dataset is a stream without shards, so members cannot share it out.",
+            next_step="Give it `shards` and `open(shard, position)`, as offcut.torch.ShardedStream has them; see "
+            "'Streams' in docs/your-script.md.",
+        )
+    if loader.batch_sampler is None:
+        raise InputError(
+            "offcut.torch.elastic: the loader makes no batches.",
+            next_step="Give the DataLoader a batch_size or a batch_sampler.",
         )
 
 
