@@ -36,6 +36,7 @@ PAIRS = [
     Pair("flood_filling.py", 8, ("--epochs", "1"), 56, ("--epochs", "7")),
     Pair("nanogpt.py", 10, ("--max-iters", "12"), 60, ("--max-iters", "60")),
     Pair("lstm.py", 10, ("--epochs", "1"), 69, ("--epochs", "3")),
+    Pair("stream.py", 11, ("--epochs", "2", "--rows", "60"), 69, ("--epochs", "3")),
     Pair("lora_trainer.py", 2, ("--epochs", "1"), framework=True),
 ]
 

@@ -71,17 +71,6 @@ def test_tabular_job_stops_early_and_finds_the_rare_class(printed: Callable[...,
     assert figure(text, r"([\d.]+)% of the malignant") > 85
 
 
-def test_stream_is_buffered_and_trained_on(printed: Callable[..., str]) -> None:
-    text = printed("session/stream.py", "--epochs", "4", "--rows", "600")
-    assert text.startswith("584 samples")
-    assert figure(text, r"loss ([\d.]+) after 40 steps") < 0.4
-
-
-def test_stream_that_is_too_long_is_refused_with_a_sentence(printed: Callable[..., str]) -> None:
-    with pytest.raises(SystemExit, match="more than 500 samples"):
-        printed("session/stream.py", "--rows", "600", "--limit", "500")
-
-
 def test_plain_ddp_script_resumes_where_it_was_told_to_go(printed: Callable[..., str], tmp_path: Path) -> None:
     saved = tmp_path / "checkpoint.pt"
     whole = printed("restart/ddp_restart.py", "--epochs", "4", "--checkpoint", str(tmp_path / "other.pt"))

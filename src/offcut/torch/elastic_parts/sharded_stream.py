@@ -14,7 +14,7 @@ class ShardedStream(IterableDataset[Any]):
 
     Sample i of a data epoch is sample i // shards of shard i % shards, so the global batches do not depend on the
     number of members. Members read whole shards. After a change of members, and after a step that failed, they open
-    them again where the training is. A dataset that is no ShardedStream, but has `shards` and `open`, does as well.
+    them again where the training is. Another dataset with `shards` and `open` does as well.
 
     A subclass may have `set_epoch(epoch)`, which is called before shards are opened for a data epoch.
     """
