@@ -10,6 +10,7 @@ import pytest
 from fake_api import FakeClient
 
 from offcut.cli.loss_plot import draw, with_axes
+from offcut.wire.metric_records import METRICS_FILE, MetricFile, MetricRecord
 
 
 @pytest.fixture
@@ -86,3 +87,26 @@ def test_any_curve_fits_into_the_width(losses: list[float], width: int, blocks: 
     assert len(lines) == 16
     assert max(map(len, lines)) <= width
     assert blocks or "".join(lines).isascii()
+
+
+def test_what_a_script_logs_by_its_name(offcut, monkeypatch, tmp_path) -> None:
+    file = MetricFile(tmp_path / METRICS_FILE)
+    for step, generation in ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 2)):
+        value = math.nan if step == 3 else (10 * step + generation) / 100
+        file.write(MetricRecord(5.5, generation, step, 0, 8 * step, {"accuracy": value, "loss": 1.0}))
+    answer = {"id": "digits-1", "mode": "session", "points": {}, "directory": str(tmp_path)}
+    monkeypatch.setattr(FakeClient, "get", lambda self, path: dict(answer))
+    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    code, out, _ = offcut("loss", "digits", "--name", "accuracy")
+    assert code == 0
+    assert out.splitlines()[0] == "digits-1: accuracy 0.4200 at step 4; lowest 0.1100 at step 1."
+    assert "At 1 of 4 points the accuracy is not a finite number, first at step 3." in out
+    lines = offcut("loss", "digits", "--name", "accuracy", "--csv")[1].splitlines()
+    assert lines[:2] == ["time_s,generation,step,samples,accuracy", "5.5,1,1,8,0.11"]
+    told = json.loads(offcut("loss", "digits", "--name", "accuracy", "--json")[1])
+    assert told["names"] == ["accuracy", "loss"]
+    assert told["points"]["accuracy"] == [0.11, 0.22, None, 0.42]
+    code, _, err = offcut("loss", "digits", "--name", "other")
+    assert code == 2
+    assert "digits-1 has logged no 'other'" in err
+    assert "accuracy, loss" in err

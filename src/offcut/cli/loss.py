@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,14 +15,20 @@ from offcut.cli.number_format import format_loss
 from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import console, line, print_json, text
 from offcut.errors import InputError
+from offcut.wire.metric_records import METRICS_FILE, read_metrics
 
 _HEIGHT = 14
-#: The columns of --csv, as the controller's answer calls them.
-_COLUMNS = ("time_s", "generation", "step", "samples", "loss")
+#: As many points of what a script logs are shown at most.
+_MOST_POINTS = 4096
+#: The columns of --csv before the values, as the controller's answer calls them.
+_COLUMNS = ("time_s", "generation", "step", "samples")
 
 
 def loss(
     job: JobArgument,
+    name: Annotated[
+        str | None, typer.Option(help="Show what the script logs under this name, as offcut.torch.log(accuracy=...).")
+    ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values instead of a picture.")] = False,
     log: Annotated[bool, typer.Option("--log", help="A logarithmic vertical axis.")] = False,
     state: StateOption = None,
@@ -28,29 +36,55 @@ def loss(
 ) -> None:
     """Show a job's loss curve, also after its end. Up to 4,096 points are kept, evenly spread over the training.
 
-    Examples: `offcut loss digits`, `offcut loss digits --log`, `offcut loss digits --csv > digits.csv`
+    Examples: `offcut loss digits`, `offcut loss digits --log`, `offcut loss digits --csv > digits.csv`,
+    `offcut loss digits --name accuracy`
     """
     if csv and json:
         raise InputError("loss: --csv and --json exclude each other.", next_step="Give one of them.")
     with connect(state) as controller:
         told = controller.get(job_path(job, "loss"))
+        if name is not None:
+            told |= _logged(controller.get(job_path(told["id"], "directory")), name)
     if json:
         print_json(told)
     elif csv:
-        _print_csv(told["points"])
+        _print_csv(told["points"], name or "loss")
     else:
-        _show(told, log=log)
+        _show(told, name or "loss", log=log)
 
 
-def _print_csv(points: dict[str, list[Any]]) -> None:
-    sys.stdout.write(",".join(_COLUMNS) + "\n")
-    for row in zip(*(points[column] for column in _COLUMNS), strict=True):
+def _logged(job: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return what a job has logged under a name, as the controller returns losses.
+
+    Args:
+        job: its id and its directory.
+        name: the name.
+
+    Raises:
+        InputError: it has logged nothing under that name.
+    """
+    records = read_metrics(Path(job["directory"]) / METRICS_FILE)
+    names = sorted({known for record in records for known in record.values})
+    if name not in names:
+        known = f"It has logged {', '.join(names)}." if names else "Scripts log by offcut.torch.log(accuracy=accuracy)."
+        raise InputError(f"{job['id']} has logged no '{name}'.", next_step=known)
+    there = [record for record in records if name in record.values]
+    there = there[:: -max(1, -(-len(there) // _MOST_POINTS))][::-1]
+    values = [record.values[name] for record in there]
+    points = {column: [getattr(record, column) for record in there] for column in _COLUMNS}
+    return {"names": names, "points": {**points, name: [value if math.isfinite(value) else None for value in values]}}
+
+
+def _print_csv(points: dict[str, list[Any]], name: str) -> None:
+    columns = (*_COLUMNS, name)
+    sys.stdout.write(",".join(columns) + "\n")
+    for row in zip(*(points[column] for column in columns), strict=True):
         sys.stdout.write(",".join("nan" if value is None else repr(value) for value in row) + "\n")
 
 
-def _show(told: dict[str, Any], *, log: bool) -> None:
+def _show(told: dict[str, Any], name: str, *, log: bool) -> None:
     points = told["points"]
-    known = [(step, at) for step, at in zip(points["step"], points["loss"], strict=True) if at is not None]
+    known = [(step, at) for step, at in zip(points["step"], points[name], strict=True) if at is not None]
     if not points["step"]:
         why = " Scripts of mode restart report none." if told["mode"] == "restart" else ""
         line(f"No loss of {told['id']} was recorded.{why}")
@@ -59,9 +93,9 @@ def _show(told: dict[str, Any], *, log: bool) -> None:
         last, (least_step, least) = known[-1], min(known, key=lambda point: point[1])
         line(
             text(told["id"], "bold"),
-            f": loss {format_loss(last[1])} at step {last[0]:,}; lowest {format_loss(least)} at step {least_step:,}.",
+            f": {name} {format_loss(last[1])} at step {last[0]:,}; lowest {format_loss(least)} at step {least_step:,}.",
         )
-    _warn_of_gaps(points)
+    _warn_of_gaps(points, name)
     if log and (below := sum(at <= 0 for _, at in known)):
         line(f"{below} points are not greater than 0: a logarithmic axis has no place for them.")
         known = [point for point in known if point[1] > 0]
@@ -74,12 +108,12 @@ def _show(told: dict[str, Any], *, log: bool) -> None:
         line(row)
 
 
-def _warn_of_gaps(points: dict[str, list[Any]]) -> None:
-    missing = [step for step, at in zip(points["step"], points["loss"], strict=True) if at is None]
+def _warn_of_gaps(points: dict[str, list[Any]], name: str) -> None:
+    missing = [step for step, at in zip(points["step"], points[name], strict=True) if at is None]
     if missing:
         line(
             text(
-                f"At {len(missing)} of {len(points['step'])} points the loss is not a finite number, "
+                f"At {len(missing)} of {len(points['step'])} points the {name} is not a finite number, "
                 f"first at step {missing[0]:,}.",
                 "yellow",
             )

@@ -6,11 +6,12 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from offcut.wire.metric_records import METRICS_FILE
 from offcut.wire.worker_env import OBJECTIVES_FILE
 
 #: Files that workers and agents write there. Other files in the directory are the user's own.
 _DIRECTORIES = ("logs", "checkpoints", "records")
-_FILES = ("generation", ".generation.*", OBJECTIVES_FILE)
+_FILES = ("generation", ".generation.*", METRICS_FILE, OBJECTIVES_FILE)
 
 
 def delete_job_files(directory: Path) -> None:

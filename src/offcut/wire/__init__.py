@@ -11,5 +11,6 @@
 - `fields`: kinds of text from outside, and what they may hold
 - `jobspec`: a job as users write it; `sweepspec`: a sweep
 - `step_records`: which samples every step used, and reading that back
+- `metric_records`: what scripts log in each step
 - `client`: the API as the command line uses it
 """

@@ -12,6 +12,7 @@
 - `virtual_shards`: parts of a batch that do not depend on the size; `shard_gradients`: weights their gradients
 - `member_exchange`: exchanges among the members in a step; `all_gather`: with gradients; `sync_batch_norm`: BatchNorm
   over the global batch
+- `logged_metrics`: what a script logs, one record for each step
 - `row_state`: state of each row of the global batch
 - `evaluation`: an evaluation that the members share out; `script_errors`: what a script must not do
 """

@@ -94,7 +94,7 @@ class ElasticTraining:
             join=lambda context: join_with_replica(context, state),
             fingerprint=lambda data: fingerprint(model, kind, data.first if isinstance(data, Shards) else data),
         )
-        own: list[Stateful] = [random, *self.sources]
+        own: list[Stateful] = [random, *self.sources, self.step.metrics]
         for item in own:
             self.training.register(item)
         #: The script's loops.
@@ -222,6 +222,7 @@ class ElasticTraining:
         try:
             self.loops.leave()
             self.training.finish()
+            self.step.metrics.write(first=self.training.membership.rank == 0)
         except OffcutError as error:
             self.training.report_failure(error)
             raise

@@ -212,6 +212,31 @@ def last_loss() -> float:
     return training.state.loss
 
 
+def log(**values: torch.Tensor | float) -> None:
+    """Log numbers under names: `offcut.torch.log(loss=loss, accuracy=accuracy)`, once for each batch.
+
+    In a job the means over the global batch are kept, in one record for each applied step: without the steps that were
+    skipped, and none twice, whichever members come and go. `offcut loss JOB --name accuracy` shows them, and the file
+    `metrics.jsonl` in the job's directory has them. All members log the same names. `loss` is reported too, as by
+    `report_loss`. Alone it does nothing.
+
+    Args:
+        values: by name, the mean over this member's share, or over the virtual shard. Call it before
+            `optimizer.step()`.
+
+    Raises:
+        InputError: it was called outside of a step.
+    """
+    step = in_step("log", alone=True).step
+    if not step.metrics.active:
+        return
+    for name, value in values.items():
+        number = float(value.detach() if isinstance(value, torch.Tensor) else value)
+        step.log(name, number)
+        if name == "loss":
+            step.tell_loss(number)
+
+
 def sum(value: torch.Tensor | float) -> Any:
     """Return the sum of a number over the members, between a batch and its `optimizer.step()`.
 

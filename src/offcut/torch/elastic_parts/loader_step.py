@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.batch_source import BatchSource, CurrentSource, sample_numbers
+from offcut.torch.elastic_parts.logged_metrics import LoggedMetrics
 from offcut.torch.elastic_parts.loop_random import LoopRandom
 from offcut.torch.elastic_parts.virtual_shards import ShardLoop
 from offcut.torch.membership.process_group import Group
@@ -19,6 +22,7 @@ from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch import seed_everything
 from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
 from offcut.torch.step.member_gradients import MemberGradients
+from offcut.wire.worker_env import ENV_JOB_DIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ class LoaderStep:
         self._losses: dict[tuple[int, int], float] = {}
         #: The loss over the global batch of the last step that was reduced; NaN if the script has told none.
         self.reduced_loss = math.nan
+        #: What the script logs.
+        self.metrics = LoggedMetrics(Path(os.environ[ENV_JOB_DIR]) if in_job else None)
         #: Updates the parameters; None: the script has not called step().
         self.update: Callable[[], Any] | None = None
         #: With several optimizers: whether one of them was updated in this step, and those whose gradients are summed.
@@ -147,6 +153,7 @@ class LoaderStep:
         self.open, self.reduced, self.stepped, self.failed = True, False, False, False
         self.offset, self._samples, self._losses, self.update = state.cursor.offset, 0, {}, None
         self.updated, self._summed = False, []
+        self.metrics.begin_step()
         self.weight = -1.0
         if self._in_job:
             # The script may change registered objects before its optimizer.step(), which may fail.
@@ -207,9 +214,8 @@ class LoaderStep:
 
     def tell_loss(self, loss: float) -> None:
         """Note the mean loss over this member's share of the last batch."""
-        weight, call = self.weight, (-1, len(self._losses))
-        if self.shards is not None and self.shards.portion is not None:
-            weight, call = self.shards.portion.weight, (self.offset, self.shards.passes)
+        weight, call = self._share()
+        call = call or (-1, len(self._losses))
         self._losses[call] = self._losses.get(call, 0.0) + (loss * weight if weight > 0.0 else 0.0)
 
     def tell_weighted_loss(self, loss: float) -> None:
@@ -219,6 +225,16 @@ class LoaderStep:
     def fold(self, weight: float) -> None:
         """Weight the gradients so far by this member's part of a batch; the step's next batch has another weight."""
         self._gradients.fold(weight)
+
+    def log(self, name: str, value: float) -> None:
+        """Note a mean over this member's share of the last batch, under a name."""
+        self.metrics.add(name, value, *self._share())
+
+    def _share(self) -> tuple[float, tuple[int, int] | None]:
+        """Return how much of the batch the script works on now, and which loop over shards that is; None: it is all."""
+        if self.shards is not None and self.shards.portion is not None:
+            return self.shards.portion.weight, (self.offset, self.shards.passes)
+        return self.weight, None
 
     def compute(self, group: Group) -> None:
         """Compute nothing: the script's backward passes have made the gradients."""
@@ -281,7 +297,9 @@ class LoaderStep:
             check=group.rank == 0,
             weight=self._own_weight,
             place=self.offset,
+            logged=self.metrics.names,
         )
+        self.metrics.exchange(group)
         self.reduced, self.reduced_loss = True, outcome.loss
         return outcome
 
@@ -299,6 +317,7 @@ class LoaderStep:
         state.step += 1
         state.loss = outcome.loss
         state.samples += self._samples
+        self.metrics.applied(group, step=state.step, epoch=state.cursor.epoch, samples=state.samples)
         state.cursor = Cursor(state.cursor.epoch, self.offset)
 
     def fail(self) -> None:

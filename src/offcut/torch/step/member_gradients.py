@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
@@ -109,6 +110,7 @@ class MemberGradients:
         check: bool,
         weight: float | None = None,
         place: int = 0,
+        logged: str = "",
     ) -> StepOutcome:
         """Sum the gradients of `optimizers` over the members.
 
@@ -120,8 +122,8 @@ class MemberGradients:
             check: this member asks all to compare their states in the next step, if that is due.
             weight: this member's share of the global batch, by which its gradients are multiplied; None: they are
                 weighted already. A member by itself leaves gradients that are not weighted as they are.
-
             place: where in the data epoch the step ends, if a script decides that: all members have to agree.
+            logged: the names of what the script logs in the step: all members have to agree.
 
         Returns:
             What every member knows now.
@@ -134,6 +136,7 @@ class MemberGradients:
             raise Abandoned("a newer generation came")
         if self._visit("before-reduce"):
             raise Abandoned("injected before the reduce")
+        agreed = place + zlib.crc32(logged.encode())
         signals = StepSignals(
             group,
             loss=loss,
@@ -142,7 +145,7 @@ class MemberGradients:
             leaving=flags.leaving,
             changes=self._state.buffers.changes,
             check=check and self._checks.times.due,
-            trains=_at(self._trained_hash, place),
+            trains=_at(self._trained_hash, agreed),
             state=self._checks.total,
         )
         scale = self._weighted(weight, optimizers) if weight is not None else None
@@ -159,8 +162,9 @@ class MemberGradients:
         if self._visit("after-reduce"):
             raise Abandoned("injected after the reduce")
         outcome = signals.outcome()
-        if reducers:
-            self._reduce_added(group, outcome, optimizers, scale, place)
+        self._check_agreed(group, outcome, place, logged)
+        if reducers and any(trains != _at(self._built_hash, agreed) for trains in outcome.trains):
+            self._reduce_added(group, optimizers, scale)
         self._checks.compare(group, outcome.states)
         return outcome
 
@@ -174,28 +178,24 @@ class MemberGradients:
             p.grad = self._folded.pop(p)
         return 1.0
 
-    def _reduce_added(
-        self,
-        group: Group,
-        outcome: StepOutcome,
-        optimizers: list[torch.optim.Optimizer],
-        scale: float | None,
-        place: int,
-    ) -> None:
-        """Reduce what this step trains and the last one did not, on all members alike."""
-        if all(trains == _at(self._built_hash, place) for trains in outcome.trains):
+    def _check_agreed(self, group: Group, outcome: StepOutcome, place: int, logged: str) -> None:
+        """Raise OffcutError, on all members, if they do not train and log the same at the same place."""
+        if len(set(outcome.trains)) == 1:
             return
-        if len(set(outcome.trains)) > 1:
-            raise difference(
-                group,
-                f"offcut.torch: in step {self._state.step + 1} the members do not train the same parameters",
-                {
-                    **{name: "trained" for several in self._trained for name in several},
-                    **({"the batch after which optimizer.step() is called": str(place)} if place else {}),
-                },
-                "Freeze, unfreeze and add parameters by what all members know: epoch.number, session.steps. Add up the "
-                "gradients of several batches by loader.completes(count).",
-            )
+        raise difference(
+            group,
+            f"offcut.torch: in step {self._state.step + 1} the members do not train the same parameters",
+            {
+                **{name: "trained" for several in self._trained for name in several},
+                **({"the batch after which optimizer.step() is called": str(place)} if place else {}),
+                **({"what is logged": logged} if place else {}),
+            },
+            "Freeze, unfreeze and add parameters by what all members know: epoch.number, session.steps. Add up the "
+            "gradients of several batches by loader.completes(count). Log the same names on all members.",
+        )
+
+    def _reduce_added(self, group: Group, optimizers: list[torch.optim.Optimizer], scale: float | None) -> None:
+        """Reduce what this step trains and the last one did not, on all members alike."""
         added = [self._added[id(item)] for item in optimizers if id(item) in self._added]
         for work in [work for reducer in added for work in reducer.start(group, scale=scale)]:
             group.wait(work)
