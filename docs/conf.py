@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "command_reference",
+    "example_pairs",
     "job_file_reference",
     "mathml",
     "settings_reference",
