@@ -1,0 +1,181 @@
+"""Lightning's Trainer under events of the membership: what it trains, logs and tells is that of the undisturbed run."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_members import Cluster, alone, same, train, train_with_joiner
+
+import rendezvous
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.xdist_group("members")]
+
+#: Steps in a data epoch of 37 samples.
+STEPS = 5
+FAULTS = (
+    {"point": "after-reduce", "how": "break", "rank": 1, "step": 3},
+    {"point": "inside-reduce", "how": "kill", "rank": 0, "step": 12},
+)
+
+
+def script(name: str) -> Callable[..., Any]:
+    """Return a function of `lightning_scripts`, which takes seconds to import."""
+    found: Callable[..., Any] = getattr(importlib.import_module("lightning_scripts"), name)
+    return found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _preloaded() -> None:
+    rendezvous.preload("offcut.torch.lightning")
+
+
+def broken(point: str, rank: int, step: int) -> dict[str, Any]:
+    return {"point": point, "how": "break", "rank": rank, "step": step}
+
+
+def under_events(trains: Callable[..., Any], **options: Any) -> list[dict[str, Any]]:
+    """What is left of two members after two faults, a third's coming at step 6 and the second's leaving at step 9."""
+    with Cluster(trains, faults=FAULTS, **options) as cluster:
+        first, second = cluster.start(2)
+        cluster.form([first, second])
+        with cluster.stopped(first, "step", 6):
+            (third,) = cluster.start()
+            cluster.form([first, second, third])
+        with cluster.stopped(second, "step", 9):
+            cluster.leave(second)
+        results = cluster.results()
+        assert cluster.outcomes()[second].how == "left"
+        assert cluster.outcomes()[first].how == "died"
+        assert len(list(cluster.directory.glob("fault-*"))) == len(FAULTS)
+        return results
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="schedule-per-step"),
+        pytest.param({"schedule": "epoch", "options": {"val_check_interval": 2}}, id="validates-in-the-epoch"),
+        pytest.param({"schedule": "plateau", "stops": True, "options": {"max_epochs": 30}}, id="plateau-stops-early"),
+        pytest.param(
+            {"options": {"max_epochs": 8, "accumulate_grad_batches": 2, "gradient_clip_val": 0.5}},
+            id="accumulated-and-clipped",
+        ),
+        pytest.param({"options": {"max_epochs": -1, "max_steps": 23}}, id="limit-on-steps"),
+        pytest.param({"options": {"max_epochs": 7, "limit_train_batches": 3}}, id="part-of-the-epochs"),
+    ],
+)
+def test_the_result_is_the_undisturbed_one(options: dict[str, Any], tmp_path: Path) -> None:
+    options = {**options, "folder": str(tmp_path)}
+    same(under_events(script("trains"), **options), alone(script("trains"), **options))
+
+
+def test_the_log_is_continuous_and_has_each_step_once(tmp_path: Path) -> None:
+    under_events(script("trains"), folder=str(tmp_path))
+    alone(script("trains"), folder=str(tmp_path))
+    logs = [sorted((tmp_path / kind).rglob("metrics.csv")) for kind in ("job", "alone")]
+    assert [len(found) for found in logs] == [1, 1]
+    rows = [list(csv.DictReader(found[0].open())) for found in logs]
+    for name in ("train_loss_step", "train_loss_epoch", "val_loss"):
+        logged = [{int(row["step"]): float(row[name]) for row in of if row.get(name)} for of in rows]
+        assert logged[0] == pytest.approx(logged[1], rel=1e-9), name
+    files = [{path.name for path in (tmp_path / kind).rglob("*.ckpt")} for kind in ("job", "alone")]
+    assert files[0] == files[1]
+
+
+def test_several_optimizers_and_manual_updates(tmp_path: Path) -> None:
+    same(under_events(script("adversarial")), alone(script("adversarial")))
+    faults = [{**broken("before-reduce", 0, 3), "pass": 1}, {**broken("after-reduce", 1, 6), "pass": 1}]
+    with Cluster(script("adversarial"), faults=faults) as cluster:
+        cluster.form(cluster.start(2))
+        same(cluster.results(), alone(script("adversarial")))
+        assert len(list(cluster.directory.glob("fault-*"))) == len(faults)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_epochs_end_is_run_once_where_only_one_member_has_its_last_step(rank: int, tmp_path: Path) -> None:
+    options = {"folder": str(tmp_path), "schedule": "plateau", "options": {"max_epochs": 3}}
+    results = train(script("trains"), 2, broken("after-reduce", rank, STEPS), **options)
+    same(results, alone(script("trains"), **options))
+    assert len(results) == 2
+
+
+def test_a_member_that_dies_in_a_validation(tmp_path: Path) -> None:
+    options = {"folder": str(tmp_path), "options": {"max_epochs": 3}}
+    with Cluster(script("trains"), **options) as cluster:
+        names = cluster.start(3)
+        cluster.form(names)
+        with cluster.stopped(names[0], "validation", STEPS):
+            cluster.kill(names[0])
+        results = cluster.results()
+    assert len(results) == 2
+    same(results, alone(script("trains"), **options))
+
+
+@pytest.mark.parametrize("where", [("validation", STEPS), ("epoch end", STEPS), ("step", STEPS + 2)])
+def test_a_joiner(where: tuple[str, int], tmp_path: Path) -> None:
+    options = {"folder": str(tmp_path), "schedule": "epoch", "options": {"max_epochs": 3}}
+    same(train_with_joiner(script("trains"), *where, **options), alone(script("trains"), **options))
+
+
+@pytest.mark.parametrize("where", [("step", STEPS + 2), ("epoch end", STEPS)])
+def test_a_training_goes_on_by_samples_with_another_number_of_members(where: tuple[str, int], tmp_path: Path) -> None:
+    """Three members leave in the middle of an epoch, or at its end; two others go on from the checkpoint."""
+    options = {"folder": str(tmp_path), "schedule": "plateau", "options": {"max_epochs": 3}}
+    with Cluster(script("trains"), **options) as cluster:
+        names = cluster.start(3)
+        cluster.form(names)
+        with cluster.stopped(names[0], *where):
+            for name in names:
+                cluster.leave(name)
+        cluster.until(lambda: all(cluster.outcome(name) is not None for name in names))
+        assert {cluster.outcome(name).how for name in names} == {"left"}
+        cluster.form(cluster.start(2))
+        same(cluster.results(), alone(script("trains"), **options))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_members_die_and_are_replaced_over_and_over(seed: int, tmp_path: Path) -> None:
+    """Ten die, at points and ranks that a seed chooses; all but the last two of them are replaced."""
+    choose = random.Random(seed)
+    points = ["before-reduce", "inside-reduce", "after-reduce", "after-update", "boundary"]
+    deaths = [
+        {"point": choose.choice(points), "how": "kill", "rank": choose.randrange(3) if i < 8 else 0, "step": 4 * i + 4}
+        for i in range(10)
+    ]
+    options = {"folder": str(tmp_path), "options": {"max_epochs": 30, "gradient_clip_val": 0.5}}
+    with Cluster(script("trains"), faults=deaths, **options) as cluster:
+        cluster.form(cluster.start(3))
+        for _ in range(8):
+            cluster.until(lambda: len(cluster.members) < 3)
+            new = cluster.start(3 - len(cluster.members))
+            cluster.form([*cluster.members, *new])
+        results = cluster.results()
+        assert len(list(cluster.directory.glob("fault-*"))) == len(deaths)
+    same(results, alone(script("trains"), **options))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ("metric", "logs a metric object ('accuracy')"),
+        ("none", "training_step returned None"),
+        ("several", "several training loaders"),
+        ("clock", "a val_check_interval by the clock"),
+    ],
+)
+def test_what_members_cannot_do_together_is_one_error(mistake: str, told: str) -> None:
+    with Cluster(script("mistaken"), mistake=mistake) as cluster:
+        cluster.form(cluster.start(1))
+        (outcome,) = cluster.outcomes().values()
+    assert outcome.how == "raised"
+    assert told in outcome.value, outcome.traceback
+
+
+def test_fabric_with_the_elastic_parts() -> None:
+    same(under_events(script("with_fabric")), alone(script("with_fabric")))
