@@ -16,6 +16,7 @@ import torch
 from example_pairs import EXAMPLES, Pair
 from real_members import Cluster, Stage, alone
 
+import rendezvous
 from offcut.torch.elastic_parts import current_training
 from offcut.torch.elastic_parts.elastic_loader import ElasticLoader
 from offcut.wire.step_records import history
@@ -83,6 +84,8 @@ def check_under_events(pair: Pair, kills: int, seed: int, directory: Path) -> No
         point = choose.choice(list(POINTS))
         deaths.append({"point": point, "how": "kill", "rank": choose.randrange(WORLD), "step": gate + POINTS[point]})
     options = {"name": pair.name, "arguments": pair.long}
+    if pair.framework and pair.framework not in rendezvous.PRELOADED:
+        rendezvous.PRELOADED.append(pair.framework)
     with Cluster(run_example, faults=deaths, directory=directory / "job", **options) as cluster:
         cluster.form(cluster.start(WORLD))
         release = cluster.hold(cluster.members, "step", gates[0])
@@ -99,7 +102,7 @@ def check_under_events(pair: Pair, kills: int, seed: int, directory: Path) -> No
         results = cluster.results()
         assert cluster.outcomes()[leaving].how == "left"
         assert len(list(cluster.directory.glob("fault-*"))) == kills
-    undisturbed = alone(run_example, directory=directory / "alone", **options)
+    undisturbed = _run_undisturbed(pair, directory=directory / "alone", **options)
     assert len(results) == WORLD - 1
     for result in results:
         assert result["steps"] == undisturbed["steps"] == pair.steps
@@ -110,3 +113,14 @@ def check_under_events(pair: Pair, kills: int, seed: int, directory: Path) -> No
     for step, record in steps.items():
         assert record.loss == pytest.approx(reference[step].loss, rel=1e-9, abs=1e-9), step
         assert sorted(record.samples) == sorted(reference[step].samples), step
+
+
+def _run_undisturbed(pair: Pair, **options: Any) -> dict[str, Any]:
+    """Run an example without offcut; one of a framework, which has no elastic training then, as a job of one member."""
+    if not pair.framework:
+        found: dict[str, Any] = alone(run_example, **options)
+        return found
+    with Cluster(run_example, **options) as cluster:
+        cluster.form(cluster.start())
+        (result,) = cluster.results()
+        return result

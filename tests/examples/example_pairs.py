@@ -19,7 +19,8 @@ class Pair:
         short: arguments for a run of a second.
         steps: how many steps the training has by `long`; 0: it is not tested under events of the membership here.
         long: arguments for a run that has room for the events.
-        framework: whether it needs a framework; `tests/torch/idioms` has the framework under events.
+        framework: whether it needs a framework; `tests/torch/idioms` and `frameworks` have those under events.
+        preloads: a module that workers under events have imported, because it takes seconds.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Pair:
     steps: int = 0
     long: tuple[str, ...] = ()
     framework: bool = False
+    preloads: str = ""
 
 
 PAIRS = [
@@ -38,6 +40,7 @@ PAIRS = [
     Pair("lstm.py", 10, ("--epochs", "1"), 69, ("--epochs", "3")),
     Pair("stream.py", 11, ("--epochs", "2", "--rows", "60"), 69, ("--epochs", "3")),
     Pair("lora_trainer.py", 2, ("--epochs", "1"), framework=True),
+    Pair("lightning_digits.py", 1, ("--epochs", "2"), 60, ("--epochs", "4"), True, "offcut.torch.lightning"),
 ]
 
 

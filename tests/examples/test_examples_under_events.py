@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from example_members import check_under_events
-from example_pairs import PAIRS
+from example_pairs import PAIRS, marked
 
 #: In one process of xdist, for each of them would start a server of its own.
 pytestmark = pytest.mark.xdist_group("members")
@@ -20,7 +20,7 @@ def test_the_losses_are_those_of_the_undisturbed_run_after_four_events(tmp_path:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", TESTED)
+@pytest.mark.parametrize("name", marked(TESTED.values()))
 def test_the_losses_are_those_of_the_undisturbed_run_after_twenty_one_events(name: str, tmp_path: Path) -> None:
     """Ten members are killed and ten join; one leaves."""
     check_under_events(TESTED[name], 10, 1, tmp_path)

@@ -17,6 +17,7 @@ from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
 
 from offcut.errors import InputError
 from offcut.torch.elastic_parts import current_training
+from offcut.torch.elastic_parts.elastic_loader import ElasticLoader
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
 from offcut.torch.elastic_parts.member_exchange import exchanged
 from offcut.torch.lightning.fit_loaders import FitLoader, ValidationLoader
@@ -119,7 +120,8 @@ class ElasticFit:
         self._epoch = next(self._epochs, -1)
         if self._epoch < 0:
             return
-        self._shares = shares = training.loops.batches(training.sources[0])
+        assert self._loader is not None
+        self._shares = shares = iter(ElasticLoader(training.loops, training.sources[0], self._loader.own))
         for data in shares:
             self._enter_epoch()
             progress = trainer.fit_loop.epoch_loop.batch_progress

@@ -16,6 +16,7 @@ from offcut.torch.elastic_parts import functions
 from offcut.torch.elastic_parts.sync_batch_norm import SyncBatchNorm
 from offcut.torch.lightning.elastic_fit import ElasticFit
 from offcut.torch.lightning.logged_values import check_no_metrics
+from offcut.torch.membership.process_group import Group
 from offcut.wire.worker_env import ENV_AGENT
 
 
@@ -141,7 +142,7 @@ class OffcutStrategy(SingleDeviceStrategy):
         """See Lightning's `Strategy`."""
         if self._fit is not None:
             self._fit.detach()
-            vars(self.precision_plugin).pop("clip_gradients", None)
+            self.precision_plugin.__dict__.pop("clip_gradients", None)
         super().teardown()
 
     # -- exchanges ----------------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class OffcutStrategy(SingleDeviceStrategy):
         if self._fit is None or not isinstance(obj, (bool, int, float)):
             return obj
 
-        def exchange(group: Any) -> Any:
+        def exchange(group: Group) -> Any:
             value = torch.tensor([float(obj) if group.rank == 0 else 0.0], dtype=torch.float64)
             group.wait(group.start_all_reduce(value))
             return type(obj)(value.item())
@@ -205,12 +206,11 @@ class OffcutStrategy(SingleDeviceStrategy):
         if self._fit is None:
             return decision
 
-        def exchange(group: Any) -> bool:
+        def exchange(group: Group) -> bool:
             votes = [row[0] for row in group.gather([int(decision)])]
             return min(votes) > 0 if all else max(votes) > 0
 
-        found: bool = self._fit.together(exchange, decision)
-        return found
+        return bool(self._fit.together(exchange, decision))
 
 
 if OffcutStrategy.strategy_name not in StrategyRegistry:
