@@ -62,7 +62,7 @@ arguments = parser.parse_args()
 
 L.seed_everything(0)
 digits = load_digits()
-images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
+images = torch.Tensor(digits.images).unsqueeze(1) / 16.0
 labels = torch.tensor(digits.target)
 training, held_out = TensorDataset(images[:1500], labels[:1500]), TensorDataset(images[1500:], labels[1500:])
 loader = DataLoader(training, arguments.batch, shuffle=True)
