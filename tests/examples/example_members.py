@@ -84,8 +84,8 @@ def check_under_events(pair: Pair, kills: int, seed: int, directory: Path) -> No
         point = choose.choice(list(POINTS))
         deaths.append({"point": point, "how": "kill", "rank": choose.randrange(WORLD), "step": gate + POINTS[point]})
     options = {"name": pair.name, "arguments": pair.long}
-    if pair.framework and pair.framework not in rendezvous.PRELOADED:
-        rendezvous.PRELOADED.append(pair.framework)
+    if pair.preloads:
+        rendezvous.preload(pair.preloads)
     with Cluster(run_example, faults=deaths, directory=directory / "job", **options) as cluster:
         cluster.form(cluster.start(WORLD))
         release = cluster.hold(cluster.members, "step", gates[0])

@@ -19,7 +19,7 @@ class Pair:
         short: arguments for a run of a second.
         steps: how many steps the training has by `long`; 0: it is not tested under events of the membership here.
         long: arguments for a run that has room for the events.
-        framework: whether it needs a framework; `tests/torch/idioms` and `frameworks` have those under events.
+        framework: whether it needs a framework; `tests/torch/idioms` and `lightning` have those under events.
         preloads: a module that workers under events have imported, because it takes seconds.
     """
 

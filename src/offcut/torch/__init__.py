@@ -9,7 +9,8 @@
 - `membership`: the members of a job, and how a worker that joins gets the state
 - `step`: one training step of a data-parallel job
 - `pipeline`: the same for a model that is cut into stages
-- `transformers`, `accelerate`: those frameworks' trainers, elastic; `integrations`: how they are made so
+- `transformers`, `accelerate`, `lightning`: those frameworks' trainers, elastic; `integrations`: how the first two are
+  made so
 - `programs`: programs with a process of their own: the workers' fork server, and the layer profiler
 - `testing`: fault injection; `demo`: the training scripts of `offcut demo`
 """
