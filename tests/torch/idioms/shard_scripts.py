@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from data_scripts import Chunks
 from elastic_scripts import member, squared
 from idiom_scripts import BATCH, Counted, data, network, numbers
 from real_members import Stage
@@ -98,6 +99,7 @@ def adversarial(stage: Stage, *, epochs: int = 3, updates: int = 5, shards: int 
     def made(x: torch.Tensor) -> torch.Tensor:
         return x + maker(torch.randn(len(x), 4, dtype=torch.float64))
 
+    evaluated = []
     for _ in offcut.torch.epochs(epochs):
         for batch in loader:
             stage.at("step", member())
@@ -106,6 +108,9 @@ def adversarial(stage: Stage, *, epochs: int = 3, updates: int = 5, shards: int 
                 for x, _y in batch:
                     (judge(made(x).detach()).sigmoid().mean() - judge(x).sigmoid().mean()).backward()
                 for_judge.step()
+            if offcut.torch.steps() % 3 == 0:
+                # In the middle of a step, after updates of it.
+                evaluated.append(offcut.torch.evaluate(DataLoader(data(9), 2), lambda x, _y: judge(x)))
             for_maker.zero_grad()
             for x, _y in batch:
                 loss = -judge(made(x)).sigmoid().mean()
@@ -118,7 +123,33 @@ def adversarial(stage: Stage, *, epochs: int = 3, updates: int = 5, shards: int 
         "buffers": buffers(nets),
         "steps": member().steps,
         "loss": member().state.loss,
+        "evaluated": evaluated[-1],
     }
+
+
+def carries_hidden_state(stage: Stage, *, accumulate: int = 1) -> dict[str, Any]:
+    """A recurrent network with dropout, whose hidden state goes on from batch to batch; it is told what it logs."""
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(3)
+    model = nn.LSTM(1, 5, num_layers=2, batch_first=True, dropout=0.3, proj_size=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    hidden: Any = offcut.torch.RowState((torch.zeros(2, BATCH, 1), torch.zeros(2, BATCH, 5)), dim=1)
+    loader: Any = DataLoader(Chunks(7), BATCH)
+    model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=[hidden], virtual_shards=SHARDS)
+    for _ in offcut.torch.epochs(3):
+        hidden.reset()
+        for shards in loader:
+            stage.at("step", member())
+            for x in shards:
+                output, hidden.rows = model(x, hidden.rows)
+                loss = (output[:, :-1] - x[:, 1:]).square().mean()
+                offcut.torch.log(loss=loss)
+                (loss / accumulate).backward()
+            if loader.completes(accumulate):
+                optimizer.step()
+                optimizer.zero_grad()
+    carried = [value for part in hidden.state_dict()["value"] for value in part.reshape(-1).tolist()]
+    return {"parameters": numbers(model), "carried": carried, "steps": member().steps}
 
 
 def is_plain(stage: Stage, *, elastic: bool) -> dict[str, Any]:

@@ -37,6 +37,12 @@ def test_a_gan_with_batch_norm_and_five_updates_of_its_judge_is_the_undisturbed_
         assert len(list(cluster.directory.glob("fault-*"))) == len(faults)
 
 
+@pytest.mark.parametrize("accumulate", [1, pytest.param(2, marks=pytest.mark.ci)])
+def test_hidden_state_of_rows_in_shards_with_dropout(accumulate: int) -> None:
+    options = {"accumulate": accumulate}
+    same(under_events(scripts.carries_hidden_state, **options), alone(scripts.carries_hidden_state, **options))
+
+
 def test_more_members_than_shards() -> None:
     same(train(scripts.trains, scripts.SHARDS + 1, epochs=2), alone(scripts.trains, epochs=2))
 

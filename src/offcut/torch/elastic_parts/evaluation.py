@@ -43,16 +43,22 @@ def evaluate(training: ElasticTraining, loader: Iterable[Any], fn: Callable[...,
 @contextmanager
 def _apart(training: ElasticTraining) -> Iterator[None]:
     """Evaluate without gradients, in evaluation mode, and without a trace in the training's random numbers."""
-    model, before = training.state.model, random_state()
+    model, before, buffers = training.state.model, random_state(), training.state.buffers
     modes = [(module, module.training) for module in model.modules()]
+    # In the middle of a step each virtual shard has buffers of its own: what all have are those before the step.
+    of_shard = buffers.copies() if training.step.shards is not None and training.in_step else None
     try:
         model.eval()
+        if of_shard is not None:
+            buffers.put(None)
         _start(training)
         with torch.no_grad():
             yield
     finally:
         for module, mode in modes:
             module.training = mode
+        if of_shard is not None:
+            buffers.put(of_shard)
         set_random_state(before)
 
 
