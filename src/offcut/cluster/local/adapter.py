@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,26 @@ _CLOSE_PATIENCE_S = 15.0
 #: A message lists at most this many unknown names.
 _MOST_NAMED = 5
 
+#: Opens a connection to the daemon. Raises OSError.
+OpenConnection = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
 
 class LocalCluster:
     """Virtual nodes; `address_file` and `credentials` tell their agents how to reach the controller."""
 
-    def __init__(self, directory: Path, address_file: Path, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        address_file: Path,
+        credentials: Credentials,
+        *,
+        open_connection: OpenConnection | None = None,
+        new_id: Callable[[], str] = lambda: secrets.token_hex(4),
+    ) -> None:
+        """`open_connection` connects to the daemon, if not the socket in `directory` does; `new_id` returns what makes
+        the name of a new pilot different from all others."""
+        self._open_connection = open_connection or self._open_socket
+        self._new_id = new_id
         self._directory = directory
         self._address_file = address_file
         self._credentials = credentials
@@ -44,14 +59,15 @@ class LocalCluster:
     async def connect(self) -> None:
         """Connect to the daemon. ClusterError if it does not answer."""
         try:
-            self._reader, self._writer = await asyncio.open_unix_connection(
-                str(self._directory / "cluster.sock"), limit=LINE_LIMIT_BYTES
-            )
+            self._reader, self._writer = await self._open_connection()
         except OSError as error:
             raise ClusterError(f"The local cluster in {self._directory} does not answer: {error.strerror}.") from None
         self._send(kind="watch")
         self._pilots = dict((await self._answer(self._reader))["pilots"])
         self._credentials.keep_only(self._pilots.values())
+
+    async def _open_socket(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(str(self._directory / "cluster.sock"), limit=LINE_LIMIT_BYTES)
 
     def begin(self) -> None:
         """Start the clock of the schedule. Once it runs, this does nothing."""
@@ -75,7 +91,7 @@ class LocalCluster:
     async def claim(self, nodes: Sequence[str], until_s: float | None) -> None:
         claims = {}
         for node in nodes:
-            pilot = f"{node}-{secrets.token_hex(4)}"
+            pilot = f"{node}-{self._new_id()}"
             # If we hold the node already, the claim is refused, and the node stays held.
             self._pilots.setdefault(node, pilot)
             claims[node] = pilot
@@ -162,9 +178,7 @@ class LocalCluster:
 
     async def _ask(self, **command: Any) -> dict[str, Any]:
         try:
-            reader, writer = await asyncio.open_unix_connection(
-                str(self._directory / "cluster.sock"), limit=LINE_LIMIT_BYTES
-            )
+            reader, writer = await self._open_connection()
         except OSError as error:
             raise ClusterError(f"The local cluster does not answer: {error.strerror}.") from None
         try:

@@ -17,10 +17,10 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from offcut.cluster.local.schedule import Schedule
 from offcut.cluster.local.site import LINE_LIMIT_BYTES
@@ -36,12 +36,20 @@ _IMPORT_PATIENCE_S = 60.0
 _KILL_WAIT_S = 5.0
 #: This many reclaims are told in the statistics, the newest.
 _RECLAIMS = 5_000
-_WALL_AHEAD_S = clocks.wall_s() - clocks.steady_s()
 
 
-def _now_s() -> float:
-    """Return the wall clock's time at the start plus the steady time since, because the wall clock may be set."""
-    return clocks.steady_s() + _WALL_AHEAD_S
+class AgentProcess(Protocol):
+    """A started agent; see `Forked`."""
+
+    async def wait(self) -> int: ...
+
+    def signal(self, number: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+#: Starts an agent on a node, with these arguments. Raises OSError if that fails.
+StartAgent = Callable[[str, list[str]], Awaitable[AgentProcess]]
 
 
 class _Node:
@@ -50,7 +58,7 @@ class _Node:
     def __init__(self, name: str) -> None:
         self.name = name
         self.phase = "busy"
-        self.agent: Forked | None = None
+        self.agent: AgentProcess | None = None
         #: Counts the agents on this node, so that a late kill does not hit a later agent.
         self.number = 0
         #: The name by which the controller knows this agent's pilot.
@@ -64,8 +72,13 @@ class _Node:
 
 
 class Daemon:
-    def __init__(self, directory: Path) -> None:
+    """`start_agent` starts the agents, if not the fork server in the directory does."""
+
+    def __init__(self, directory: Path, start_agent: StartAgent | None = None) -> None:
         self._directory = directory
+        self._start_agent = start_agent or self._fork_agent
+        #: How far the wall clock was ahead of the steady one at the start; it may be set.
+        self._wall_ahead_s = clocks.wall_s() - clocks.steady_s()
         config = json.loads((directory / "cluster.json").read_text())
         self._grace_s: float = config["grace_s"]
         self._preload: str = config["preload"]
@@ -91,12 +104,18 @@ class Daemon:
         worker_template = [str(self._directory / "workers.sock"), "--parent", parent, "--preload", self._preload]
         self._spawn(self._keep_running("workers", "offcut.torch.programs.worker_template", *worker_template))
         path = self._directory / "cluster.sock"
-        server = await asyncio.start_unix_server(self._serve, sock=unix_socket.listen(path), limit=LINE_LIMIT_BYTES)
+        server = await asyncio.start_unix_server(
+            self.serve_client, sock=unix_socket.listen(path), limit=LINE_LIMIT_BYTES
+        )
         self._spawn(self._end_when_forgotten())
         await self._stopping.wait()
         await self._take_down()
         server.close()
         path.unlink(missing_ok=True)
+
+    def _now_s(self) -> float:
+        """Return the wall clock's time at the start plus the steady time since."""
+        return clocks.steady_s() + self._wall_ahead_s
 
     def _spawn(self, coroutine: Any) -> None:
         task = asyncio.create_task(coroutine)
@@ -149,10 +168,10 @@ class Daemon:
     async def _follow_schedule(self) -> None:
         assert self._began_s is not None
         for change in self._schedule.changes():
-            await asyncio.sleep(max(0.0, self._began_s + change.at_s - _now_s()))
-            self._change(change.idle, change.wanted)
+            await asyncio.sleep(max(0.0, self._began_s + change.at_s - self._now_s()))
+            self.change(change.idle, change.wanted)
 
-    def _change(self, idle: Sequence[str], wanted: Sequence[str]) -> None:
+    def change(self, idle: Sequence[str], wanted: Sequence[str]) -> None:
         """Apply all changes of nodes at one instant, as one event."""
         offered = [name for name in idle if self._offer(self._nodes[name])]
         wants = [name for name in wanted if self._want(self._nodes[name])]
@@ -166,12 +185,12 @@ class Daemon:
         if node.phase != "busy":
             return False
         node.phase = "idle"
-        node.idle_since_s = node.idle_since_s or _now_s()
+        node.idle_since_s = node.idle_since_s or self._now_s()
         return True
 
     def _want(self, node: _Node) -> bool:
         if node.idle_since_s is not None:
-            node.idle_s += _now_s() - node.idle_since_s
+            node.idle_s += self._now_s() - node.idle_since_s
             node.idle_since_s = None
         if node.phase == "idle":
             node.phase = "busy"
@@ -179,7 +198,7 @@ class Daemon:
         if node.phase != "held":
             return False
         node.phase = "taking"
-        node.wanted_s = _now_s()
+        node.wanted_s = self._now_s()
         if node.agent is not None:
             node.agent.signal(signal.SIGTERM)
         self._spawn(self._kill_after_grace(node, node.number))
@@ -211,7 +230,7 @@ class Daemon:
 
     async def _pilot(self, node: _Node, controller: dict[str, str]) -> None:
         """Run an agent on the node until it ends."""
-        held_s = _now_s()
+        held_s = self._now_s()
         arguments = [
             *("--node", node.name, "--pilot", node.pilot),
             *("--address-file", controller["address_file"]),
@@ -222,14 +241,7 @@ class Daemon:
         ]
         code = 1
         try:
-            agent = await Forked.start(
-                self._directory / "agents.sock",
-                arguments,
-                env=self._agent_env,
-                workdir=str(self._directory),
-                log=self._directory / f"{node.name}.log",
-                patience_s=_IMPORT_PATIENCE_S,
-            )
+            agent = await self._start_agent(node.name, arguments)
             node.agent = agent
             if node.phase == "taking" or node.released:
                 agent.kill()
@@ -239,8 +251,18 @@ class Daemon:
         node.agent = None
         self._released(node, held_s, code)
 
+    async def _fork_agent(self, node: str, arguments: list[str]) -> AgentProcess:
+        return await Forked.start(
+            self._directory / "agents.sock",
+            arguments,
+            env=self._agent_env,
+            workdir=str(self._directory),
+            log=self._directory / f"{node}.log",
+            patience_s=_IMPORT_PATIENCE_S,
+        )
+
     def _released(self, node: _Node, held_s: float, code: int) -> None:
-        now_s = _now_s()
+        now_s = self._now_s()
         if node.wanted_s is not None:
             self._reclaims.append(
                 {"node": node.name, "wanted_s": node.wanted_s, "took_s": now_s - node.wanted_s, "killed": code < 0}
@@ -271,11 +293,12 @@ class Daemon:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def _send_event(self, **event: Any) -> None:
-        data = encode_line({"kind": "nodes", "time_s": _now_s(), **event})
+        data = encode_line({"kind": "nodes", "time_s": self._now_s(), **event})
         for writer in self._watchers:
             writer.write(data)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Obey the commands of one connection until it ends."""
         try:
             while line := await reader.readline():
                 command = json.loads(line)
@@ -299,9 +322,9 @@ class Daemon:
                 writer.write(encode_line({"kind": "held", "pilots": held}))
                 self._watchers.append(writer)
                 idle = [node.name for node in self._nodes.values() if node.phase == "idle"]
-                writer.write(encode_line({"kind": "nodes", "time_s": _now_s(), "idle": idle}))
+                writer.write(encode_line({"kind": "nodes", "time_s": self._now_s(), "idle": idle}))
             case "begin" if self._began_s is None:
-                self._began_s = _now_s()
+                self._began_s = self._now_s()
                 self._spawn(self._follow_schedule())
             case "claim":
                 self._claim(command["claims"], command["controller"])
@@ -310,10 +333,10 @@ class Daemon:
             case "want" | "offer" if unknown:
                 return {"kind": "answer", "unknown": unknown}
             case "want":
-                self._change([], names)
+                self.change([], names)
                 return {"kind": "answer", "unknown": []}
             case "offer":
-                self._change(names, [])
+                self.change(names, [])
                 return {"kind": "answer", "unknown": []}
             case "statistics":
                 return {"kind": "statistics", **self._statistics()}
@@ -322,7 +345,7 @@ class Daemon:
         return None
 
     def _statistics(self) -> dict[str, Any]:
-        now_s = _now_s()
+        now_s = self._now_s()
         idle_s = sum(n.idle_s + (now_s - n.idle_since_s if n.idle_since_s else 0.0) for n in self._nodes.values())
         return {"began_s": self._began_s, "idle_node_s": idle_s, "hand_backs": list(self._reclaims)}
 
