@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from world import World
 
-from offcut.control import State
+from offcut.control import Settings, State
 from offcut.control.check_state import check_state
 from offcut.control.state import Probe
 
@@ -89,3 +89,13 @@ def a_first_member_that_is_gone(state: State) -> None:
 def test_each_fault_of_a_state_is_found(state: State, spoil: Callable[[State], None], sentence: str) -> None:
     spoil(state)
     assert sentence in check_state(state)
+
+
+def test_jobs_beyond_the_cap_are_no_fault() -> None:
+    world = World(Settings(max_jobs=1))
+    world.solver_waits = True
+    world.submit("a", "1:2")
+    world.submit("b", "1:2")
+    world.offer("n1", "n2", "n3")
+    assert [request.id for request in world.state.open_problem.jobs] == ["a"]
+    assert check_state(world.state) == []

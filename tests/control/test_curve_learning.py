@@ -150,6 +150,16 @@ def test_a_probe_that_is_never_measured_is_given_up():
     assert world.state.jobs["a"].size > 2
 
 
+def test_a_job_that_has_trained_tries_no_size():
+    """Its probe could not be measured any more, and would keep other jobs from trying sizes."""
+    world = started(finish_limit_s=20.0)
+    measure(world, "a")
+    assert world.state.jobs["a"].probe is not None
+    world.trained("a")
+    assert world.state.jobs["a"].phase == "finishing"
+    assert world.state.jobs["a"].probe is None
+
+
 def test_at_most_two_jobs_try_at_once():
     world = World()
     for name in "abcd":

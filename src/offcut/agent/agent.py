@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from offcut.agent.agent_exit_watchdog import ExitWatchdog
+from offcut.agent.agent_exit_watchdog import ExitWatchdog, Watchdog
 from offcut.agent.controller_dial import Dial, WebSocketDial
 from offcut.agent.controller_link import ControllerLink
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
@@ -34,7 +34,7 @@ LEAVE_LIMIT_S = 0.8
 #: How long the last reports may take when the agent exits.
 _LAST_REPORTS_S = 0.1
 #: How long an orderly end may take beyond `leave_limit_s`; then the agent is ended by force.
-_EXIT_WATCHDOG_S = 0.15
+EXIT_WATCHDOG_S = 0.15
 #: See `AgentConfig`.
 EMPTY_LIMIT_S = 30.0
 ORPHAN_LIMIT_S = 600.0
@@ -62,9 +62,19 @@ class AgentConfig:
 
 
 class Agent:
-    """`dial` reaches the controller, and `system` is the node; both are as `config` says unless they are given."""
+    """`dial` reaches the controller, `system` is the node, `exit_watchdog` ends this process in time.
 
-    def __init__(self, config: AgentConfig, *, dial: Dial | None = None, system: NodeSystem | None = None) -> None:
+    Each of them that is not given is as `config` says.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        dial: Dial | None = None,
+        system: NodeSystem | None = None,
+        exit_watchdog: Watchdog | None = None,
+    ) -> None:
         self._config = config
         self._system = system or LocalNode(config.template)
         self._jobs: dict[tuple[str, int], JobWorkers] = {}
@@ -75,7 +85,9 @@ class Agent:
             dial or WebSocketDial(config.address_file, config.token_file), self._hello, self._on_message
         )
         self._leaving = asyncio.Event()
-        self._exit_watchdog = ExitWatchdog(config.leave_limit_s + _EXIT_WATCHDOG_S, self._on_signal, self._groups)
+        self._exit_watchdog: Watchdog = exit_watchdog or ExitWatchdog(
+            config.leave_limit_s + EXIT_WATCHDOG_S, self._on_signal, self._groups
+        )
         #: The highest incarnation that was ever started here.
         self._incarnation = 0
 

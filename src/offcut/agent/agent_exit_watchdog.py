@@ -12,11 +12,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from offcut.process.process_group import kill_group
 
 #: The signals that make an agent leave.
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+
+class Watchdog(Protocol):
+    """What ends the agent in time; see `ExitWatchdog`."""
+
+    def listen(self) -> None: ...
+
+    def begin(self) -> None: ...
 
 
 class ExitWatchdog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from offcut.control import admission
 from offcut.control.state import ENDED, LIVE, JobState, NodeState, State
 from offcut.control.sweep_state import SweepState
 from offcut.model.events import Timer
@@ -146,6 +147,6 @@ def _check_totals(state: State) -> Iterator[str]:
     for job_id, current in asked.items():
         if job_id not in live or len(live[job_id].nodes) != current:
             yield f"The allocation problem says that {job_id} has {current} nodes."
-    for job_id in live.keys() - asked.keys():
-        if live[job_id].job.sizes.smallest <= problem.nodes:
-            yield f"Job {job_id} could run and does not take part in the allocation."
+    for job in admission.admitted(state):
+        if job.job.id not in asked:
+            yield f"Job {job.job.id} could run and does not take part in the allocation."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from offcut.control import admission, curve_learning, ended_jobs, failures, membership
+from offcut.control import admission, curve_learning, ended_jobs, failures, membership, probes
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, JobPhase, JobState, NodeState, State
 from offcut.control.sweep_state import note_trial_end
@@ -142,6 +142,7 @@ def on_job_trained(context: EventContext, event: ev.JobTrained) -> None:
 
 def begin_finishing(context: EventContext, job: JobState) -> None:
     """Begin the job's end: a member's script is past its training. The membership stays until all have ended."""
+    probes.end_probe(context, job)
     job.phase = "finishing"
     context.set_timer(Timer("finish", job.job.id), job.finish_limit_s)
     members = {member.incarnation for member in job.members}

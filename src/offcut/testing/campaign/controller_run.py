@@ -1,0 +1,167 @@
+"""The controller in a simulated process: the service's own code, its journal on a real file, its peers simulated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from offcut.cluster.local.adapter import LocalCluster
+from offcut.errors import AllocationError, OffcutError
+from offcut.model import Allocation
+from offcut.service.agent_protocol import AgentProtocol
+from offcut.service.call_process import CallDiedError, CallTimeoutError
+from offcut.service.controller import Controller
+from offcut.service.paths import StatePaths
+from offcut.store.journal import Journal
+from offcut.testing.campaign.network import ControllerSide
+from offcut.testing.campaign.simulated_loop import Process
+from offcut.wire.credentials import Identity
+
+if TYPE_CHECKING:
+    from offcut.testing.campaign.world import World
+
+_Result = TypeVar("_Result")
+
+
+class NoCredentials:
+    """Makes none: who dials is known in the simulation."""
+
+    def __init__(self, directory: Any) -> None:
+        self.directory = directory
+
+    def issue(self, node: str, pilot: str) -> None: ...
+
+    def withdraw_later(self, pilot: str) -> None: ...
+
+    def keep_only(self, pilots: object) -> None: ...
+
+
+class SimulatedSolver:
+    """Solves in this process, after a while; see `service.solver.SolverProcess`. `trouble` says what is wrong with it:
+    empty, `slow`, `dies` or `fails`."""
+
+    pid = None
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._turn = asyncio.Lock()
+
+    async def start(self) -> None:
+        await asyncio.sleep(0.3)
+
+    async def call(self, function: Callable[..., _Result], *arguments: Any, limit_s: float) -> _Result:
+        async with self._turn:
+            world = self._world
+            trouble = world.solver_trouble
+            if trouble:
+                world.trace.fault(f"solver {trouble}", "")
+            if trouble == "slow":
+                delay_s = world.draw("solver", 0.5, 2.0) * limit_s
+                await asyncio.sleep(min(delay_s, limit_s))
+                if delay_s > limit_s:
+                    raise CallTimeoutError("It did not answer in time and was killed.")
+            else:
+                await asyncio.sleep(world.draw("solver", 0.001, 0.05))
+            if trouble == "dies":
+                raise CallDiedError("Its process died.")
+            if trouble == "fails":
+                raise AllocationError("The solver is out of memory.")
+            answer: Any = function(*arguments)
+            if isinstance(answer, Allocation):
+                answer = replace(answer, solve_ms=0.0)
+            world.trace.event("solver", f"{getattr(answer, 'nodes', '')}")
+            result: _Result = answer
+            return result
+
+    def close(self) -> None: ...
+
+
+class SimulatedStore:
+    """The rendezvous store, as the controller knows it; see `service.rendezvous.MeetingPlace`."""
+
+    def __init__(self, world: World, changed: Callable[[], None]) -> None:
+        self._world = world
+        self._changed = changed
+        self.address: str | None = None
+
+    def secret(self, job: str, generation: int) -> str:
+        return f"secret of {job} {generation}"
+
+    async def keep(self) -> None:
+        while True:
+            if self.address != self._world.store_address:
+                self.address = None
+                await asyncio.sleep(self._world.draw("store", 0.05, 1.0))
+                self.address = self._world.store_address
+                self._changed()
+            await asyncio.sleep(0.5)
+
+    def end(self) -> None: ...
+
+
+class ControllerRun:
+    """One life of the controller. It begins with the journal that the one before it left."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.process = Process(f"controller {number}", world.loop, world.wall_of("controller"))
+        self.controller: Controller | None = None
+        self.ready = False
+        self._journal: Journal | None = None
+        self.process.on_end.append(self._note_end)
+        self.process.spawn(self._run())
+
+    async def _run(self) -> None:
+        world = self.world
+        await asyncio.sleep(world.draw("controller", 0.3, 1.5))
+        try:
+            paths = StatePaths(world.directory)
+            paths.prepare()
+            self._journal = journal = Journal(paths.journal)
+            state = journal.load(world.settings)
+            cluster = LocalCluster(
+                paths.cluster,
+                paths.address,
+                NoCredentials(paths.credentials),  # type: ignore[arg-type]
+                open_connection=lambda: world.queue.open_connection(self.process),
+                new_id=lambda: f"{world.next_pid():x}",
+            )
+            await cluster.connect()
+            self.controller = controller = Controller(
+                state,
+                journal,
+                cluster,
+                paths,
+                solver_process=SimulatedSolver(world),
+                rendezvous=lambda changed: SimulatedStore(world, changed),
+            )
+            controller.on_change.append(self._changed)
+            world.controller_begins(controller)
+            controller.begin()
+            controller.tasks.need("cluster", controller.run)
+            world.network.listener = self
+            self.ready = True
+            failures = (controller.unwritable, controller.tasks.fatal)
+            await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
+            for failure in failures:
+                if failure.done():
+                    world.trace.note("controller", f"cannot go on: {failure.result()}")
+        except OffcutError as error:
+            world.trace.note("controller", f"cannot start: {error}")
+        self.process.end()
+
+    def _changed(self) -> None:
+        assert self.controller is not None
+        self.world.controller_answered(self.controller)
+
+    def _note_end(self) -> None:
+        if self._journal is not None:
+            self._journal._db.close()
+        self.world.controller_ended(self)
+
+    def admit(self, node: str, pilot: str, side: ControllerSide) -> AgentProtocol[ControllerSide]:
+        """See `network.Listener`."""
+        assert self.controller is not None
+        return AgentProtocol(self.controller, Identity(node, pilot), side, lambda _: None)
