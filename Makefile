@@ -8,7 +8,7 @@ CLUSTER ?= local
 # 20 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ci test-full lint docs clean
+.PHONY: demo test test-ci test-full campaign lint docs clean
 
 # make demo CLUSTER=slurm: the same on a real Slurm, with a main queue beside it.
 demo: .venv/.demo
@@ -32,6 +32,10 @@ test-ci: .venv/.ready
 test-full: .venv/.ready
 	scripts/install-slurm --accounting
 	$(PYTEST)
+
+# make campaign SEEDS=1:100 JSON=1: whole systems under a simulated clock and network; see docs/faults.md.
+campaign: .venv/.ready
+	$(BIN)/python -m offcut.testing.campaign SEEDS=$(or $(SEEDS),1:100) $(if $(JSON),JSON=$(JSON))
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

@@ -91,7 +91,7 @@ def test_each_fault_of_a_state_is_found(state: State, spoil: Callable[[State], N
     assert sentence in check_state(state)
 
 
-def test_jobs_beyond_the_cap_are_no_fault() -> None:
+def test_jobs_beyond_the_cap_do_not_count_as_a_fault() -> None:
     world = World(Settings(max_jobs=1))
     world.solver_waits = True
     world.submit("a", "1:2")

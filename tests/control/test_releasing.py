@@ -161,10 +161,38 @@ def test_a_successor_that_is_ready_waits_for_the_exit_of_the_member_with_the_sta
     world.run(0.2)
     event, effects = next((e, f) for e, f in reversed(world.log) if only(f, ef.SetGeneration))
     assert isinstance(event, ev.WorkerExited)
-    assert event.member.node == "n1"
+    assert event.member.node == "n2", "n1 has left before it, and n2 may have formed generation 2 with it"
     assert event.time_s == pytest.approx(before_s + 0.8)
     assert [member.node for member in only(effects, ef.SetGeneration)[0].members] == ["n2"]
     assert Timer("depart", "a") not in world.state.timers
+
+
+def test_a_generation_whose_report_is_late_may_have_trained(world):
+    """Its members are told to leave before it is known to have formed: the next one waits until they have saved."""
+    world.never_forms.add("a")
+    world.submit("a", "1:2")
+    world.offer("n1")
+    world.until_worker("n1", "member")
+    trained = world.member("a", "n1")
+    world.leave_s = 5.0
+    world.send(ev.JobPaused(time_s=world.now_s, job="a"))
+    world.send(ev.JobResumed(time_s=world.now_s, job="a"))
+    late = ev.GenerationFormed(time_s=world.now_s, job="a", generation=1, took_s=0.1, step=1)
+    world.send(late)
+    world.run(4.5)
+    assert world.state.jobs["a"].state_holders == (trained,)
+    assert world.members("a") == []
+    world.run(1.0)
+    assert world.members("a") == ["n1"]
+
+
+def test_a_member_that_died_before_its_generation_formed_is_not_waited_for(world):
+    world.never_forms.add("a")
+    world.submit("a", "1:2")
+    world.offer("n1")
+    world.until_worker("n1", "member")
+    world.exit(world.member("a", "n1"), "lost")
+    assert world.state.jobs["a"].state_holders == ()
 
 
 def test_the_wait_for_an_exit_that_is_never_reported_ends(world):

@@ -17,7 +17,7 @@ PAGE = " ".join((Path(__file__).resolve().parents[2] / "docs" / "releasing.md").
 
 
 def test_the_times_after_a_request_are_the_agents_and_the_members() -> None:
-    forced_s = agent.LEAVE_LIMIT_S + agent._EXIT_WATCHDOG_S
+    forced_s = agent.LEAVE_LIMIT_S + agent.EXIT_WATCHDOG_S
     for beginning in (
         f"| {agent.LEAVE_LIMIT_S - leaving.SAVING_S:.1f}, if no boundary has come",
         f"| {agent.LEAVE_LIMIT_S:g} | SIGKILL to the process group",

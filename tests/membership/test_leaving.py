@@ -64,6 +64,35 @@ def test_a_member_that_stays_has_the_state_or_exactly_one_saves_it(
     assert len(saving) == (0 if stay else 1)
 
 
+def test_a_member_saves_what_another_left_to_it() -> None:
+    """a leaves when generation 2 is told, in which b goes on. b hears of that one and of generation 3 at once, and a
+    does not save for all any more."""
+    formed, second, third = generation(1, "ab"), generation(2, "b"), generation(3, "")
+    assert not saves_replica(Departure("a", formed, second, (), gone_known=True))
+    assert saves_replica(Departure("b", formed, third, (), gone_known=True))
+    assert saves_replica_in_time("b", formed, third)
+
+
+@given(
+    formed=st.sets(st.sampled_from("abcd"), min_size=1),
+    later=st.lists(st.sets(st.sampled_from("abcdef")), min_size=1, max_size=4),
+    data=st.data(),
+)
+def test_the_state_is_not_lost_if_members_have_heard_of_different_generations(
+    formed: set[str], later: list[set[str]], data: st.DataObject
+) -> None:
+    members = generation(1, "".join(sorted(formed)))
+    told = [generation(2 + i, "".join(sorted(workers))) for i, workers in enumerate(later)]
+    newest = {worker: data.draw(st.sampled_from(told)) for worker in members.workers}
+    goes_on = [worker for worker in members.workers if worker in newest[worker].workers]
+    saves = [
+        worker
+        for worker in members.workers
+        if worker not in goes_on and saves_replica(Departure(worker, members, newest[worker], (), gone_known=True))
+    ]
+    assert goes_on or saves
+
+
 def test_layers_are_saved_unless_they_were_handed_over() -> None:
     for handed_over in (True, False):
         departure = Departure("a", generation(1, "ab"), None, (0,), gone_known=True, handed_over=handed_over)

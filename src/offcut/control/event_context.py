@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 class EventContext:
     """Collects the effects of one event, and notes what `step` has to do after its handler."""
 
-    __slots__ = ("cause", "changed_memberships", "effects", "now_s", "passed_s", "problem_changed", "state", "to_stop")
+    __slots__ = (
+        "cause",
+        "changed_memberships",
+        "effects",
+        "gone",
+        "now_s",
+        "passed_s",
+        "problem_changed",
+        "state",
+        "to_stop",
+    )
 
     def __init__(self, state: State, now_s: float, passed_s: float = 0.0) -> None:
         self.state = state
@@ -26,6 +36,8 @@ class EventContext:
         self.effects: list[Effect] = []
         #: Jobs whose members or ready workers changed. True: a member is gone; do not wait for a step boundary.
         self.changed_memberships: dict[str, bool] = {}
+        #: The incarnations of workers that are known to be gone by this event.
+        self.gone: set[int] = set()
         #: Workers to stop, by job. Emitted after the generations, so that a member knows who continues without it.
         self.to_stop: dict[str, list[Member]] = {}
         #: Whether the allocation problem changed, so that it has to be solved again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from offcut.control import admission, curve_learning, probes
 from offcut.control.event_context import EventContext
@@ -237,10 +237,26 @@ def first_unformed_generation(job: JobState, member: Member) -> int:
     return next((generation for generation, members in job.forming.items() if member in members), 0)
 
 
+def _note_leaving(context: EventContext, job: JobState, leaving: Iterable[Member]) -> None:
+    """Count members that leave as holders of the state if a generation with them is forming.
+
+    It may have formed, and its report be on its way: then they have the state, and save it before they end.
+    """
+    unformed = {member.incarnation for members in job.forming.values() for member in members}
+    known = {member.incarnation for member in job.state_holders} | context.gone
+    may_have = [member for member in leaving if member.incarnation in unformed and member.incarnation not in known]
+    if may_have and not job.restarts:
+        job.state_holders = (*job.state_holders, *may_have)
+
+
 def set_generation(context: EventContext, job: JobState, members: list[Member], *, abort: bool) -> None:
     """Set the job's next generation, with these members."""
     state = context.state
     previous = job.members
+    kept = {member.incarnation for member in members}
+    # A member that is left out although its node is still the job's does not fit the size: free the node.
+    out = [member for member in previous if member.incarnation not in kept]
+    _note_leaving(context, job, out)
     job.members = tuple(members)
     job.generation += 1
     job.forming[job.generation] = job.members
@@ -254,9 +270,6 @@ def set_generation(context: EventContext, job: JobState, members: list[Member], 
     context.cancel_timer(Timer("renew", job.job.id))
     for member in members:
         state.nodes[member.node].worker = "member"
-    # A member that is left out although its node is still the job's does not fit the size: free the node.
-    kept = {member.incarnation for member in members}
-    out = [member for member in previous if member.incarnation not in kept]
     unserving = [member for member in out if is_member(state, job, member)]
     context.emit(
         SetGeneration,
@@ -315,6 +328,7 @@ def take_all_nodes(context: EventContext, job: JobState) -> None:
     probes.end_probe(context, job)
     if job.members:
         previous = job.members
+        _note_leaving(context, job, previous)
         job.members = ()
         job.generation += 1
         job.size_since_s = context.now_s

@@ -16,6 +16,7 @@ from offcut.model.events import Member, Timer
 def on_nodes_changed(context: EventContext, event: ev.NodesChanged) -> None:
     state = context.state
     lost = set(event.lost)
+    context.gone.update(state.nodes[name].incarnation for name in event.lost if name in state.nodes)
     names = dict.fromkeys((*event.wanted, *event.lost))
     gone = [state.nodes[name] for name in names if name in state.nodes]
     wanted = set(event.wanted)
@@ -162,6 +163,7 @@ def _stop_stray(context: EventContext, job_id: str, member: Member) -> None:
 def _on_worker_missing(context: EventContext, job: JobState, node: NodeState) -> None:
     """Start the worker again that the agent should run and does not: it ended unreported, or the order was lost."""
     job_id, member = job.job.id, node.member
+    context.gone.add(member.incarnation)
     context.log(job_id, f"{node.name} came back without its worker")
     job.excuse_failure()
     membership.note_members_gone(context, job, lambda other: other == member)

@@ -201,6 +201,7 @@ class JobState:
     #: Members of newer generations than the last that formed, which are still to report.
     forming: dict[int, tuple[Member, ...]] = field(default_factory=dict)
     #: The members of the last generation that formed, except those known to have gone: they have the training's state.
+    #: And members of newer ones that were told to leave before these were known to have formed: they may have it.
     state_holders: tuple[Member, ...] = ()
     formed_generation: int = 0
     #: Members of generations before this one have been told to abandon what is in flight there.

@@ -26,6 +26,7 @@ def on_workers_ready(context: EventContext, event: ev.WorkersReady) -> None:
 
 
 def on_worker_exited(context: EventContext, event: ev.WorkerExited) -> None:
+    context.gone.add(event.member.incarnation)
     told = context.state.jobs.get(event.job)
     held_state = told is not None and membership.is_among(event.member, told.state_holders)
     if told is not None and event.stable_step and (held_state or membership.is_among(event.member, told.members)):

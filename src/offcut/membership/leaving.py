@@ -42,7 +42,9 @@ class Departure:
 def saves_replica(departure: Departure) -> bool:
     """Return whether a leaving worker saves its replicated state, because no member may be left that has it.
 
-    The lowest rank that does not leave earlier saves for all. Where it is not known which ranks those are, each saves.
+    The lowest rank that does not leave earlier saves for all. Where it is not known which ranks those are, each saves:
+    also if a generation lies between `formed` and `newest`, because a lower rank may have left the state to this worker
+    when it was told that one.
     """
     formed, newest = departure.formed, departure.newest
     if formed is None:
@@ -50,7 +52,13 @@ def saves_replica(departure: Departure) -> bool:
     remaining = [worker for rank, worker in enumerate(formed.workers) if rank not in departure.gone]
     if newest is not None and any(worker in newest.workers for worker in remaining):
         return False
+    if newest is not None and _is_one_between(formed, newest):
+        return True
     return not departure.gone_known or departure.worker == (remaining or formed.workers)[0]
+
+
+def _is_one_between(formed: Generation, newest: Generation) -> bool:
+    return newest.generation > formed.generation + 1
 
 
 def saves_layers(departure: Departure) -> bool:
@@ -71,12 +79,14 @@ def others_go_on(worker: str, current: Generation, newest: Generation | None) ->
 def saves_replica_in_time(worker: str, current: Generation, newest: Generation | None) -> bool:
     """Return whether `worker`, which must be gone soon and comes to no boundary, saves its replicated state alone.
 
-    It does not if another member goes on with the state, or if a member of a lower rank saves it.
+    It does not if another member goes on with the state, or if a member of a lower rank saves it; see `saves_replica`.
     """
     others = set(current.workers) - {worker}
     if not others:
         return True
-    return newest is not None and not others & set(newest.workers) and current.workers[0] == worker
+    if newest is None or others & set(newest.workers):
+        return False
+    return current.workers[0] == worker or _is_one_between(current, newest)
 
 
 def layers_only_here(held: Sequence[Collection[int]], rank: int, mine: Collection[int]) -> frozenset[int]:

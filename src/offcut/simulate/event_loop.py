@@ -330,9 +330,10 @@ class EventLoop:
             self._ready.setdefault(effect.job, []).extend(effect.members)
 
     def _stop_workers(self, effect: ef.StopWorkers) -> None:
-        """Let workers leave at once. Only the exits of those with the training's state matter."""
-        holders = self._holders.get(effect.job)
-        if holders:
+        """Let workers leave at once. Only the exits of those that may have the training's state matter."""
+        job = self.state.jobs.get(effect.job)
+        if job is not None and job.state_holders:
+            holders = set(job.state_holders)
             self._left += [(effect.job, member) for member in effect.members if member in holders]
 
     def _set_generation(self, effect: ef.SetGeneration) -> None:

@@ -55,8 +55,7 @@ class GroupState:
             future.set_result(result)
 
     def leave(self, rank: int) -> None:
-        """The member is gone: others that wait for it notice that. Of a collective that all had begun, some have the
-        result."""
+        """Note that the member is gone: others that wait for it notice. Of what all had begun, some have the result."""
         if rank in self._gone:
             return
         self._gone.add(rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from offcut.cluster.local.adapter import LocalCluster
 from offcut.errors import AllocationError, OffcutError
@@ -15,12 +15,11 @@ from offcut.service.call_process import CallDiedError, CallTimeoutError
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
+from offcut.testing.campaign.commons import Commons
+from offcut.testing.campaign.local_queue import LocalQueue
 from offcut.testing.campaign.network import ControllerSide
 from offcut.testing.campaign.simulated_loop import Process
 from offcut.wire.credentials import Identity
-
-if TYPE_CHECKING:
-    from offcut.testing.campaign.world import World
 
 _Result = TypeVar("_Result")
 
@@ -44,7 +43,7 @@ class SimulatedSolver:
 
     pid = None
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Commons) -> None:
         self._world = world
         self._turn = asyncio.Lock()
 
@@ -81,7 +80,7 @@ class SimulatedSolver:
 class SimulatedStore:
     """The rendezvous store, as the controller knows it; see `service.rendezvous.MeetingPlace`."""
 
-    def __init__(self, world: World, changed: Callable[[], None]) -> None:
+    def __init__(self, world: Commons, changed: Callable[[], None]) -> None:
         self._world = world
         self._changed = changed
         self.address: str | None = None
@@ -101,11 +100,23 @@ class SimulatedStore:
     def end(self) -> None: ...
 
 
+class ControllerWatch(Protocol):
+    """What is told of a controller's life."""
+
+    def controller_begins(self, controller: Controller) -> None: ...
+
+    def controller_answered(self, controller: Controller) -> None: ...
+
+    def controller_ended(self, run: ControllerRun) -> None: ...
+
+
 class ControllerRun:
     """One life of the controller. It begins with the journal that the one before it left."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: Commons, number: int, queue: LocalQueue, watch: ControllerWatch) -> None:
         self.world = world
+        self._queue = queue
+        self._watch = watch
         self.process = Process(f"controller {number}", world.loop, world.wall_of("controller"))
         self.controller: Controller | None = None
         self.ready = False
@@ -125,7 +136,7 @@ class ControllerRun:
                 paths.cluster,
                 paths.address,
                 NoCredentials(paths.credentials),  # type: ignore[arg-type]
-                open_connection=lambda: world.queue.open_connection(self.process),
+                open_connection=lambda: self._queue.open_connection(self.process),
                 new_id=lambda: f"{world.next_pid():x}",
             )
             await cluster.connect()
@@ -138,7 +149,7 @@ class ControllerRun:
                 rendezvous=lambda changed: SimulatedStore(world, changed),
             )
             controller.on_change.append(self._changed)
-            world.controller_begins(controller)
+            self._watch.controller_begins(controller)
             controller.begin()
             controller.tasks.need("cluster", controller.run)
             world.network.listener = self
@@ -154,12 +165,12 @@ class ControllerRun:
 
     def _changed(self) -> None:
         assert self.controller is not None
-        self.world.controller_answered(self.controller)
+        self._watch.controller_answered(self.controller)
 
     def _note_end(self) -> None:
         if self._journal is not None:
             self._journal._db.close()
-        self.world.controller_ended(self)
+        self._watch.controller_ended(self)
 
     def admit(self, node: str, pilot: str, side: ControllerSide) -> AgentProtocol[ControllerSide]:
         """See `network.Listener`."""

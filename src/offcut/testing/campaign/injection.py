@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from offcut.control.state import ENDED, LIVE
 from offcut.errors import OffcutError
 from offcut.model import Job, Sizes
 from offcut.model import events as ev
 from offcut.testing.campaign.actions import FAULTS, Action
+from offcut.testing.campaign.nodes import SimulatedAgent, SimulatedWorker
 from offcut.testing.campaign.simulated_loop import Process
-
-if TYPE_CHECKING:
-    from offcut.testing.campaign.nodes import SimulatedAgent, SimulatedWorker
-    from offcut.testing.campaign.world import World
+from offcut.testing.campaign.world import World
 
 _Item = TypeVar("_Item")
 #: At most this many jobs live at once.

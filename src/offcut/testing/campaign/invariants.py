@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from offcut.control import State
 from offcut.control.check_state import check_state
 from offcut.control.state import ENDED
 from offcut.model import effects as ef
 from offcut.service.controller import Controller
+from offcut.testing.campaign.commons import Commons
 from offcut.testing.campaign.ledger import JobLedger, TrainingStep
-
-if TYPE_CHECKING:
-    from offcut.testing.campaign.nodes import SimulatedAgent
-    from offcut.testing.campaign.world import World
+from offcut.testing.campaign.nodes import SimulatedAgent
 
 #: Nothing runs on a node for longer than this after it was wanted; the rest is for rounding.
 _RELEASE_S = 1.0 + 1e-6
 
 
 class Invariants:
-    """Checks one world. What does not hold is reported to it."""
+    """Checks one world. What does not hold is reported to it.
 
-    def __init__(self, world: World) -> None:
+    Args:
+        world: what its parts share.
+        agents: the agents that run, by node.
+        controller: returns the controller that runs; None while there is none.
+    """
+
+    def __init__(
+        self, world: Commons, agents: Mapping[str, SimulatedAgent], controller: Callable[[], Controller | None]
+    ) -> None:
         self._world = world
+        self._agents = agents
+        self._controller = controller
         #: Never given twice, whatever happens to the controller.
         self._incarnations: set[int] = set()
         self._generations: dict[str, int] = {}
@@ -115,8 +123,8 @@ class Invariants:
         """Check that the members had to begin with a checkpoint: nobody that the controller counts on has more."""
         world = self._world
         number = 0 if state is None else state.number
-        controller = world.controller
-        for agent in world.agents.values():
+        controller = self._controller()
+        for agent in self._agents.values():
             for other in agent.workers.values():
                 member = other.member
                 if other.job != ledger.job or member is None or not member.has_state or member.step <= number:
@@ -138,7 +146,7 @@ class Invariants:
     def begin_calm(self) -> None:
         """Note how far every job is: from now on nothing disturbs them."""
         now_s = self._world.loop.time()
-        controller = self._world.controller
+        controller = self._controller()
         self._progress = {}
         for job_id, job in controller.state.jobs.items() if controller is not None else ():
             self._progress[job_id] = (self._how_far(job_id), now_s) if job.nodes else (None, now_s)
@@ -149,7 +157,7 @@ class Invariants:
 
     def check_progress(self) -> None:
         """Check that every job that has nodes, and was not disturbed for a minute, is further than it was."""
-        controller = self._world.controller
+        controller = self._controller()
         if controller is None:
             self._world.violation("There is no controller, though nothing has disturbed it for a minute.")
             return
@@ -164,7 +172,7 @@ class Invariants:
 
     def check_growth(self) -> None:
         """Check that nothing grows with the length of the run."""
-        world, controller = self._world, self._world.controller
+        world, controller = self._world, self._controller()
         if controller is None:
             return
         state = controller.state
@@ -177,7 +185,7 @@ class Invariants:
             "nodes in the state": (len(state.nodes), nodes),
             "timers of the loop": (world.loop.pending_timers(), 5000),
         }
-        for agent in world.agents.values():
+        for agent in self._agents.values():
             if agent.agent is not None:
                 sizes[f"reports that wait on {agent.node}"] = (len(agent.agent._controller._waiting), 100)
         for what, (size, most) in sizes.items():

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from offcut.cluster.local.daemon import Daemon
 from offcut.cluster.local.schedule import Schedule
+from offcut.testing.campaign.commons import Commons
 from offcut.testing.campaign.nodes import SimulatedAgent
 from offcut.testing.campaign.pipes import Pipe
 from offcut.testing.campaign.simulated_loop import Process
-
-if TYPE_CHECKING:
-    from offcut.testing.campaign.world import World
 
 
 class LocalQueue:
     """The queue's side of the nodes: which are idle, which are wanted, and the agents that run there."""
 
-    def __init__(self, world: World, nodes: Sequence[str]) -> None:
+    def __init__(self, world: Commons, nodes: Sequence[str], start_agent: Callable[[str, str], SimulatedAgent]) -> None:
+        """`start_agent` starts an agent on a node, for a pilot."""
         self._world = world
+        self._start = start_agent
         self.process = Process("daemon", world.loop, world.wall_of("daemon"))
         directory = world.directory / "cluster"
         directory.mkdir(mode=0o700)
@@ -33,7 +32,7 @@ class LocalQueue:
 
     async def _start_agent(self, node: str, arguments: list[str]) -> SimulatedAgent:
         await asyncio.sleep(self._world.draw(f"fork {node}", 0.01, 0.1))
-        return self._world.start_agent(node, arguments[arguments.index("--pilot") + 1])
+        return self._start(node, arguments[arguments.index("--pilot") + 1])
 
     async def open_connection(self, client: Process) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect a controller to the daemon."""

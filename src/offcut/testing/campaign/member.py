@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from offcut.membership.boundary import at_boundary
 from offcut.membership.entering import NextMove, next_move
@@ -27,6 +26,7 @@ from offcut.membership.leaving import (
 from offcut.membership.state_givers import newest_step, transfer_rounds
 from offcut.testing.campaign.collectives import AbandonedError, Group
 from offcut.testing.campaign.ledger import JobLedger, TrainingStep
+from offcut.testing.campaign.member_surroundings import Flags, LeftError, Surroundings
 from offcut.testing.campaign.worker_link import WorkerLink
 from offcut.wire.worker_messages import (
     Beat,
@@ -41,35 +41,6 @@ from offcut.wire.worker_messages import (
 
 #: Heartbeats are not counted as events, and cost time: workers send fewer than the real five a second.
 _BEAT_S = 0.5
-
-
-class LeftError(Exception):
-    """The worker leaves its job: its script ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """What members tell each other with every step."""
-
-    switch: bool
-    save: bool
-    leaving: bool
-
-
-class Surroundings(Protocol):
-    """What a member reaches outside of its process."""
-
-    def group(self, generation: Generation, rank: int) -> Group: ...
-
-    def begins(self, ledger: JobLedger, worker: str, state: TrainingStep | None) -> None:
-        """Note that the members begin with this state, out of a checkpoint, because none of them has one."""
-        ...
-
-    def stable(self, ledger: JobLedger, worker: str, state: TrainingStep | None) -> None: ...
-
-    def exit(self, code: int) -> None:
-        """End this process. Nothing that follows is executed."""
-        ...
 
 
 class SimulatedMember:

@@ -162,7 +162,7 @@ class Connection:
             loop.call_later(notice_s, side.note_end, context=self._ends[at].context)
 
     def _agent_died(self) -> None:
-        """The kernel closes the connections of a process that ends; the other end gets all that was sent."""
+        """Close the connection, as the kernel does when a process ends: the other end gets all that was sent."""
         if not self.broken:
             self._later("controller", 0.002, self._ended, "controller", True)
 

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offcut.agent.agent import EXIT_WATCHDOG_S, LEAVE_LIMIT_S, Agent, AgentConfig
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
@@ -15,6 +14,7 @@ from offcut.agent.launch import WorkerProcess
 from offcut.errors import ClusterError
 from offcut.membership.generation import Generation
 from offcut.testing.campaign.collectives import Group
+from offcut.testing.campaign.commons import Commons
 from offcut.testing.campaign.ledger import JobLedger, TrainingStep
 from offcut.testing.campaign.member import SimulatedMember
 from offcut.testing.campaign.pipes import Pipe
@@ -22,14 +22,11 @@ from offcut.testing.campaign.simulated_loop import Process
 from offcut.testing.campaign.worker_link import WorkerLink
 from offcut.wire.worker_env import ENV_JOB, ENV_WORKER
 
-if TYPE_CHECKING:
-    from offcut.testing.campaign.world import World
-
 
 class SimulatedAgent:
     """One agent on a node, from its start to its end: what the batch system sees of it."""
 
-    def __init__(self, world: World, node: str, pilot: str) -> None:
+    def __init__(self, world: Commons, node: str, pilot: str) -> None:
         self.world = world
         self.node = node
         self.pilot = pilot
@@ -73,7 +70,7 @@ class SimulatedAgent:
             worker.end(-signal.SIGKILL)
         if not self._ended.done():
             self._ended.set_result(self._code)
-        self.world.agent_ended(self)
+        self.world.on_agent_ended(self)
 
     def _is_stopped(self, pid: int) -> bool:
         worker = self.workers.get(pid)
@@ -86,7 +83,7 @@ class SimulatedAgent:
 
     def signal(self, number: int) -> None:
         """Send SIGTERM: the node is wanted, or released."""
-        self.world.invariants.node_wanted(self)
+        self.world.on_wanted(self)
         self.world.trace.event("signal", f"{number} to {self.process.name}")
         self.process.call(self._on_signal)
 
@@ -149,7 +146,7 @@ class SimulatedWorker:
         self.pid = self.world.next_pid()
         self.process = Process(f"worker {name}", self.world.loop, self.world.wall_of(agent.node))
         agent.workers[self.pid] = self
-        self.world.invariants.check_node(agent)
+        self.world.on_worker_started(agent)
         self._ended: asyncio.Future[int] = self.world.loop.create_future()
         self.member: SimulatedMember | None = None
         self.process.spawn(self._run())
@@ -174,7 +171,6 @@ class SimulatedWorker:
         if world.never_ready(self.agent.node):
             await asyncio.sleep(1e9)
         code = await member.run(random.uniform(0.2, 2.0), random.uniform(0.1, 2.0))
-        world.script_ended(self.job, self.name, code)
         self.end(code)
 
     def end(self, code: int) -> None:
@@ -210,7 +206,7 @@ class SimulatedWorker:
         return Group(state, rank, lambda: False, self.member.link.watch)
 
     def begins(self, ledger: JobLedger, worker: str, state: TrainingStep | None) -> None:
-        self.world.training_begins(ledger, worker, state)
+        self.world.on_training_begun(ledger, worker, state)
 
     def stable(self, ledger: JobLedger, worker: str, state: TrainingStep | None) -> None:
         assert self.member is not None

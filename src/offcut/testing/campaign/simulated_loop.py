@@ -20,7 +20,7 @@ from offcut.process.clocks import Clocks
 _Result = TypeVar("_Result")
 _Args = TypeVarTuple("_Args")
 
-#: So many callbacks at one instant mean that the simulated system waits for nothing and goes on for ever.
+#: This many callbacks at one instant mean that the simulated system waits for nothing and goes on for ever.
 _MOST_AT_ONCE = 200_000
 
 

@@ -38,7 +38,7 @@ class Trace:
         self.note(f"fault {kind}", what)
 
     def note(self, who: str, what: str) -> None:
-        """Note something that is no event by itself: an effect, a line of a log."""
+        """Note what does not count as an event: an effect, a line of a log."""
         now_s = self._now()
         if self._root in what:
             what = what.replace(self._root, "STATE")
