@@ -43,6 +43,8 @@ class StepOutcome:
     states: tuple[int, ...]
     #: The weighted sum of the buffers' changes, float64 [n].
     changes: torch.Tensor
+    #: There are changes of further buffers on some member.
+    more_changes: bool = False
 
 
 #: After a buffer's gradients there is room for this many numbers: the signals of 292 members.
@@ -50,7 +52,7 @@ _ROOM = 2048
 #: How many numbers each member has of its own: whether it leaves, three of its loss, two hashes (see `_write`).
 _OWN = 7
 #: How many numbers are the sum of all members'.
-_SHARED = 3
+_SHARED = 4
 #: A float32 holds whole numbers of this many bits; a state's checksum (STATE_BITS) takes two numbers.
 WHOLE_BITS = STATE_BITS // 2
 
@@ -189,6 +191,7 @@ class StepSignals:
         leaving: it was told to leave.
         changes: its weighted sum of the buffers' changes, float64 [n].
         check: it wants all to compare their states in the next step.
+        more_changes: it has changes of further buffers.
         trains: a hash of the names of the parameters that it trains; 0: not said.
         state: the checksum of its state; 0: not said.
     """
@@ -203,13 +206,14 @@ class StepSignals:
         leaving: bool,
         changes: torch.Tensor,
         check: bool = False,
+        more_changes: bool = False,
         trains: int = 0,
         state: int = 0,
     ) -> None:
         self._rank = group.rank
         self._world = group.world
         self._loss = loss
-        self._flags = float(switch), float(save), float(check)
+        self._flags = float(switch), float(save), float(check), float(more_changes)
         self._leaves = float(leaving)
         self._changes = changes
         self._numbers = trains, state >> WHOLE_BITS, state % (1 << WHOLE_BITS)
@@ -243,7 +247,7 @@ class StepSignals:
         return group.start_all_reduce(self._place)
 
     def _write(self, votes: torch.Tensor) -> None:
-        """Switch, save, check; then by rank whether it leaves, three parts of its loss, and what it trains and has."""
+        """Write the flags; then by rank whether it leaves, three parts of its loss, and what it trains and has."""
         numbers = [0.0] * votes.numel()
         numbers[:_SHARED] = self._flags
         at = _SHARED + _OWN * self._rank
@@ -265,6 +269,7 @@ class StepSignals:
             trains=tuple(int(row[4]) for row in rows),
             states=tuple((int(row[5]) << WHOLE_BITS) + int(row[6]) for row in rows),
             changes=self._place[votes:],
+            more_changes=numbers[3] > 0,
         )
 
 

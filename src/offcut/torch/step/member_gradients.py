@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from hashlib import blake2b
 
 import torch
@@ -50,6 +51,7 @@ class MemberGradients:
             group: the members.
         """
         self._checks.begin(group)
+        self._state.buffers.begin_generation(group.membership.generation)
         self._folded = {}
         self._find_trained_parameters()
 
@@ -144,6 +146,7 @@ class MemberGradients:
             save=flags.save,
             leaving=flags.leaving,
             changes=self._state.buffers.changes,
+            more_changes=any(self._state.buffers.changed_unsent),
             check=check and self._checks.times.due,
             trains=_at(self._trained_hash, agreed),
             state=self._checks.total,
@@ -163,6 +166,8 @@ class MemberGradients:
             raise Abandoned("injected after the reduce")
         outcome = signals.outcome()
         self._check_agreed(group, outcome, place, logged)
+        if outcome.more_changes:
+            outcome = self._reduce_more_changes(group, outcome)
         if reducers and any(trains != _at(self._built_hash, agreed) for trains in outcome.trains):
             self._reduce_added(group, optimizers, scale)
         self._checks.compare(group, outcome.states)
@@ -177,6 +182,14 @@ class MemberGradients:
         for p in [p for item in optimizers for p in self.parameters[id(item)] if p in self._folded]:
             p.grad = self._folded.pop(p)
         return 1.0
+
+    def _reduce_more_changes(self, group: Group, outcome: StepOutcome) -> StepOutcome:
+        """Sum the changes of large buffers of which some member has the first in this generation, on all alike."""
+        buffers = self._state.buffers
+        rows = group.gather(buffers.changed_unsent)
+        changes = buffers.send_too([i for i, column in enumerate(zip(*rows, strict=True)) if any(column)])
+        group.wait(group.start_all_reduce(changes))
+        return replace(outcome, changes=torch.cat([outcome.changes, changes]))
 
     def _check_agreed(self, group: Group, outcome: StepOutcome, place: int, logged: str) -> None:
         """Raise OffcutError, on all members, if they do not train and log the same at the same place."""
