@@ -340,3 +340,15 @@ def test_a_script_s_own_backward_or_optimizer_step_is_refused(idiom: str) -> Non
     with pytest.raises(InputError, match=r"backward|optimizer's step"):
         first_step()
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_the_norm_that_is_clipped_is_that_of_all_optimizers_together() -> None:
+    model = network()
+    optimizers = [torch.optim.SGD([p], lr=1.0) for p in model.parameters()]
+    before = [p.detach().clone() for p in model.parameters()]
+    with Session(model, optimizers, data(), global_batch=SAMPLES, clip_norm=0.01) as session:
+        for epoch in session.epochs(1):
+            for batch in epoch:
+                session.step(loss_of(session, batch) * 1000)
+    moved = torch.cat([(p.detach() - old).reshape(-1) for p, old in zip(model.parameters(), before, strict=True)])
+    assert float(moved.norm()) == pytest.approx(0.01, rel=1e-3)

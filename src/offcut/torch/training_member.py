@@ -26,7 +26,7 @@ from offcut.torch.objective import follow_rank
 from offcut.torch.reporting import Reporter
 from offcut.torch.state.checkpointer import Checkpointer
 from offcut.torch.state.cursor import Cursor
-from offcut.torch.state.state_codec import check
+from offcut.torch.state.state_codec import check_state
 from offcut.torch.state.training_state import Stateful, TrainingState
 from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
 from offcut.torch.step.protocol import SampleOrder, Step
@@ -139,8 +139,7 @@ class TrainingMember:
         if self._taking_part:
             return
         state = self.state
-        state.check_model()
-        check(state.tree())
+        check_state(state)
         self._taking_part = True
         groups = [len(item.param_groups) for item in state.optimizers]
         if not self.membership.joined:
@@ -327,8 +326,7 @@ class TrainingMember:
             if self._applied and not self._checked:
                 # Only after the first step do optimizers have all of their state.
                 self._checked = True
-                self.state.check_model()
-                check(self.state.tree())
+                check_state(self.state)
             self._move_on()
         finally:
             self._lock.free()

@@ -57,3 +57,16 @@ def test_rules_that_do_not_exist_are_named() -> None:
         LrScaling("cubic", 0)
     with pytest.raises(InputError, match="warmup_steps is -1"):
         LrScaling("linear", -1)
+
+
+def test_an_update_that_raises_leaves_the_script_s_own_learning_rate() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+
+    def update() -> None:
+        with LrScaling("linear", 0).during([optimizer], 0, 4):
+            assert optimizer.param_groups[0]["lr"] == pytest.approx(0.4)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        update()
+    assert optimizer.param_groups[0]["lr"] == 0.1

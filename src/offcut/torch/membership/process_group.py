@@ -233,6 +233,7 @@ class Group:
 
     def start_all_reduce(self, tensor: torch.Tensor) -> Pending:
         """Start summing `tensor` over the members, in place; every member gets the same bits."""
+        release_left_behind()
         gloo = self._gloo
         if gloo is None:
             return Pending.nothing()
@@ -286,8 +287,13 @@ class Group:
             part.leave()
         self._within.clear()
         _left_behind.append(self)
-        for group in list(_left_behind):
-            group._pending = [pending for pending in group._pending if not pending.done]
-            if not group._pending:
-                group._gloo = group._store = None
-                _left_behind.remove(group)
+        release_left_behind()
+
+
+def release_left_behind() -> None:
+    """Release the groups that were left while work was under way, with its buffers, as far as that has ended."""
+    for group in list(_left_behind):
+        group._pending = [pending for pending in group._pending if not pending.done]
+        if not group._pending:
+            group._gloo = group._store = None
+            _left_behind.remove(group)

@@ -120,14 +120,17 @@ class PipelineStep:
             flags: what this member tells the others.
 
         Returns:
-            What every member knows now; its `changes` is the square of the gradient's norm, float64 [1].
+            What every member knows now; its `changes` is the square of the gradient's norm, float64 [1]; 0 where
+            nothing is clipped.
 
         Raises:
             Abandoned: the generation broke.
             OffcutError: on all members, if those that should have the same have not.
         """
         self._checks.compare(group)
-        mine = sum(float(p.grad.double().square().sum()) for p in self._state.parameters(self._stages.owned))
+        mine = 0.0
+        if self._clip_norm is not None:
+            mine = sum(float(p.grad.double().square().sum()) for p in self._state.parameters(self._stages.owned))
         if self._visit("before-reduce"):
             raise Abandoned("injected before the vote")
         signals = StepSignals(

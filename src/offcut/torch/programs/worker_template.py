@@ -18,20 +18,25 @@ from pathlib import Path
 from offcut.process.fork_server import ForkServer
 from offcut.process.parent_death import die_with_parent
 from offcut.torch.elastic_parts.current_training import finish_at_end
+from offcut.torch.membership.process_exit import Left
 from offcut.torch.programs.destroyed_groups import keep_destroyed_groups
 from offcut.wire.worker_env import ENV_AGENT
 
 
 def run_script(argv: list[str]) -> int:
     """Run a script as `python script.py ...` would. Return its exit code."""
-    if ENV_AGENT in os.environ:
-        return _run(argv)
     # What Python itself would do at the start and end of a script has to be done here.
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > 1:
         importlib.import_module("torch").set_num_threads(int(threads))
-    keep_destroyed_groups()
-    code = _run(argv)
+    sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in sys.path]
+    if ENV_AGENT not in os.environ:
+        keep_destroyed_groups()
+    try:
+        code = _run(argv)
+    except Left:
+        return 0  # its node is wanted: nothing is waited for
+    # Waits for what the script has begun in threads.
     threading._shutdown()  # type: ignore[attr-defined]
     return code
 
@@ -43,9 +48,11 @@ def _run(argv: list[str]) -> int:
         try:
             runpy.run_path(argv[0], run_name="__main__")
         except SystemExit as leaving:
-            if leaving.code:
+            if leaving.code or isinstance(leaving, Left):
                 raise
         finish_at_end()
+    except Left:
+        raise
     except SystemExit as leaving:
         if leaving.code is None:
             return 0

@@ -64,9 +64,11 @@ class LrScaling:
         for group, rate in zip(groups, own, strict=True):
             # A learning rate that is a tensor stays the script's own object, unchanged.
             group["lr"] = rate * factor
-        yield
-        for group, rate in zip(groups, own, strict=True):
-            group["lr"] = rate
+        try:
+            yield
+        finally:
+            for group, rate in zip(groups, own, strict=True):
+                group["lr"] = rate
 
     def state_dict(self) -> dict[str, Any]:
         return {"world": self._world, "since": self._since, "before": self._before}

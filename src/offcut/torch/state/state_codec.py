@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from offcut.torch.state.plain_values import read_back
-from offcut.torch.state.training_state import map_tensors
+from offcut.torch.state.training_state import TrainingState, map_tensors
 
 #: Smaller tensors (counters, biases) stay in the skeleton.
 INLINE_BYTES = 1024
@@ -60,9 +60,10 @@ def take_apart(
     return torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8), tensors, places
 
 
-def check(tree: Any) -> None:
-    """Raise InputError unless `tree` can be written and read back."""
-    read_back(take_apart(tree)[0].numpy().tobytes())
+def check_state(state: TrainingState) -> None:
+    """Raise InputError unless the state can be written and read back, and its model is as it was given to offcut."""
+    state.check_model()
+    read_back(take_apart(state.tree())[0].numpy().tobytes())
 
 
 def put_together(

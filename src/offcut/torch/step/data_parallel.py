@@ -242,14 +242,16 @@ class DataParallelStep:
         self._gradients.fail()
 
     def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Clip the gradients, and let `optimizers` change their parameters."""
+        """Clip the gradients by the norm of all of `optimizers` together, and let these change their parameters."""
         state = self._state
         with state.updating(), state.rate.during(optimizers, state.step, group.world):
-            for optimizer in optimizers:
-                if self._scaler is not None:
+            if self._scaler is not None:
+                for optimizer in optimizers:
                     self._scaler.unscale_(optimizer)
-                if self._clip_norm is not None:
-                    torch.nn.utils.clip_grad_norm_(self._gradients.parameters[id(optimizer)], self._clip_norm)
+            if self._clip_norm is not None:
+                parameters = (p for item in optimizers for p in self._gradients.parameters[id(item)])
+                torch.nn.utils.clip_grad_norm_(parameters, self._clip_norm)
+            for optimizer in optimizers:
                 if self._scaler is None:
                     optimizer.step()
                 else:
