@@ -22,7 +22,7 @@ def test_the_training_ends_with_a_script_that_exits_without_an_error(
     monkeypatch.setattr(current_training, "ElasticTraining", lambda *given, **options: training)
     monkeypatch.setattr(current_training.atexit, "register", at_exit.append)
     monkeypatch.setattr(sys, "exit", sys.exit)
-    current_training.begin(None, [], None, [], None)
+    current_training.begin(None, [], None, [], None, several=False)
     with pytest.raises(SystemExit) as raised:
         sys.exit(*given)
     assert raised.value.code == (given[0] if given else None)

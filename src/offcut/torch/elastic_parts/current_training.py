@@ -28,6 +28,7 @@ def begin(
     registered: Sequence[Stateful],
     virtual_shards: int | None,
     *,
+    several: bool,
     without_frozen: bool = False,
 ) -> ElasticTraining:
     """Make the elastic training of this process. InputError if it has one already, in a job or under way."""
@@ -42,7 +43,7 @@ def begin(
     if _current is None:
         atexit.register(_finish_at_exit)
         _watch_exit()
-    _current = ElasticTraining(model, optimizers, loaders, registered, virtual_shards=virtual_shards)
+    _current = ElasticTraining(model, optimizers, loaders, registered, several=several, virtual_shards=virtual_shards)
     if without_frozen:
         state = _current.state
         frozen = state.model_state.frozen = FrozenWeights(model, optimizers, sums)

@@ -12,11 +12,16 @@ from typing import Any
 
 import torch
 
+from offcut.errors import InputError
 from offcut.torch.elastic_parts.loop_random import LoopRandom
 from offcut.torch.membership.state_checksum import number
 
 #: In a job this many batches are drawn at a time, because the random state is exchanged for each time.
 _AT_A_TIME = 100
+
+
+#: The types of a sampler's settings, as far as they are watched.
+_SETTINGS = (int, float, str, bool)
 
 
 class DataOrder:
@@ -41,6 +46,8 @@ class DataOrder:
         #: The batches that were drawn and may still be asked for; `_first` is the offset of the first.
         self._drawn: list[Any] = []
         self._first = 0
+        #: What the script can set of the samplers, as it was after the last draw.
+        self._settings: list[dict[str, Any]] = []
 
     def begin(self, epoch: int) -> None:
         """Begin to draw the batches of a data epoch, with the random numbers for it.
@@ -51,6 +58,7 @@ class DataOrder:
         self._batches = iter(self._sampler)
         self._exhausted, self._drawn, self._first = False, [], 0
         self._begun = epoch
+        self._settings = self._settings_now()
         if self._random.seeded:
             self._draw(_AT_A_TIME)
             self._random.drawn()
@@ -87,7 +95,30 @@ class DataOrder:
                 self._drawn.append(list(next(self._batches)))
             except StopIteration:
                 self._exhausted = True
-                return
+                break
+        self._settings = self._settings_now()
+
+    def _settings_now(self) -> list[dict[str, Any]]:
+        samplers = (self._loader.sampler, self._sampler)
+        return [{k: v for k, v in vars(item).items() if type(v) in _SETTINGS} for item in samplers if _has_vars(item)]
+
+    def check(self) -> None:
+        """Check that the script has not changed its samplers since they were asked last.
+
+        A worker that joins asks them from the beginning of the data epoch, and others have asked them ahead.
+
+        Raises:
+            InputError: it has.
+        """
+        for before, now in zip(self._settings, self._settings_now(), strict=True):
+            for name, value in before.items():
+                if name in now and now[name] != value:
+                    raise InputError(
+                        f"offcut.torch: the script has changed the sampler's `{name}` inside the loop over the loader, "
+                        "which a worker that joins would not know.",
+                        next_step="Change it between data epochs, or let the sampler count the batches that it "
+                        "yields: see 'Samplers' in docs/loops-and-data.md.",
+                    )
 
     def batch(self, offset: int) -> list[Any]:
         """Return the global batch at `offset`: what the dataset is indexed with, by sample."""
@@ -101,3 +132,7 @@ class DataOrder:
         if past > 0:
             del self._drawn[:past]
             self._first += past
+
+
+def _has_vars(item: Any) -> bool:
+    return hasattr(item, "__dict__")

@@ -43,6 +43,7 @@ class ElasticTraining:
         optimizers: its optimizers; their `step` is replaced by one that takes part in the members' step.
         loaders: the script's DataLoaders, whose batches are the global ones.
         registered: what else belongs to the training's state.
+        several: whether each optimizer is updated by itself, any number of times, and the step ends with the batch.
         virtual_shards: into how many parts each global batch is cut, whatever the size; None: one for each member.
 
     Raises:
@@ -56,6 +57,7 @@ class ElasticTraining:
         loaders: Sequence[DataLoader[Any]],
         registered: Sequence[Stateful],
         *,
+        several: bool,
         virtual_shards: int | None = None,
     ) -> None:
         check_arguments(model, optimizers, loaders, registered)
@@ -76,6 +78,7 @@ class ElasticTraining:
             self._gradients,
             random=random,
             virtual_shards=virtual_shards is not None,
+            several=several,
             in_job=in_job,
             device=next((p.device for p in parameters), torch.device("cpu")),
         )
@@ -169,7 +172,8 @@ class ElasticTraining:
         if not self.in_step:
             raise InputError(
                 "offcut.torch: optimizer.step() without a batch, or a second one for a batch.",
-                next_step="Call it inside the loop over the loader, once for each batch, or for several.",
+                next_step="Call it inside the loop over the loader, once for each batch, or for several. For several "
+                "updates with a batch (PPO), give elastic() a list: elastic(model, [optimizer], loader).",
             )
         self.step.check_outside_shards("optimizer.step()")
         loss, args, options = self._run_closure(args, options)

@@ -37,10 +37,10 @@ def elastic(
 
     Args:
         model: what is trained, one model or several. Every member makes the same, and trains all of it.
-        optimizer: its optimizer. `optimizer.step` is replaced, as torch's schedulers do it; all else stays. Of several
-            optimizers each is updated by its own `step()`, any number of times for a batch, and the step ends when the
-            loop asks for the next batch. If it fails, all updates of it are undone; so in a job the state is copied
-            once per step.
+        optimizer: its optimizer. `optimizer.step` is replaced, as torch's schedulers do it; all else stays. Of a list
+            of optimizers each is updated by its own `step()`, any number of times for a batch, and the step ends when
+            the loop asks for the next batch. If it fails, all updates of it are undone; so in a job the state is copied
+            once per step. A list of one is for several updates for a batch.
         loader: a DataLoader of a dataset that can be indexed; its sampler, collate function and processes are used. Or
             a function without arguments that returns the next global batch: tensors with a row for each sample, or a
             tuple or dict of them. In a job all members call it and draw the same batch, by torch's, numpy's or Python's
@@ -65,10 +65,13 @@ def elastic(
             the script has an elastic training already.
     """
     whole = model if isinstance(model, torch.nn.Module) else torch.nn.ModuleList(model)
-    several = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
+    several = isinstance(optimizer, Sequence)
+    optimizers = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
     given = list(loader) if isinstance(loader, (list, tuple)) else [loader]
     loaders = [DrawnLoader(item) if callable(item) else item for item in given]
-    training = current_training.begin(whole, several, loaders, state, virtual_shards, without_frozen=without_frozen)
+    training = current_training.begin(
+        whole, optimizers, loaders, state, virtual_shards, several=several, without_frozen=without_frozen
+    )
     elastic_loaders = [
         ElasticDraw(training.loops, source)
         if isinstance(own, DrawnLoader)

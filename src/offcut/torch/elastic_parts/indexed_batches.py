@@ -48,6 +48,7 @@ class IndexedBatches:
 
     def look(self, group: Group, cursor: Cursor, offset: int) -> None:
         """See `BatchSource`: all members draw the same batches by themselves."""
+        self._order.check()
         self._order.drop_before(cursor.offset)
 
     def has(self, offset: int) -> bool:

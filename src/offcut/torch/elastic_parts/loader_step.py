@@ -41,6 +41,7 @@ class LoaderStep:
         gradients: sums the gradients.
         random: has what random numbers in the loops are seeded with.
         virtual_shards: whether the script loops over virtual shards.
+        several: whether each optimizer is updated by itself, any number of times, and the step ends with the batch.
         in_job: whether there are, or may be, other members.
         device: where the training draws random numbers besides the CPU.
     """
@@ -56,6 +57,7 @@ class LoaderStep:
         *,
         random: LoopRandom,
         virtual_shards: bool,
+        several: bool,
         in_job: bool,
         device: torch.device,
     ) -> None:
@@ -63,6 +65,7 @@ class LoaderStep:
         self._batches = batches
         self._gradients = gradients
         self._random = random
+        self.several = several
         self._in_job = in_job
         self._device = device
         #: Runs the loops over virtual shards; None where the script has none.
@@ -238,11 +241,6 @@ class LoaderStep:
 
     def compute(self, group: Group) -> None:
         """Compute nothing: the script's backward passes have made the gradients."""
-
-    @property
-    def several(self) -> bool:
-        """Whether there are several optimizers. Then each is updated by itself, and the step ends with the batch."""
-        return len(self._state.optimizers) > 1
 
     @property
     def _own_weight(self) -> float:

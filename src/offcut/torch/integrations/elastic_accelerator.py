@@ -73,7 +73,12 @@ class Accelerator(accelerate.Accelerator):
         scalers = [self.scaler] if self.scaler is not None else []
         state = [*self._schedulers, *scalers, *self._custom_objects]
         optimizers = [item.optimizer for item in self._optimizers]
-        found = elastic(models if len(models) > 1 else models[0], optimizers, loader.base_dataloader, state=state)
+        found = elastic(
+            models if len(models) > 1 else models[0],
+            optimizers if len(optimizers) > 1 else optimizers[0],
+            loader.base_dataloader,
+            state=state,
+        )
         self._elastic, loader.elastic = current("elastic"), found[2]
         for item in self._optimizers:
             item.__setstate__({})  # it looks up the optimizer's step() again, which has been replaced
