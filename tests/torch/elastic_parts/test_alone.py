@@ -14,7 +14,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    IterableDataset,
     Sampler,
     TensorDataset,
     WeightedRandomSampler,
@@ -22,18 +21,8 @@ from torch.utils.data import (
 
 import offcut.torch
 from offcut.errors import InputError
-from offcut.torch.elastic_parts import current_training
 
 SAMPLES, BATCH = 50, 8
-
-
-@pytest.fixture(autouse=True)
-def no_training_of_another_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(current_training, "_current", None)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Noisy(Dataset):
@@ -332,106 +321,3 @@ def test_a_second_training_may_follow_the_first_where_the_script_runs_by_itself(
     loader = LOADERS["shuffled"]
     assert same_bits(trained(True, loader()), trained(False, loader()))
     assert same_bits(trained(True, loader()), trained(False, loader()))
-
-
-class Endless(IterableDataset):
-    def __iter__(self) -> Iterator[int]:
-        yield from range(10**9)
-
-
-def looks_at_a_batch(model: Any, optimizer: Any, loader: Any) -> None:
-    next(iter(loader))
-    list(offcut.torch.epochs(2))
-
-
-def goes_back(model: Any, optimizer: Any, loader: Any) -> None:
-    first, second = iter(loader), iter(loader)
-    for batches in (first, second, first):
-        model(next(batches)[0]).sum().backward()
-        optimizer.step()
-
-
-def two_loops(model: Any, optimizer: Any, loader: Any) -> None:
-    for _ in offcut.torch.epochs(1):
-        for _ in range(2):
-            for x, _ in loader:
-                model(x).sum().backward()
-                optimizer.step()
-
-
-def two_steps(model: Any, optimizer: Any, loader: Any) -> None:
-    for _ in offcut.torch.epochs(1):
-        for x, _ in loader:
-            model(x).sum().backward()
-            optimizer.step()
-            optimizer.step()
-
-
-def steps_left(model: Any, optimizer: Any, loader: Any) -> None:
-    for _ in offcut.torch.epochs(1):
-        for i, (x, _) in enumerate(loader):
-            model(x).sum().backward()
-            if i % 2:
-                optimizer.step()
-
-
-def clips(model: Any, optimizer: Any, loader: Any) -> None:
-    for _ in offcut.torch.epochs(1):
-        for x, _ in loader:
-            model(x).sum().backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-
-
-def mean_after_the_step(model: Any, optimizer: Any, loader: Any) -> None:
-    for _ in offcut.torch.epochs(1):
-        for x, _ in loader:
-            model(x).sum().backward()
-            optimizer.step()
-            offcut.torch.mean(1.0)
-
-
-def epochs_twice(model: Any, optimizer: Any, loader: Any) -> None:
-    for _ in range(2):
-        list(offcut.torch.epochs(2))
-
-
-def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
-    offcut.torch.evaluate(DataLoader(plain_data(), 3), lambda x, y: (model(x) - y).mean())
-
-
-@pytest.mark.parametrize(
-    ("act", "sentence"),
-    [
-        (looks_at_a_batch, r"left before its first optimizer.step\(\)"),
-        (goes_back, "goes on with a loop over the elastic loader that it has left"),
-        (two_loops, "a second loop over the elastic loader in one epoch"),
-        (two_steps, "a second one for a batch"),
-        (steps_left, "no more batches in this epoch"),
-        (clips, "gradients were changed between backward"),
-        (mean_after_the_step, r"mean\(\) outside of a step"),
-        (epochs_twice, r"a loop over epochs\(\) after another one has ended the training"),
-        (mean_values, "no value for each sample"),
-        (lambda m, o, loader: offcut.torch.elastic(m, [o, 1], loader), "an optimizer is of the type int"),
-        (lambda m, o, loader: offcut.torch.elastic(m, o, [small()[2], 2]), "the loader is of the type int"),
-        (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(plain_data(), None)), "makes no batches"),
-        (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(Endless(), 4)), "a stream without shards"),
-        (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(Stream(), 3)), "of 4 shards, and batches of 3"),
-        (lambda m, o, loader: offcut.torch.elastic(m, o, loader, state=[3]), r"state\[0\] is of the type int"),
-        (lambda m, o, _: offcut.torch.elastic(m, o, DataLoader(plain_data()), virtual_shards=0), "virtual_shards is 0"),
-        (lambda m, o, loader: offcut.torch.elastic(nn.SyncBatchNorm(4), o, loader), "which know no members"),
-        (
-            lambda m, o, loader: offcut.torch.elastic(m, torch.optim.LBFGS(m.parameters()), loader),
-            "LBFGS computes several gradients",
-        ),
-    ],
-)
-def test_misuse_gets_a_sentence(act: Callable[..., None], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        act(*offcut.torch.elastic(*small()))
-
-
-def test_calls_without_a_training_get_a_sentence() -> None:
-    for call in (lambda: offcut.torch.epochs(1), offcut.torch.once, offcut.torch.reduce_gradients):
-        with pytest.raises(InputError, match="without an elastic training"):
-            call()

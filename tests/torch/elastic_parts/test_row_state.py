@@ -11,12 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import offcut.torch
 from offcut.errors import InputError
-from offcut.torch.elastic_parts import current_training
-
-
-@pytest.fixture(autouse=True)
-def no_training_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(current_training, "_current", None)
 
 
 def begun(hidden: offcut.torch.RowState) -> tuple[nn.Module, Any, Any]:

@@ -139,7 +139,12 @@ class ElasticFit:
         self._check()
         assert self._loader is not None
         self.training = training = current_training.begin(
-            trainer.lightning_module, trainer.optimizers, [self._loader.own], self._registered(), None
+            trainer.lightning_module,
+            trainer.optimizers,
+            [self._loader.own],
+            self._registered(),
+            None,
+            several=len(trainer.optimizers) > 1,
         )
         # The agent ends the workers: Lightning's handlers would wait for the end of a batch first.
         trainer._signal_connector.teardown()
