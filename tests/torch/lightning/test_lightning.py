@@ -24,6 +24,10 @@ FAULTS = (
 )
 
 
+#: Points of a step at which a member is killed, and in which step after a gate they come first.
+POINTS = {"before-reduce": 1, "inside-reduce": 1, "after-reduce": 1, "after-update": 2, "boundary": 2}
+
+
 def script(name: str) -> Callable[..., Any]:
     """Return a function of `lightning_scripts`, which takes seconds to import."""
     found: Callable[..., Any] = getattr(importlib.import_module("lightning_scripts"), name)
@@ -142,24 +146,29 @@ def test_a_training_goes_on_by_samples_with_another_number_of_members(where: tup
         same(cluster.results(), alone(script("trains"), **options))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_members_die_and_are_replaced_over_and_over(seed: int, tmp_path: Path) -> None:
-    """Ten die, at points and ranks that a seed chooses; all but the last two of them are replaced."""
-    choose = random.Random(seed)
-    points = ["before-reduce", "inside-reduce", "after-reduce", "after-update", "boundary"]
-    deaths = [
-        {"point": choose.choice(points), "how": "kill", "rank": choose.randrange(3) if i < 8 else 0, "step": 4 * i + 4}
-        for i in range(10)
-    ]
-    options = {"folder": str(tmp_path), "options": {"max_epochs": 30, "gradient_clip_val": 0.5}}
+def test_members_die_and_are_replaced_over_and_over(tmp_path: Path) -> None:
+    """Ten die, at points and ranks that a seed chooses, and are replaced; one leaves."""
+    choose = random.Random(0)
+    gates = [6 * i for i in range(1, 12)]
+    deaths = []
+    for gate in gates[:-1]:
+        point = choose.choice(list(POINTS))
+        deaths.append({"point": point, "how": "kill", "rank": choose.randrange(3), "step": gate + POINTS[point]})
+    options = {"folder": str(tmp_path), "options": {"max_epochs": 15, "gradient_clip_val": 0.5}}
     with Cluster(script("trains"), faults=deaths, **options) as cluster:
         cluster.form(cluster.start(3))
-        for _ in range(8):
-            cluster.until(lambda: len(cluster.members) < 3)
-            new = cluster.start(3 - len(cluster.members))
-            cluster.form([*cluster.members, *new])
+        release = cluster.hold(cluster.members, "step", gates[0])
+        for gate in gates[1:]:
+            release_next = cluster.hold(cluster.members, "step", gate)
+            release()
+            cluster.until(lambda: len(cluster.members) < 3 or cluster.failed())
+            cluster.form([*cluster.members, *cluster.start()])
+            release = release_next
+        cluster.leave(cluster.members[0])
+        release()
         results = cluster.results()
         assert len(list(cluster.directory.glob("fault-*"))) == len(deaths)
+    assert len(results) == 2
     same(results, alone(script("trains"), **options))
 
 
