@@ -115,4 +115,4 @@ def sample_numbers(portions: Sequence[Portion]) -> torch.Tensor:
     """Return the samples of portions that count, for the records; none if they are not whole numbers."""
     own = [index for portion in portions if portion.weight for index in portion.indices]
     known = all(type(index) is int for index in own)
-    return torch.tensor(own if known else [], dtype=torch.int64)
+    return torch.tensor(own if known else [], dtype=torch.int64, device="cpu")

@@ -49,7 +49,7 @@ def rows_in(batch: Any) -> int:
 
 def rows_of(batch: Any, rows: list[int]) -> Any:
     """Return some rows of a batch, in the same containers; the batch's own tensors if they are all of it."""
-    index = torch.tensor(rows)
+    index = torch.tensor(rows, device="cpu")
 
     def choose(tensor: torch.Tensor) -> torch.Tensor:
         return tensor if rows == list(range(len(tensor))) else tensor[index.to(tensor.device)]

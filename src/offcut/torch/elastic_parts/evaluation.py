@@ -145,9 +145,9 @@ def _exchange(training: ElasticTraining, group: Group, mine: dict[int, _Sums], c
     try:
         # A member without a batch does not know how many numbers one has.
         width = max(row[0] for row in group.gather([max((len(sums) for sums in mine.values()), default=0)]))
-        table = torch.zeros(count, width, dtype=torch.float64)
+        table = torch.zeros(count, width, dtype=torch.float64, device="cpu")
         for i, sums in mine.items():
-            table[i] = torch.tensor(sums, dtype=torch.float64)
+            table[i] = torch.tensor(sums, dtype=torch.float64, device="cpu")
         group.wait(group.start_all_reduce(table))
     finally:
         reporter.script_runs(True)

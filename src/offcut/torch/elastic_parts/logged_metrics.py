@@ -72,7 +72,7 @@ class LoggedMetrics:
             return
         own = [sum(self._sums[name].values()) / len(self._sums[name]) for name in names]
         # The time is the first member's, because records are the same on all members.
-        total = torch.tensor([time.time() if group.rank == 0 else 0.0, *own], dtype=torch.float64)
+        total = torch.tensor([time.time() if group.rank == 0 else 0.0, *own], dtype=torch.float64, device="cpu")
         group.wait(group.start_all_reduce(total))
         time_s, *means = total.tolist()
         self._time_s, self._means = round(time_s, 3), dict(zip(names, means, strict=True))

@@ -153,7 +153,7 @@ class RowState:
                 next_step="Give the initial value for all rows of a global batch, and the dimension that counts them, "
                 "as in RowState(model.init_hidden(batch_size), dim=1).",
             )
-        return torch.tensor(step.rows, dtype=torch.int64)
+        return torch.tensor(step.rows, dtype=torch.int64, device="cpu")
 
     def _exchange(self, group: Group) -> None:
         """Bring together what the members have set in this step. Raises Abandoned."""

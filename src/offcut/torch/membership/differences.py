@@ -44,7 +44,7 @@ def exchange(group: Group, mine: dict[str, str]) -> list[dict[str, str]]:
     padded = bytearray(data.ljust(8 * words, b"\0"))
     rows = group.gather(torch.frombuffer(padded, dtype=torch.int64).tolist())
     return [
-        json.loads(zlib.decompress(torch.tensor(row, dtype=torch.int64).numpy().tobytes()[:length]))
+        json.loads(zlib.decompress(torch.tensor(row, dtype=torch.int64, device="cpu").numpy().tobytes()[:length]))
         for row, length in zip(rows, lengths, strict=True)
     ]
 

@@ -241,8 +241,8 @@ class Group:
 
     def gather(self, values: list[int]) -> list[list[int]]:
         """Return every member's `values` (the same number on each), by rank."""
-        table = torch.zeros(self.world, len(values), dtype=torch.int64)
-        table[self.rank] = torch.tensor(values, dtype=torch.int64)
+        table = torch.zeros(self.world, len(values), dtype=torch.int64, device="cpu")
+        table[self.rank] = torch.tensor(values, dtype=torch.int64, device="cpu")
         self.wait(self.start_all_reduce(table))
         rows: list[list[int]] = table.tolist()
         return rows

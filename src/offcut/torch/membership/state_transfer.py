@@ -20,7 +20,7 @@ CHUNK_BYTES = 32 << 20
 def send_state(group: Group, tree: dict[str, Any], to: int, visit: Callable[[], object] = lambda: None) -> None:
     """Send `tree` to rank `to`; `visit` is called before every chunk. Raises Abandoned."""
     head, tensors, _ = take_apart(tree)
-    group.wait(group.send(torch.tensor([head.numel()]), to))
+    group.wait(group.send(torch.tensor([head.numel()], device="cpu"), to))
     group.wait(group.send(head, to))
     under_way = None
     for chunk in _chunks(list(tensors.values())):
@@ -48,16 +48,16 @@ def receive_state(
         room: tensors by their names in the tree, to be written over where they are alike: memory that is used for the
             first time takes longer than the transfer.
     """
-    size = torch.zeros(1, dtype=torch.int64)
+    size = torch.zeros(1, dtype=torch.int64, device="cpu")
     group.receive(size, source)
-    head = torch.empty(int(size), dtype=torch.uint8)
+    head = torch.empty(int(size), dtype=torch.uint8, device="cpu")
     group.receive(head, source)
     tensors: list[torch.Tensor] = []
 
     def make_room(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         there = room.get(name) if room else None
         if there is None or not _can_hold(there, shape, dtype):
-            there = torch.empty(shape, dtype=dtype)
+            there = torch.empty(shape, dtype=dtype, device="cpu")
         tensors.append(there)
         return there
 
@@ -69,7 +69,7 @@ def receive_state(
             i, start, stop = plan[0]
             group.receive(views[i][start:stop], source)
             continue
-        chunk = torch.empty(sum(stop - start for _, start, stop in plan), dtype=torch.uint8)
+        chunk = torch.empty(sum(stop - start for _, start, stop in plan), dtype=torch.uint8, device="cpu")
         group.receive(chunk, source)
         for (i, start, stop), part in zip(plan, chunk.split([b - a for _, a, b in plan]), strict=True):
             views[i][start:stop] = part

@@ -126,7 +126,7 @@ class MemberStages:
         changes = [(new - old).reshape(-1).cpu() for new, old in self._buffer_pairs(layers)]
         summed = [*gradients, *changes]
         dtype = torch.float64 if any(x.dtype == torch.float64 for x in summed) else torch.float32
-        flat = torch.cat([x.to(dtype) for x in summed]) if summed else torch.zeros(1)
+        flat = torch.cat([x.to(dtype) for x in summed]) if summed else torch.zeros(1, device="cpu")
         return flat, replicas.start_all_reduce(flat)
 
     def _finish_replica_sum(self, stage: int, flat: torch.Tensor, replicas: int) -> None:

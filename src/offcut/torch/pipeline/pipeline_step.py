@@ -49,7 +49,7 @@ class PipelineStep:
         self._fetcher = fetcher
         self._clip_norm = clip_norm
         self._visit = visit
-        self.batch = torch.empty(0, dtype=torch.int64)
+        self.batch = torch.empty(0, dtype=torch.int64, device="cpu")
         #: The script's loop has got the batch and has not called step() for it yet.
         self._waits_for_step = False
         #: The gradients of step `state.step + 1` are final and not applied.
@@ -139,7 +139,7 @@ class PipelineStep:
             switch=flags.switch,
             save=flags.save,
             leaving=flags.leaving,
-            changes=torch.tensor([mine], dtype=torch.float64),
+            changes=torch.tensor([mine], dtype=torch.float64, device="cpu"),
             check=group.rank == 0 and self._checks.times.due,
         )
         pending = signals.start(group)

@@ -32,7 +32,7 @@ class Buffers:
         #: Those whose changes are sent with each step, in the order in which they are sent, and their sum.
         self._sent: list[int] = []
         self._sizes: list[int] = []
-        self._changes = torch.zeros(0, dtype=torch.float64)
+        self._changes = torch.zeros(0, dtype=torch.float64, device="cpu")
         #: What has changed of others in this step.
         self._unsent: dict[int, torch.Tensor] = {}
         self._generation = -1
@@ -59,7 +59,7 @@ class Buffers:
     def _send(self, which: list[int]) -> None:
         self._sent = which
         self._sizes = [self._kept[i].numel() for i in which]
-        self._changes = torch.zeros(sum(self._sizes), dtype=torch.float64)
+        self._changes = torch.zeros(sum(self._sizes), dtype=torch.float64, device="cpu")
 
     def begin_generation(self, generation: int) -> None:
         """Send the changes of small buffers only, if this is another generation: the others may know of none.
@@ -103,7 +103,7 @@ class Buffers:
             if i not in places:
                 if torch.equal(new, old):
                     continue
-                places[i] = self._unsent.setdefault(i, torch.zeros(old.numel(), dtype=torch.float64))
+                places[i] = self._unsent.setdefault(i, torch.zeros(old.numel(), dtype=torch.float64, device="cpu"))
             # Unchanged values have the difference 0, also infinite ones.
             change = torch.where(new == old, 0.0, new.double() - old.double())
             places[i].add_(change.reshape(-1).cpu(), alpha=weight)
@@ -127,7 +127,9 @@ class Buffers:
         Returns:
             This member's changes of these: float64 [n].
         """
-        new = [self._unsent.pop(i, torch.zeros(self._kept[i].numel(), dtype=torch.float64)) for i in which]
+        new = [
+            self._unsent.pop(i, torch.zeros(self._kept[i].numel(), dtype=torch.float64, device="cpu")) for i in which
+        ]
         self._send([*self._sent, *which])
         return torch.cat(new)
 

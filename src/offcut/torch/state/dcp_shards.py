@@ -209,7 +209,7 @@ def read(directory: Path, pieces: Iterable[str] = ("state",)) -> dict[str, dict[
     tensors: dict[str, torch.Tensor] = {}
 
     def make_room(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        tensors[name] = torch.empty(shape, dtype=dtype)
+        tensors[name] = torch.empty(shape, dtype=dtype, device="cpu")
         return tensors[name]
 
     trees = {piece: put_together(skeletons[_SKELETON + piece], make_room) for piece in pieces}
@@ -232,7 +232,7 @@ def _earlier_version(directory: Path) -> InputError:
 
 def _room(metadata: Metadata, name: str) -> torch.Tensor:
     there = metadata.state_dict_metadata[name]
-    return torch.empty(there.size, dtype=there.properties.dtype)
+    return torch.empty(there.size, dtype=there.properties.dtype, device="cpu")
 
 
 def _read_tensors(

@@ -20,7 +20,7 @@ def random_state(generators: Sequence[torch.Generator] = ()) -> dict[str, Any]:
     kind, numbers, position, has_gauss, cached = np.random.get_state()
     return {
         "torch": torch.default_generator.get_state(),
-        "python": [version, torch.tensor(words), gauss],
+        "python": [version, torch.tensor(words, device="cpu"), gauss],
         "numpy": [str(kind), torch.from_numpy(np.asarray(numbers, dtype=np.int64)), position, has_gauss, cached],
         "generators": [generator.get_state() for generator in generators],
     }

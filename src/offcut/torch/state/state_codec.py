@@ -52,7 +52,7 @@ def take_apart(
             return tensor.cpu().clone()
         shapes.append(tuple(tensor.shape))
         tensors[name], places[name] = tensor, path
-        return torch.empty(0, dtype=tensor.dtype)
+        return torch.empty(0, dtype=tensor.dtype, device="cpu")
 
     bones = map_tensors(tree, empty)
     written = io.BytesIO()

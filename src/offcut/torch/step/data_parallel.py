@@ -56,7 +56,7 @@ class DataParallelStep:
         self._visit = visit
         self._gradients = MemberGradients(state, visit)
         #: The global batch, and this member's parts of it that have still to begin.
-        self.batch = torch.empty(0, dtype=torch.int64)
+        self.batch = torch.empty(0, dtype=torch.int64, device="cpu")
         self._waiting: deque[Part] = deque()
         #: The part that the loop works on; None before the first and after its step().
         self._part: Part | None = None

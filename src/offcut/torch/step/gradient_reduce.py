@@ -96,7 +96,7 @@ class _Flat:
         if all(there):
             self.counts.fill_(1.0)
         else:
-            self.counts.copy_(torch.tensor(there, dtype=self.counts.dtype))
+            self.counts.copy_(torch.tensor(there, dtype=self.counts.dtype, device="cpu"))
 
     def scale(self, factor: float) -> None:
         if factor == 0.0:
@@ -241,7 +241,7 @@ class StepSignals:
     def start(self, group: Group) -> Pending:
         """Send the signals in a message of their own."""
         votes = _SHARED + _OWN * self._world
-        self._place = torch.zeros(votes + self._changes.numel(), dtype=torch.float64)
+        self._place = torch.zeros(votes + self._changes.numel(), dtype=torch.float64, device="cpu")
         self._write(self._place[:votes])
         self._place[votes:] = self._changes
         return group.start_all_reduce(self._place)
@@ -252,7 +252,7 @@ class StepSignals:
         numbers[:_SHARED] = self._flags
         at = _SHARED + _OWN * self._rank
         numbers[at : at + _OWN] = [self._leaves, *_in_summands(self._loss, votes.dtype), *map(float, self._numbers)]
-        votes.copy_(torch.tensor(numbers, dtype=votes.dtype))
+        votes.copy_(torch.tensor(numbers, dtype=votes.dtype, device="cpu"))
 
     def outcome(self) -> StepOutcome:
         """Return what all members know, once the sum is there."""
@@ -277,7 +277,7 @@ def _in_summands(value: float, dtype: torch.dtype) -> list[float]:
     """Return three numbers that `dtype` (float32 or float64) holds exactly, and whose sum is `value`."""
     parts = []
     for _ in range(3):
-        parts.append(torch.tensor(value, dtype=dtype).item())
+        parts.append(torch.tensor(value, dtype=dtype, device="cpu").item())
         # The rest of a value that is not finite is 0.
         value = value - parts[-1] if math.isfinite(parts[-1]) else 0.0
     return parts

@@ -131,7 +131,7 @@ class _WholeTensors:
         return len(self._dataset)
 
     def __getitems__(self, indices: list[int]) -> Any:
-        return self._dataset[torch.tensor(indices)]
+        return self._dataset[torch.tensor(indices, device="cpu")]
 
 
 def _as_it_is(data: Any) -> Any:

@@ -40,7 +40,7 @@ class Sampler:
             if self.samples > DRAWN_AT_ONCE:
                 found = KeyedPermutation(self.samples, key)
             else:
-                found = torch.randperm(self.samples, generator=torch.Generator().manual_seed(key))
+                found = torch.randperm(self.samples, generator=torch.Generator().manual_seed(key), device="cpu")
             self._orders = {**dict(list(self._orders.items())[-1:]), epoch: found}
         return found
 

@@ -152,7 +152,7 @@ class PipelineEngine:
             return
         posted = []
         for k, (shape, dtype) in enumerate(self._meta[cut, rows]):
-            buffer = torch.empty(shape, dtype=dtype)
+            buffer = torch.empty(shape, dtype=dtype, device="cpu")
             posted.append((buffer, self._transport.receive(buffer, peer, self._tag(what, cut, i, k))))
         self._posted[what, stage, i] = posted
 
@@ -163,7 +163,7 @@ class PipelineEngine:
             return here.pop((kind, stage, i))
         cut, peer, rows = (stage - 1 if kind == F else stage), self._peer(kind, stage, i), self._rows[i]
         if kind == F and (cut, rows, peer) not in self._header_received:
-            header = torch.zeros(1 + _TENSORS * (2 + _DIMENSIONS), dtype=torch.int64)
+            header = torch.zeros(1 + _TENSORS * (2 + _DIMENSIONS), dtype=torch.int64, device="cpu")
             self._transport.wait(self._transport.receive(header, peer, self._header_tag(cut, rows)))
             self._meta[cut, rows] = _read_header(header)
             self._header_received.add((cut, rows, peer))
@@ -209,12 +209,12 @@ class PipelineEngine:
 def _header(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
     if len(tensors) > _TENSORS or any(x.dim() > _DIMENSIONS for x in tensors):
         raise OffcutError(f"a cut carries more than {_TENSORS} tensors.", next_step="Cut elsewhere.")
-    header = torch.zeros(1 + _TENSORS * (2 + _DIMENSIONS), dtype=torch.int64)
+    header = torch.zeros(1 + _TENSORS * (2 + _DIMENSIONS), dtype=torch.int64, device="cpu")
     header[0] = len(tensors)
     for k, x in enumerate(tensors):
         row = [_DTYPES.index(x.dtype), x.dim(), *x.shape]
         start = 1 + k * (2 + _DIMENSIONS)
-        header[start : start + len(row)] = torch.tensor(row)
+        header[start : start + len(row)] = torch.tensor(row, device="cpu")
     return header
 
 
