@@ -48,7 +48,6 @@ def hostile_api(monkeypatch: pytest.MonkeyPatch) -> None:
         ["sweeps"],
         ["sweeps", "a"],
         ["best", "a"],
-        ["best", "a", "--toml"],
         ["extend", "a", "--trials", "9"],
         ["resume", "a"],
         ["release", HOSTILE],
