@@ -120,6 +120,11 @@ class StatePaths:
         return self.root / "telemetry.older.jsonl"
 
     @property
+    def studies(self) -> Path:
+        """Optuna's studies of sweeps, for its dashboard."""
+        return self.root / "optuna.sqlite"
+
+    @property
     def losses(self) -> Path:
         """The losses of jobs, one file per job: see `loss_history`."""
         return self.root / "losses"

@@ -33,6 +33,7 @@ from offcut.service.limits import NetworkLimits, network_limits, owner_connectio
 from offcut.service.listen import endpoint
 from offcut.service.objective_files import ObjectiveFiles
 from offcut.service.paths import StatePaths
+from offcut.service.searcher.searcher import Searcher
 from offcut.service.shutdown import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
 from offcut.store.journal import Journal
 from offcut.wire.credentials import Credentials
@@ -125,8 +126,7 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
     network.start()
     controller.tasks.need("cluster", controller.run)
     controller.tasks.need("lease", lease.keep)
-    objectives = ObjectiveFiles(state, paths.job, controller.clock.now, controller.handle)
-    controller.tasks.keep("objectives of trials", objectives.keep)
+    opened.callback(_follow_sweeps(controller, paths).close)
     controller.tasks.keep("lease watch", partial(lease_watch.watch, lease, controller))
     asked = asyncio.create_task(endings.asked.wait())
     taken_over = False
@@ -151,6 +151,16 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
         raise ServiceError(HURRIED)
     if not_closed is not None:
         raise not_closed
+
+
+def _follow_sweeps(controller: Controller, paths: StatePaths) -> Searcher:
+    """Read what trials report, and suggest what they try."""
+    now, tasks = controller.clock.now, controller.tasks
+    tasks.keep("objectives of trials", ObjectiveFiles(controller.state, paths.job, now, controller.handle).keep)
+    searcher = Searcher(controller.state, paths.studies, now, controller.handle)
+    tasks.keep("searcher", searcher.keep)
+    tasks.keep("studies", searcher.keep_studies)
+    return searcher
 
 
 async def _drop(lease: Lease, endings: Endings) -> None:

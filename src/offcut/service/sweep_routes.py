@@ -16,6 +16,7 @@ from offcut.service import sweep_lookup
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.service.pipeline_jobs import with_plans
+from offcut.service.searcher.searcher import check_optuna
 from offcut.store.journal import Journal
 from offcut.wire.sweepspec import SweepSpec
 
@@ -123,3 +124,5 @@ def _check(spec: SweepSpec) -> None:
         )
     if sweep.suggester == "grid":
         grid_points(sweep.space)
+    if sweep.suggester == "optuna":
+        check_optuna()
