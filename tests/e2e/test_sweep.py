@@ -16,7 +16,7 @@ from offcut.search import begin, step
 from offcut.search import events as search_events
 from offcut.wire.sweepspec import parse_sweep
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2")]
+pytestmark = [pytest.mark.live, pytest.mark.ci, pytest.mark.xdist_group("live-2")]
 
 SCRIPT = Path(__file__).parent / "trial.py"
 SWEEP = {

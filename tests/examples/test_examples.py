@@ -104,6 +104,11 @@ def test_pipeline_job_learns_alone_and_saves_the_whole_model(tmp_path: Path) -> 
     assert torch.load(saved, weights_only=True)["0.letter.weight"].shape == (128, 32)
 
 
+def test_a_trial_of_a_sweep_runs_alone(printed: Callable[..., str]) -> None:
+    script = "sweep/digits.py"
+    assert figure(printed(script, "--epochs", "2", "--optimizer=adam", "--lr=0.01"), r"error ([\d.]+)") < 0.4
+
+
 def test_every_job_file_can_be_read() -> None:
     modes = {
         path.name: read_job_file(path).mode for path in EXAMPLES.rglob("*.toml") if "offcut submit" in path.read_text()

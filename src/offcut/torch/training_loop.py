@@ -9,6 +9,7 @@ from typing import Any, Self
 from offcut.errors import InputError, OffcutError
 from offcut.torch.epoch import Epoch
 from offcut.torch.membership.process_exit import Left
+from offcut.torch.objective import follow_rank
 from offcut.torch.state.training_state import Stateful
 from offcut.torch.step.usage_checks import MORE
 from offcut.torch.training_member import TrainingMember
@@ -27,6 +28,7 @@ class TrainingLoop:
         self._training = training
         self._state = training.state
         self._state.guard()
+        follow_rank(lambda: training.membership.rank)
         self._entered = False
 
     @property

@@ -22,7 +22,6 @@ from offcut.torch.membership.solo_member import SoloMember
 from offcut.torch.membership.state_checksum import states_differ
 from offcut.torch.membership.state_sync import StateSync
 from offcut.torch.membership.step_timing import StepTiming
-from offcut.torch.objective import follow_rank
 from offcut.torch.reporting import Reporter
 from offcut.torch.state.checkpointer import Checkpointer
 from offcut.torch.state.cursor import Cursor
@@ -86,7 +85,6 @@ class TrainingMember:
         self.membership: Membership = SoloMember()
         if context is not None:
             self.membership = Member(context, *join(context), self.changing, self.timing)
-        follow_rank(lambda: self.membership.rank)
 
     # -- the membership -------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from offcut.torch.elastic_parts.virtual_shards import Shards
 from offcut.torch.fingerprint import fingerprint
 from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.membership.state_sync import join_with_replica
+from offcut.torch.objective import follow_rank
 from offcut.torch.state.trained_parameters import parameters_of
 from offcut.torch.state.training_state import Stateful, TrainingState
 from offcut.torch.step.batch_policy import smallest_share
@@ -97,6 +98,7 @@ class ElasticTraining:
             join=lambda context: join_with_replica(context, state),
             fingerprint=lambda data: fingerprint(model, kind, data.first if isinstance(data, Shards) else data),
         )
+        follow_rank(lambda: self.training.membership.rank)
         own: list[Stateful] = [random, *self.sources, self.step.metrics]
         for item in own:
             self.training.register(item)
