@@ -21,6 +21,7 @@ from offcut.torch import Session
 from offcut.torch.elastic_parts import current_training
 from offcut.torch.pipeline.session import PipelineSession
 from offcut.torch.step import usage_checks
+from offcut.wire.worker_env import ENV_AGENT
 
 PAGE = Path(__file__).parents[2] / "docs" / "pitfalls.md"
 
@@ -29,6 +30,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pitfalls.md"
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(current_training, "_current", None)
     monkeypatch.setattr(usage_checks, "_launcher_told", False)
+    monkeypatch.setattr(usage_checks, "_session_made", False)
     for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     threads = torch.get_num_threads()
@@ -77,6 +79,17 @@ def test_a_session_that_was_never_entered() -> None:
     given = session(network())
     with pytest.raises(InputError, match="outside of the session's `with` block") as caught:
         next(given.epochs(1))
+    said_on_the_page(caught.value)
+
+
+def test_a_second_session_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    train(session(network()))
+    train(session(network()))
+    assert not usage_checks._session_made, "alone there may be several"
+    monkeypatch.setenv(ENV_AGENT, "not asked")
+    usage_checks.note_session()
+    with pytest.raises(InputError, match="the script has a session already") as caught:
+        session(network())
     said_on_the_page(caught.value)
 
 

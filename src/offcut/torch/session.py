@@ -24,6 +24,7 @@ from offcut.torch.step.sampler import Sampler
 from offcut.torch.step.usage_checks import (
     check_dataset,
     check_loss,
+    check_only_session,
     check_optimizers,
     explain_single_sample,
     warn_of_launcher,
@@ -85,6 +86,7 @@ class Session(TrainingLoop):
         clip_norm: float | None = None,
         scaler: Any = None,
     ) -> None:
+        check_only_session("Session")
         check_dataset("Session", dataset)
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
         check_optimizers("Session", optimizers)

@@ -11,7 +11,7 @@ from offcut.torch.epoch import Epoch
 from offcut.torch.membership.process_exit import Left
 from offcut.torch.objective import follow_rank
 from offcut.torch.state.training_state import Stateful
-from offcut.torch.step.usage_checks import MORE
+from offcut.torch.step.usage_checks import MORE, note_session
 from offcut.torch.training_member import TrainingMember
 
 __all__ = ["Left", "TrainingLoop"]
@@ -30,6 +30,7 @@ class TrainingLoop:
         self._state.guard()
         follow_rank(lambda: training.membership.rank)
         self._entered = False
+        note_session()
 
     @property
     def rank(self) -> int:

@@ -23,7 +23,7 @@ from offcut.torch.state.checkpoint_layout import ByLayer, SavedLayers
 from offcut.torch.state.checkpoints import Checkpoints
 from offcut.torch.step.batch import Fetcher
 from offcut.torch.step.sampler import Sampler
-from offcut.torch.step.usage_checks import check_dataset, check_optimizers, warn_of_launcher
+from offcut.torch.step.usage_checks import check_dataset, check_only_session, check_optimizers, warn_of_launcher
 from offcut.torch.training_loop import TrainingLoop
 from offcut.torch.training_member import TrainingMember
 from offcut.wire.worker_env import ENV_PLANS
@@ -63,6 +63,7 @@ class PipelineSession(TrainingLoop):
         collate: Callable[[list[Any]], Any] | None = None,
         clip_norm: float | None = None,
     ) -> None:
+        check_only_session("PipelineSession")
         check_dataset("PipelineSession", dataset)
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
         check_optimizers("PipelineSession", optimizers)

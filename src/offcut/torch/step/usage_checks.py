@@ -16,6 +16,27 @@ from offcut.wire.worker_env import ENV_AGENT
 #: Ends the next step of an error about which there is more to say.
 MORE = "docs/pitfalls.md says more."
 _launcher_told = False
+_session_made = False
+
+
+def check_only_session(call: str) -> None:
+    """Raise InputError if a script in a job makes a second session, which would wait for a first generation for ever.
+
+    Args:
+        call: what the script called, for the error.
+    """
+    if _session_made:
+        raise InputError(
+            f"{call}: the script has a session already, and a job has one.",
+            next_step="Train in one session, or let each training be a job. With offcut.torch.elastic() a script may "
+            f"have several loops over epochs(). {MORE}",
+        )
+
+
+def note_session() -> None:
+    """Note that this process has a session, if it is a worker of a job."""
+    global _session_made  # noqa: PLW0603 - a process has one
+    _session_made = ENV_AGENT in os.environ
 
 
 def check_optimizers(call: str, optimizers: Iterable[Any]) -> None:
