@@ -58,6 +58,20 @@ def test_new_sizes_hold_at_once(world, sizes, members):
     assert len(world.members("a")) == members
 
 
+@pytest.mark.parametrize("mode", ["session", "restart"])
+def test_workers_that_waited_for_others_train_alone_if_the_new_sizes_allow_it(world, mode):
+    world.submit("a", "2", mode=mode)
+    world.offer("n1", "n2")
+    world.run_until(lambda: any(node.worker == "starting" for node in world.state.nodes.values()))
+    world.solver_waits = True
+    world.want("n2")
+    world.until_worker("n1", "ready")
+    assert world.members("a") == []
+    world.send(ev.JobChanged(time_s=world.now_s, job="a", sizes=Sizes.parse("1:2")))
+    world.run(1)
+    assert world.members("a") == ["n1"]
+
+
 def test_larger_sizes_let_a_job_grow_into_idle_nodes(world):
     running(world, "n1", sizes="1")
     world.offer("n2", "n3")

@@ -102,7 +102,8 @@ def on_job_changed(context: EventContext, event: ev.JobChanged) -> None:
     context.state.histories.find_or_add(event.job).version += 1
     context.log(event.job, f"changed: sizes {job.job.sizes}, weight {job.job.weight:g}")
     context.problem_changed = True
-    if job.members and job.size not in job.job.sizes:
+    # Without members its workers may have waited for others, and need not any more.
+    if job.nodes and job.size not in job.job.sizes:
         context.change_membership(event.job, gone=False)
 
 
