@@ -169,5 +169,6 @@ def makes_other_frozen_weights(stage: Stage) -> None:
     _, optimizer, loader = offcut.torch.elastic(model, sgd(model), DataLoader(data(), BATCH), without_frozen=True)
     for _ in offcut.torch.epochs(1):
         for x, _y in loader:
+            stage.at("step", member())
             model(x).sum().backward()
             optimizer.step()

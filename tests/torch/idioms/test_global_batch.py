@@ -13,20 +13,30 @@ from test_elastic import broken, under_events
 pytestmark = pytest.mark.xdist_group("members")
 
 
-@pytest.mark.parametrize("options", [{}, {"own": True}, {"shards": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"own": True}, marks=pytest.mark.ci), pytest.param({"shards": 3}, marks=pytest.mark.ci)],
+)
 def test_a_loss_that_compares_samples_is_that_of_the_global_batch(options: dict[str, Any]) -> None:
     plain = alone(scripts.compares_samples, elastic=False, own=options.get("own", False))
     same(under_events(scripts.compares_samples, **options), plain)
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"accumulate": 2}, marks=pytest.mark.ci), {"recomputed": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"accumulate": 2}, marks=pytest.mark.ci),
+        pytest.param({"recomputed": True}, marks=pytest.mark.ci),
+    ],
+)
 def test_synchronised_batch_norm_is_that_of_the_global_batch(options: dict[str, Any]) -> None:
     plain = alone(scripts.synchronised, elastic=False, **options)
     assert alone(scripts.synchronised, **options) == plain
     same(under_events(scripts.synchronised, **options), plain)
 
 
-@pytest.mark.parametrize("script", [scripts.compares_samples, scripts.synchronised])
+@pytest.mark.parametrize("script", [pytest.param(scripts.compares_samples, marks=pytest.mark.ci), scripts.synchronised])
 def test_members_that_die_in_the_forward_or_backward_pass_cost_a_step_that_comes_again(script: Any) -> None:
     faults = [
         {"point": "exchange", "how": "kill", "rank": 0, "step": 3},
@@ -42,6 +52,7 @@ def test_members_that_die_in_the_forward_or_backward_pass_cost_a_step_that_comes
     same(results, plain)
 
 
+@pytest.mark.ci
 def test_members_without_samples_have_the_statistics_too() -> None:
     same(train(scripts.synchronised, 5), alone(scripts.synchronised, elastic=False))
 

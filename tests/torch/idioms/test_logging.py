@@ -27,7 +27,13 @@ def check(records: list[MetricRecord], undisturbed: list[float], every: int = 1)
     assert [record.samples for record in records] == sorted(record.samples for record in records)
 
 
-@pytest.mark.parametrize("options", [{}, {"accumulate": 2, "every": 1}, {"shards": 3}, {"every": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        *(pytest.param(options, marks=pytest.mark.ci) for options in ({"accumulate": 2}, {"shards": 3}, {"every": 3})),
+    ],
+)
 def test_each_step_has_one_record_whichever_members_come_and_go(options: dict[str, Any]) -> None:
     undisturbed = alone(scripts.logs, **options)
     faults = [FAULTS[0], {**FAULTS[1], "step": 8}]
@@ -73,6 +79,7 @@ def test_members_that_log_different_names_end_with_an_error_that_names_them() ->
     assert all("what is logged (rank 0: loss, rank 1: loss, other)" in outcome.value for outcome in outcomes)
 
 
+@pytest.mark.ci
 def test_a_record_that_only_one_member_has_is_not_lost() -> None:
     faults = [broken("after-reduce", 1, 4), {"point": "after-update", "how": "kill", "rank": 0, "step": 9}]
     with Cluster(scripts.logs, faults=faults) as cluster:

@@ -19,6 +19,7 @@ def check(**options: Any) -> None:
         same([{"parameters": result["parameters"]} for result in results], plain)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["unfreezes", "channels-last", "sharpness", "muon"])
 def test_the_result_is_that_of_plain_torch(kind: str) -> None:
     check(kind=kind)
@@ -57,6 +58,19 @@ def test_members_that_make_other_frozen_weights_end_with_an_error_that_names_the
         cluster.form(cluster.start(2))
         outcomes = cluster.outcomes().values()
     assert all("the frozen 0.inner.weight (rank 0: " in outcome.value for outcome in outcomes)
+
+
+def test_a_checkpoint_beside_other_frozen_weights_is_an_error_that_names_them() -> None:
+    with Cluster(scripts.makes_other_frozen_weights) as cluster:
+        first = cluster.start()
+        cluster.form(first)
+        with cluster.stopped(first[0], "step", 3):
+            cluster.leave(first[0])
+        second = cluster.start()
+        cluster.form(second)
+        outcomes = cluster.outcomes()
+    assert outcomes[first[0]].how == "left"
+    assert "beside other frozen weights than this script's: 0.inner.weight" in outcomes[second[0]].value
 
 
 def test_a_step_of_two_backward_passes_that_fails_leaves_no_trace() -> None:

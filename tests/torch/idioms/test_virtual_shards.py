@@ -12,14 +12,17 @@ from test_elastic import broken, under_events
 
 #: See test_elastic.py.
 pytestmark = pytest.mark.xdist_group("members")
+CI = pytest.mark.ci
 
 
 @pytest.mark.parametrize(
     "options",
     [
         pytest.param({}, id="plain"),
-        pytest.param({"accumulate": 2, "epochs": 8, "clipped": True, "scaled": True}, id="accumulated-and-scaled"),
-        pytest.param({"workers": 1, "epochs": 4}, id="loaded-by-a-process"),
+        pytest.param(
+            {"accumulate": 2, "epochs": 8, "clipped": True, "scaled": True}, id="accumulated-and-scaled", marks=CI
+        ),
+        pytest.param({"workers": 1, "epochs": 4}, id="loaded-by-a-process", marks=CI),
     ],
 )
 def test_batch_norm_dropout_and_augmentation_are_those_of_the_undisturbed_run(options: dict[str, Any]) -> None:
@@ -37,7 +40,8 @@ def test_a_gan_with_batch_norm_and_five_updates_of_its_judge_is_the_undisturbed_
         assert len(list(cluster.directory.glob("fault-*"))) == len(faults)
 
 
-@pytest.mark.parametrize("accumulate", [1, pytest.param(2, marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("accumulate", [1, 2])
 def test_hidden_state_of_rows_in_shards_with_dropout(accumulate: int) -> None:
     options = {"accumulate": accumulate}
     same(under_events(scripts.carries_hidden_state, **options), alone(scripts.carries_hidden_state, **options))
