@@ -137,7 +137,9 @@ def endless(loader: Any) -> Iterator[Any]:
         yield from loader
 
 
-def by_steps(stage: Stage, *, form: str = "for", steps: int = 24, accumulate: int = 1) -> dict[str, Any]:
+def by_steps(
+    stage: Stage, *, form: str = "for", steps: int = 24, accumulate: int = 1, means: bool = False
+) -> dict[str, Any]:
     """A number of steps, over batches of an endless iterator, without data epochs."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -148,10 +150,13 @@ def by_steps(stage: Stage, *, form: str = "for", steps: int = 24, accumulate: in
     batches = endless(loader)
 
     def step(number: int) -> None:
-        for _micro in range(accumulate):
+        for micro in range(accumulate):
             x, y = next(batches)
-            stage.at("step", member())
-            ((model(x) - y).square().mean() / accumulate).backward()
+            stage.at("step" if micro == 0 else "between", member())
+            loss = (model(x) - y).square().mean()
+            (loss / accumulate).backward()
+            if means:
+                offcut.torch.mean(loss.item())
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()

@@ -96,6 +96,18 @@ def test_a_loop_over_steps(options: dict[str, Any]) -> None:
         same(train(scripts.by_steps, 2, broken("after-reduce", rank, 24), **options), undisturbed)
 
 
+def test_a_step_that_fails_between_its_batches_comes_again_whole() -> None:
+    options = {"accumulate": 4, "means": True}
+    with Cluster(scripts.by_steps, **options) as cluster:
+        names = cluster.start(3)
+        cluster.form(names)
+        with cluster.stopped(names[0], "between", 5):
+            cluster.kill(names[2])
+        results = cluster.results()
+    assert len(results) == 2
+    same(results, alone(scripts.by_steps, **options))
+
+
 def test_a_worker_that_joins_at_the_last_step() -> None:
     same(train_with_joiner(scripts.by_steps, "step", 23), alone(scripts.by_steps))
 

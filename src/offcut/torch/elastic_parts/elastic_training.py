@@ -148,6 +148,7 @@ class ElasticTraining:
                 "offcut.torch.reduce_gradients() in a training with several optimizers.",
                 next_step="Say whose gradients: offcut.torch.reduce_gradients(optimizer).",
             )
+        step.over = not again
         if step.failed or (step.reduced and not step.several):
             return not step.failed
         self._watch.check()

@@ -76,6 +76,10 @@ class LoaderStep:
         self.open = self.reduced = self.stepped = False
         #: Whether the generation broke: then the step will come again.
         self.failed = False
+        #: Whether the script has come to the step's end: it has asked for the sum of the gradients, or for the update.
+        self.over = False
+        #: What the script got last.
+        self._last = LoadedShare(None)
         #: The offset of the next batch, the samples of the step so far, and this member's part of the last batch.
         self.offset = 0
         self._samples = 0
@@ -155,7 +159,7 @@ class LoaderStep:
         state.buffers.begin()
         self.open, self.reduced, self.stepped, self.failed = True, False, False, False
         self.offset, self._samples, self._losses, self.update = state.cursor.offset, 0, {}, None
-        self.updated, self._summed = False, []
+        self.updated, self._summed, self.over = False, [], False
         self.metrics.begin_step()
         self.weight = -1.0
         if self._in_job:
@@ -183,10 +187,23 @@ class LoaderStep:
         self.turns += 1
         place_in_all = epoch * 1_000_003 + self.offset
         if self.shards is not None:
-            return LoadedShare(self.shards.begin_batch(portions, data, self._random.seed, place_in_all))
-        if self._in_job:
-            seed_everything(self._random.seed, place_in_all, portions[0].stream, self._device)
-        return LoadedShare(data[0])
+            self._last = LoadedShare(self.shards.begin_batch(portions, data, self._random.seed, place_in_all))
+        else:
+            if self._in_job:
+                seed_everything(self._random.seed, place_in_all, portions[0].stream, self._device)
+            self._last = LoadedShare(data[0])
+        return self._last
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether the step has failed before its last batch. The script goes on to its end, which may be by a count."""
+        return self.open and self.failed and not (self.over or self.stepped or self.several) and self.has_more()
+
+    def same_again(self) -> LoadedShare:
+        """Return the last share again, in place of the next one: nothing that a step does counts once it has failed."""
+        self.offset += 1
+        self.turns += 1
+        return self._last
 
     @property
     def rows(self) -> list[int]:

@@ -68,7 +68,7 @@ class RowState:
         index = self._index(step)
         if self._last is not None and self._last[0] != step.offset:
             self._passed = max(self._passed, self._last[1])
-        if any(row < self._passed and row not in self._set for row in step.rows):
+        if not step.failed and any(row < self._passed and row not in self._set for row in step.rows):
             raise InputError(
                 "offcut.torch.RowState: the batches of a step have different numbers of rows.",
                 next_step="Call optimizer.step() for each batch, or use batches of one size.",

@@ -140,8 +140,12 @@ class ScriptLoops:
                     next_step="Have one loop at a time; a new one begins a new data epoch.",
                 )
             self.complete()
-            part = training.next_part(epoch)
-            self._recovered = False
+            part: Any
+            if self._step.runs_on:
+                part = self._step.same_again()
+            else:
+                part = training.next_part(epoch)
+                self._recovered = False
             if part is None:
                 self.in_loop = False
                 self._random.end_loop()

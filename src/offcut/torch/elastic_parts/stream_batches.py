@@ -103,8 +103,12 @@ class StreamBatches:
 
     def has(self, offset: int) -> bool:
         """See `BatchSource`."""
-        # By itself a script reads no sample before it asks for it.
-        self._count(offset)
+        if not self._random.seeded:
+            # By itself a script reads no sample before it asks for it.
+            self._count(offset)
+        elif offset not in self._counts:
+            # After a step that has failed.
+            return self._group is not None
         samples = sum(self._counts.get(offset, ()))
         return samples == self._batch if self._loader.drop_last else samples > 0
 
