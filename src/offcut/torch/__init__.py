@@ -17,6 +17,7 @@
 
 from offcut.torch.elastic_parts.all_gather import all_gather
 from offcut.torch.elastic_parts.functions import (
+    draw_rows,
     elastic,
     epochs,
     evaluate,
@@ -46,6 +47,7 @@ __all__ = [
     "ShardedStream",
     "SyncBatchNorm",
     "all_gather",
+    "draw_rows",
     "elastic",
     "epochs",
     "evaluate",

@@ -13,8 +13,9 @@ import torch
 
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.batch_division import BatchDivision
-from offcut.torch.elastic_parts.drawn_batches import DrawnBatches, rows_in
+from offcut.torch.elastic_parts.drawn_batches import DrawnBatches
 from offcut.torch.elastic_parts.loop_random import LoopRandom
+from offcut.torch.elastic_parts.rows import rows_in
 from offcut.torch.state.cursor import Cursor
 
 
@@ -85,7 +86,7 @@ def test_in_a_job_they_do_not_depend_on_what_the_script_draws_besides() -> None:
     assert same(trained_to(member(), 5, lambda: torch.rand(7)), plain(5))
 
 
-def test_a_worker_that_joins_draws_only_the_last_ones_again() -> None:
+def test_a_worker_that_joins_draws_from_the_step_on_at_which_the_others_are() -> None:
     first = member()
     expected = trained_to(first, 251)
     state = first.state_dict()
@@ -101,13 +102,13 @@ def test_a_worker_that_joins_draws_only_the_last_ones_again() -> None:
     joiner.begin(0, None)
     look(joiner, 250)
     assert same([drawn(joiner, 250)], expected[250:])
-    assert len(calls) <= 101
-    assert joiner.state_dict()["order"] == first.state_dict()["order"] != 0
+    assert len(calls) == 1
+    assert joiner.state_dict() == state
     for offset in range(251, 420):
         for source in (first, joiner):
             look(source, offset)
         assert same([drawn(joiner, offset)], [drawn(first, offset)])
-    assert joiner.state_dict()["order"] == first.state_dict()["order"]
+        assert joiner.state_dict()["order"] == first.state_dict()["order"] != state["order"] * (offset > 300)
 
 
 def test_a_step_that_failed_gets_the_same_batch_again() -> None:
@@ -116,17 +117,39 @@ def test_a_step_that_failed_gets_the_same_batch_again() -> None:
     look(source, 200)
     before = source.state_dict()
     batch = drawn(source, 200)
-    after = source.state_dict()
     source.load_state_dict(before)
     look(source, 200)
     assert same([drawn(source, 200)], [batch])
-    assert source.state_dict() == after
+    assert source.state_dict() == before
+
+
+def test_a_worker_that_joins_between_two_loops_goes_on_with_the_same_numbers() -> None:
+    first = member()
+    expected = trained_to(first, 5)
+    first.leave()
+    state = first.state_dict()
+    torch.seed()
+    joiner, _ = source_of(draw, seeded=True)
+    joiner.load_state_dict(state)
+    for source in (first, joiner):
+        source.begin(1, None)
+    assert same([drawn(joiner, 0)], [drawn(first, 0)])
+    assert same([*expected, drawn(first, 0)], plain(6))
+
+
+def test_a_member_that_has_missed_batches_goes_on_where_the_others_are() -> None:
+    first, behind = member(), member()
+    batches = trained_to(first, 8)
+    trained_to(behind, 5)
+    behind.load_state_dict(first.state_dict())
+    look(behind, 7)
+    assert same([drawn(behind, 7)], batches[7:])
 
 
 def test_members_that_draw_differently_have_another_hash() -> None:
     first, other = member(), member(lambda: {"x": torch.rand(3, 2) + 1})
     for source in (first, other):
-        trained_to(source, 1)
+        trained_to(source, 2)
     assert first.state_dict()["order"] != other.state_dict()["order"]
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from idiom_scripts import BATCH, network, numbers
+from idiom_scripts import BATCH, data, network, numbers
 from real_members import Stage
+from torch.utils.data import DataLoader
 
 import offcut.torch
 from offcut.torch.elastic_parts import current_training
@@ -56,3 +57,24 @@ def over_epochs(stage: Stage) -> dict[str, Any]:
             optimizer.step()
             optimizer.zero_grad()
     return {"parameters": numbers(model), "steps": offcut.torch.steps(), "last": seen[-1]}
+
+
+def with_noise(stage: Stage, *, epochs: int = 3) -> dict[str, Any]:
+    """Adds noise to the samples of a loader, and draws which of them count."""
+    np.random.seed(0)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader: Any = DataLoader(data(37), BATCH, shuffle=True)
+    model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
+    for _ in offcut.torch.epochs(epochs):
+        for x, y in loader:
+            stage.at("step", member())
+            noise, (counts, _) = (
+                offcut.torch.draw_rows(lambda rows: torch.randn(rows, 4, dtype=torch.float64)),
+                offcut.torch.draw_rows(lambda rows: (torch.from_numpy(np.random.rand(rows, 1)), torch.rand(rows))),
+            )
+            optimizer.zero_grad()
+            ((model(x + 0.1 * noise) - y).square() * counts).mean().backward()
+            optimizer.step()
+        stage.at("epoch end", member())
+    return {"parameters": numbers(model), "steps": offcut.torch.steps(), "drawn": torch.rand(1).item()}

@@ -7,7 +7,7 @@
 - `indexed_batches`: the batches of a dataset that can be indexed: `data_order` draws them as the script's sampler does,
   `batch_division` divides them among the members; `drawn_batches`: batches that a function of the script draws
 - `sharded_stream`: streams that can be shared out; `stream_batches`: the batches of one; `shard_reader`: reads shards
-- `loop_random`: random numbers around the loops
+- `loop_random`: random numbers around the loops; `rows`: rows of a batch
 - `loader_step`: the step of such a loop; `gradient_watch`: finds gradients that are changed before they are reduced
 - `virtual_shards`: parts of a batch that do not depend on the size; `shard_gradients`: weights their gradients
 - `member_exchange`: exchanges among the members in a step; `all_gather`: with gradients; `sync_batch_norm`: BatchNorm

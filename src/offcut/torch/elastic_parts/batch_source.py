@@ -65,6 +65,10 @@ class BatchSource(Protocol):
         """Drop what was loaded ahead."""
         ...
 
+    def leave(self) -> None:
+        """Note that the script leaves the loop, on all members at the same batch."""
+        ...
+
     def left(self, cursor: Cursor, epochs: int, size: int, goal: int | None, per_step: int) -> tuple[int, int] | None:
         """Return how many steps and samples are left; None: not known. See `SampleOrder`.
 
@@ -104,6 +108,7 @@ class CurrentSource:
 
     def end(self, epoch: int) -> Cursor:
         """See `SampleOrder`."""
+        self.source.leave()
         return Cursor(epoch, _END)
 
     def left(self, cursor: Cursor, epochs: int, size: int, goal: int | None) -> tuple[int, int] | None:

@@ -8,53 +8,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from offcut.errors import InputError
 from offcut.torch.elastic_parts.batch_division import BatchDivision, Portion
 from offcut.torch.elastic_parts.loop_random import LoopRandom
+from offcut.torch.elastic_parts.rows import rows_in, rows_of
 from offcut.torch.membership.process_group import Group
 from offcut.torch.membership.state_checksum import number
 from offcut.torch.state.cursor import Cursor
-from offcut.torch.state.training_state import map_tensors
 
-#: A worker that joins draws at most about this many batches again, to come to the next one.
-_ANCHOR_EVERY = 100
-
-
-def rows_in(batch: Any) -> int:
-    """Return the number of rows of a batch.
-
-    Args:
-        batch: what the script's function has returned: tensors, or tuples, lists and dicts of them, whose first
-            dimension counts the rows.
-
-    Raises:
-        InputError: it has no tensor with rows, or its tensors have different numbers of them.
-    """
-    lengths: set[int] = set()
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        lengths.add(len(tensor) if tensor.dim() else 0)
-        return tensor
-
-    map_tensors(batch, count)
-    if len(lengths) != 1 or 0 in lengths:
-        several = "tensors with different numbers of rows" if len(lengths) > 1 else "no tensor with rows"
-        raise InputError(
-            f"offcut.torch.elastic: the function that draws batches returned {several}.",
-            next_step="Let it return tensors, or a tuple or dict of them, with one row for each sample of the global "
-            "batch.",
-        )
-    return lengths.pop()
-
-
-def rows_of(batch: Any, rows: list[int]) -> Any:
-    """Return some rows of a batch, in the same containers; the batch's own tensors if they are all of it."""
-    index = torch.tensor(rows, device="cpu")
-
-    def choose(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if rows == list(range(len(tensor))) else tensor[index.to(tensor.device)]
-
-    return map_tensors(batch, choose)
+#: One in this many batches is hashed, so that members that draw differently are found.
+_HASH_EVERY = 100
 
 
 class _NoDataset:
@@ -79,8 +41,8 @@ class DrawnLoader(DataLoader[Any]):
 class DrawnBatches:
     """See `BatchSource`. A data epoch is endless.
 
-    In a job all members draw the same batches, from a random state that follows the draws alone. Part of the training's
-    state is the random state before one of the last batches, the anchor, from which a worker that joins draws.
+    In a job all members draw the same batches, from a random state that follows the draws alone. The random state
+    before the first batch of the step is part of the training's state: a worker that joins draws from there.
 
     Args:
         draw: the script's function.
@@ -92,10 +54,10 @@ class DrawnBatches:
         self._draw = draw
         self._division = division
         self._random = random
-        #: The data epoch in whose loop the script is or was last; the offset of the anchor in it, the random state
-        #: before that batch, and a hash of the batch once it is drawn.
+        #: The data epoch in whose loop the script is or was last; the offset of the first batch of the step, the random
+        #: state before it, and a hash of one of the batches before it.
         self._epoch = -1
-        self._anchor = 0
+        self._offset = 0
         self._before: dict[str, Any] | None = None
         self._hash = 0
         #: The random state of the next draw.
@@ -115,17 +77,35 @@ class DrawnBatches:
         # A DataLoader draws a number at its beginning; a script with a function does not.
         self._random.begin(epoch, torch.Generator())
         if self._epoch != epoch or self._before is None:
-            self._epoch, self._anchor, self._hash, self._before = epoch, 0, 0, self._random.now()
-        self._first, self._drawn, self._drawing = self._anchor, [], self._before
+            # The draws go on from those of the last loop.
+            self._before = self._before or self._random.now()
+            self._epoch, self._offset, self._hash = epoch, 0, 0
+        self._first, self._drawn, self._drawing = self._offset, [], self._before
 
     def look(self, group: Group, cursor: Cursor, offset: int) -> None:
         """See `BatchSource`: all members draw the same batches by themselves."""
-        if self._random.seeded and cursor.offset - self._anchor >= _ANCHOR_EVERY:
-            self._batch(cursor.offset - 1)
-            place = cursor.offset - self._first
-            self._anchor, self._hash = cursor.offset, 0
-            self._before = self._drawn[place][0] if place < len(self._drawn) else self._drawing
-        past = min(cursor.offset - self._first, len(self._drawn))
+        if self._random.seeded:
+            self._move_to(cursor.offset)
+        else:
+            self._drop_before(cursor.offset)
+
+    def leave(self) -> None:
+        """See `BatchSource`."""
+        if self._random.seeded:
+            self._move_to(self._first + len(self._drawn))
+
+    def _move_to(self, offset: int) -> None:
+        """Let the training's state be the one before the batch at `offset`."""
+        if offset > self._offset:
+            self._batch(offset - 1)
+            for place, (_, batch, _) in enumerate(self._drawn[: offset - self._first], self._first):
+                if place % _HASH_EVERY == 0:
+                    self._hash = number(repr(batch), 48)
+            self._drop_before(offset)
+            self._offset, self._before = offset, self._drawn[0][0] if self._drawn else self._drawing
+
+    def _drop_before(self, offset: int) -> None:
+        past = min(offset - self._first, len(self._drawn))
         if past > 0:
             del self._drawn[:past]
             self._first += past
@@ -172,16 +152,15 @@ class DrawnBatches:
         self._drawing = random.now()
         random.drawn()
         random.set(here)
-        if self._first + len(self._drawn) == self._anchor:
-            self._hash = number(repr(batch), 48)
         self._drawn.append((before, batch, rows_in(batch)))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self._epoch, "anchor": self._anchor, "random": self._before, "order": self._hash}
+        return {"epoch": self._epoch, "offset": self._offset, "random": self._before, "order": self._hash}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        same = (self._epoch, self._anchor) == (state["epoch"], state["anchor"])
-        self._epoch, self._anchor, self._before = state["epoch"], state["anchor"], state["random"]
-        # What this member has drawn itself is not forgotten, so that members that draw differently are found.
-        if not same or self._hash == 0:
-            self._hash = state["order"]
+        apart = self._epoch != state["epoch"] or not self._first <= state["offset"] <= self._first + len(self._drawn)
+        self._epoch, self._offset, self._before, self._hash = (
+            state[key] for key in ("epoch", "offset", "random", "order")
+        )
+        if apart:
+            self._first, self._drawn, self._drawing = self._offset, [], self._before

@@ -200,6 +200,25 @@ def report_loss(loss: torch.Tensor | float) -> None:
     in_step("report_loss", alone=True).step.tell_loss(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
 
 
+def draw_rows(draw: Callable[[int], Any]) -> Any:
+    """Return this member's rows of random numbers for the global batch, which are the same at any size.
+
+    For noise, timesteps of a diffusion model, and the like: in a job all members draw the numbers of all rows, and each
+    uses those of its own samples.
+
+    Args:
+        draw: called with the number of rows; it draws that many, as `lambda rows: torch.randn(rows, 16)`, by torch's,
+            numpy's or Python's global random numbers. It returns a tensor, or a tuple or dict of them.
+
+    Returns:
+        The rows, in the same containers. Alone it is what `draw` returns.
+
+    Raises:
+        InputError: it was called outside of a step or in the loop over virtual shards, or `draw` drew another number.
+    """
+    return in_step("draw_rows").step.draw_rows(draw)
+
+
 def last_loss() -> float:
     """Return the mean loss over the last global batch whose step was applied: the same number on every member.
 

@@ -90,6 +90,9 @@ class IndexedBatches:
         self._shares.drop()
         self._loading = None
 
+    def leave(self) -> None:
+        """See `BatchSource`: what follows begins with a new data epoch."""
+
     def left(self, cursor: Cursor, epochs: int, size: int, goal: int | None, per_step: int) -> tuple[int, int] | None:
         """See `BatchSource`: as if steps went on like the last one."""
         loader = self._loader

@@ -15,6 +15,7 @@ from offcut.errors import InputError
 from offcut.torch.elastic_parts.batch_source import BatchSource, CurrentSource, sample_numbers
 from offcut.torch.elastic_parts.logged_metrics import LoggedMetrics
 from offcut.torch.elastic_parts.loop_random import LoopRandom
+from offcut.torch.elastic_parts.rows import rows_in, rows_of
 from offcut.torch.elastic_parts.virtual_shards import ShardLoop
 from offcut.torch.membership.process_group import Group
 from offcut.torch.state.cursor import Cursor
@@ -210,6 +211,16 @@ class LoaderStep:
         """The positions in the last global batch of the samples that the script works on now."""
         portion = self.shards.portion if self.shards is not None else None
         return portion.rows if portion is not None else self._rows
+
+    def draw_rows(self, draw: Callable[[int], Any]) -> Any:
+        """Return this member's rows of what a function draws for the global batch; see `offcut.torch.draw_rows`."""
+        drawn = self._random.draw_rows(lambda: draw(self.batch_rows))
+        if rows_in(drawn) != self.batch_rows:
+            raise InputError(
+                f"offcut.torch.draw_rows(): the function drew {rows_in(drawn)} rows for {self.batch_rows} samples.",
+                next_step="Let it draw as many rows as it is told to.",
+            )
+        return rows_of(drawn, self._rows)
 
     def check_outside_shards(self, call: str) -> None:
         """Raise InputError if the script is in the loop over its virtual shards, or has left it early."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,8 @@ class LoopRandom:
         self._before: dict[str, Any] | None = None
         #: The random state after the loop.
         self._after: dict[str, Any] | None = None
+        #: The random state with which numbers for the rows of global batches go on, once some were drawn in the loop.
+        self._rows: dict[str, Any] | None = None
 
     def record_start(self) -> None:
         """Note the random state with which the script comes to its training; other members may replace it."""
@@ -61,7 +63,7 @@ class LoopRandom:
         if self.epoch == epoch and self._before is not None:
             self.set(self._before)
         else:
-            self.epoch, self._before = epoch, self.now()
+            self.epoch, self._before, self._rows = epoch, self.now(), None
         # What a DataLoader draws for its processes, before it asks its sampler.
         torch.empty((), dtype=torch.int64).random_(generator=generator)
         self._after = self.now()
@@ -73,8 +75,24 @@ class LoopRandom:
     def end_loop(self) -> None:
         """Set the generators to what follows the loop: the same on all members."""
         if self.seeded and self._after is not None:
-            self.set(self._after)
+            self.set(self._rows or self._after)
             self._after = None
+
+    def draw_rows(self, draw: Callable[[], Any]) -> Any:
+        """Return what `draw` draws for all rows of a global batch: in a job the same on all members.
+
+        Args:
+            draw: draws numbers. In a job it goes on from the last such call.
+        """
+        before = self._rows or self._after
+        if not self.seeded or before is None:
+            return draw()
+        here = self.now()
+        self.set(before)
+        drawn = draw()
+        self._rows = self.now()
+        self.set(here)
+        return drawn
 
     def now(self) -> dict[str, Any]:
         """Return the state of the generators."""
@@ -85,7 +103,8 @@ class LoopRandom:
         set_random_state(state, self._generators)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seed": self.seed, "epoch": self.epoch, "random": self._before}
+        return {"seed": self.seed, "epoch": self.epoch, "random": self._before, "rows": self._rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.seed, self.epoch, self._before = state["seed"], state["epoch"], state["random"]
+        self._rows = state.get("rows")

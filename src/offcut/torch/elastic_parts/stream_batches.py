@@ -188,6 +188,9 @@ class StreamBatches:
 
     # -- how far the training is --------------------------------------------------------------------------------------
 
+    def leave(self) -> None:
+        """See `BatchSource`: what follows begins with a new data epoch."""
+
     def left(self, cursor: Cursor, epochs: int, size: int, goal: int | None, per_step: int) -> tuple[int, int] | None:
         """See `BatchSource`: the samples up to a goal are known only."""
         return None if goal is None else (max(0, -(-goal // max(1, size * per_step))), max(0, goal))
