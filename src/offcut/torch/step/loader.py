@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from offcut.errors import OffcutError
-from offcut.torch.step.batch import LOADING, Batch, to_device
+from offcut.torch.step.batch import Batch, to_device
 from offcut.torch.step.batch_policy import Part
 from offcut.torch.step.share_loader import Share, ShareLoader
 
@@ -113,7 +113,7 @@ class PartLoader:
             step, part = item
             self._begun.append(_key(part, step))
             share = Share(part.indices.tolist())
-            share.seeded_by = (self._seed, step, part.stream + LOADING)
+            share.seeded_by = (self._seed, step, part.stream)
             yield share
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from offcut.process.parent_death import die_with_parent
 from offcut.torch.state.random_state import random_state, set_random_state
-from offcut.torch.step.batch import seed_everything
+from offcut.torch.step.batch import LOADING, seed_everything
 
 _CPU = torch.device("cpu")
 
@@ -49,7 +49,8 @@ class _Seeded:
         return self.dataset[index]
 
     def __getitems__(self, share: Share) -> Any:
-        seed_everything(*share.seeded_by, _CPU)
+        seed, place, stream = share.seeded_by
+        seed_everything(seed, place, stream + LOADING, _CPU)
         several = getattr(self.dataset, "__getitems__", None)
         return several(list(share)) if several is not None else [self.dataset[index] for index in share]
 
