@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from offcut.errors import OffcutError
+from offcut.errors import InputError, OffcutError
 from offcut.pipeline.program import B, F, I, Op, Program
 from offcut.torch.pipeline.layer_chain import as_tuple
 from offcut.torch.pipeline.runtime.split_backward import backward_input
@@ -185,7 +185,13 @@ class PipelineEngine:
         to_stage, cut = (stage + 1, stage) if kind == F else (stage - 1, stage - 1)
         to, rows = self._owner[to_stage, i], self._rows[i]
         if kind == F:
-            self._meta.setdefault((cut, rows), [(x.shape, x.dtype) for x in tensors])
+            made = [(x.shape, x.dtype) for x in tensors]
+            if self._meta.setdefault((cut, rows), made) != made:
+                raise InputError(
+                    f"PipelineSession: micro-batches of {rows} samples have other shapes between stages {stage} and "
+                    f"{to_stage} than before: {_shapes(made)}, not {_shapes(self._meta[cut, rows])}.",
+                    next_step="Let samples of all lengths have one shape, by padding in the dataset or in collate.",
+                )
         if to == self._rank:
             here[kind, to_stage, i] = tensors
             return
@@ -204,6 +210,10 @@ class PipelineEngine:
 
     def _header_tag(self, cut: int, rows: int) -> int:
         return 2 * (rows * self._program.stages + cut) + 1
+
+
+def _shapes(meta: Meta) -> str:
+    return ", ".join(str(tuple(shape)) for shape, _ in meta)
 
 
 def _header(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
