@@ -61,7 +61,7 @@ def compares_samples(
 
 
 def synchronised(
-    stage: Stage, *, elastic: bool = True, accumulate: int = 1, recomputed: bool = False, kind: str = "sgd"
+    stage: Stage, *, elastic: bool = True, accumulate: int = 1, recomputed: bool = False, compiled: bool = False
 ) -> dict[str, Any]:
     """BatchNorm over the global batch, once for rows and once for images."""
     torch.set_default_dtype(torch.float64)
@@ -81,11 +81,12 @@ def synchronised(
     loader: Any = DataLoader(data(37), BATCH, shuffle=True, generator=torch.Generator().manual_seed(4))
     if elastic:
         model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
+    forward = torch.compile(model, backend="aot_eager") if compiled else model
     for _ in offcut.torch.epochs(5) if elastic else range(5):
         for i, (x, y) in enumerate(loader):
             if elastic:
                 stage.at("step", member())
-            predicted = checkpoint(model, x, use_reentrant=False) if recomputed else model(x)
+            predicted = checkpoint(forward, x, use_reentrant=False) if recomputed else forward(x)
             loss = (predicted - y).square().mean()
             (loss / accumulate).backward()
             if loader.completes(accumulate) if elastic else (i + 1) % accumulate == 0 or i + 1 == len(loader):

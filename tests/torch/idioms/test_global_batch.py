@@ -28,6 +28,7 @@ def test_a_loss_that_compares_samples_is_that_of_the_global_batch(options: dict[
         {},
         pytest.param({"accumulate": 2}, marks=pytest.mark.ci),
         pytest.param({"recomputed": True}, marks=pytest.mark.ci),
+        pytest.param({"compiled": True}, marks=pytest.mark.ci),
     ],
 )
 def test_synchronised_batch_norm_is_that_of_the_global_batch(options: dict[str, Any]) -> None:

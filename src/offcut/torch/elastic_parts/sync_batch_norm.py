@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,12 @@ class SyncBatchNorm(_BatchNorm):
     at least two. The members exchange two numbers per channel in each forward and each backward pass. Alone, in
     evaluation mode, and outside of a step it is torch's own.
     """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        global _uncompiled  # noqa: PLW0603 - made with the first layer, because it imports torch's compiler
+        if _uncompiled is SyncBatchNorm._forward_now:
+            _uncompiled = torch.compiler.disable(SyncBatchNorm._forward_now)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: nn.Module) -> nn.Module:
@@ -50,6 +57,10 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the input, normalised by the statistics of the global batch in a step, and then scaled and shifted."""
+        return _uncompiled(self, input)
+
+    def _forward_now(self, input: torch.Tensor) -> torch.Tensor:
+        """See `forward`, which does not let a compiler look at what depends on the members."""
         training = current_training.find()
         if not self.training or training is None or not training.in_step:
             return super().forward(input)
@@ -69,6 +80,9 @@ class SyncBatchNorm(_BatchNorm):
                 self.running_var.lerp_(variance.to(self.running_var.dtype), momentum or 0.0)
         found: torch.Tensor = output
         return found
+
+
+_uncompiled: Callable[[SyncBatchNorm, torch.Tensor], torch.Tensor] = SyncBatchNorm._forward_now
 
 
 class _Normalise(torch.autograd.Function):
