@@ -21,6 +21,8 @@ from torch.utils.data import (
 
 import offcut.torch
 from offcut.errors import InputError
+from offcut.torch.elastic_parts import current_training
+from offcut.wire.worker_env import ENV_GOAL
 
 SAMPLES, BATCH = 50, 8
 
@@ -231,6 +233,42 @@ def by_steps(elastic: bool, form: str = "for", loader: Any = None) -> list[torch
 
 def test_two_loops_over_the_epochs_are_the_plain_ones() -> None:
     assert same_bits(in_phases(True), in_phases(False))
+
+
+def test_loops_over_steps_end_when_the_job_has_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENV_GOAL, str(3 * BATCH))
+    assert len(by_steps(True)) == 2 * 3 + 4
+    assert current_training.current("the test").state.step == 3
+    monkeypatch.setattr(current_training, "_current", None)
+    with pytest.raises(SystemExit) as ended:
+        by_steps(True, "while")
+    assert ended.value.code == 0
+    assert current_training.current("the test").state.step == 3
+
+
+def test_epochs_may_follow_steps() -> None:
+    def trains(elastic: bool) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        loader: Any = DataLoader(plain_data(), BATCH)
+        if elastic:
+            model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader)
+
+        def step(x: torch.Tensor, y: torch.Tensor) -> None:
+            optimizer.zero_grad()
+            (model(x) - y).square().mean().backward()
+            optimizer.step()
+
+        batches = endless(loader)
+        for _ in offcut.torch.steps(10, more=True) if elastic else range(10):
+            step(*next(batches))
+        for _ in offcut.torch.epochs(2) if elastic else range(2):
+            for x, y in loader:
+                step(x, y)
+        return [p.detach() for p in model.parameters()]
+
+    assert same_bits(trains(True), trains(False))
 
 
 @pytest.mark.parametrize("form", ["for", "while"])

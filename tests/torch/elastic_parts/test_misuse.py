@@ -59,6 +59,14 @@ def two_loops(model: Any, optimizer: Any, loader: Any) -> None:
                 optimizer.step()
 
 
+def second_training(model: Any, optimizer: Any, loader: Any) -> None:
+    for _ in offcut.torch.epochs(2):
+        for x, _ in loader:
+            model(x).sum().backward()
+            optimizer.step()
+        offcut.torch.elastic(*small())
+
+
 def two_steps(model: Any, optimizer: Any, loader: Any) -> None:
     for _ in offcut.torch.epochs(1):
         for x, _ in loader:
@@ -106,7 +114,8 @@ def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
         (looks_at_a_batch, r"left before its first optimizer.step\(\)"),
         (goes_back, "goes on with a loop over the elastic loader that it has left"),
         (two_loops, "a second loop over the elastic loader in one epoch"),
-        (two_steps, "a second one for a batch"),
+        (second_training, r"an elastic training already.*\[optimizer1, optimizer2\], \[loader1, loader2\]"),
+        (two_steps, r"a second one for a batch.*\[optimizer\]"),
         (steps_left, "no more batches in this epoch"),
         (clips, "gradients were changed between backward"),
         (mean_after_the_step, r"mean\(\) outside of a step"),

@@ -51,7 +51,13 @@ class Recurrent(nn.Module):
 
 
 def carries_hidden_state(
-    stage: Stage, *, epochs: int = 3, chunks: int = 7, accumulate: int = 1, elastic: bool = True
+    stage: Stage,
+    *,
+    epochs: int = 3,
+    chunks: int = 7,
+    accumulate: int = 1,
+    shards: int | None = None,
+    elastic: bool = True,
 ) -> dict[str, Any]:
     """Truncated backpropagation through time: the hidden state of each column goes on from batch to batch."""
     model = Recurrent()
@@ -60,20 +66,21 @@ def carries_hidden_state(
     initial = (torch.zeros(2, BATCH, 5), torch.zeros(2, BATCH, 5))
     hidden: Any = offcut.torch.RowState(initial, dim=1)
     if elastic:
-        model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=[hidden])
+        model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=[hidden], virtual_shards=shards)
     state: Any = initial
     for _ in offcut.torch.epochs(epochs) if elastic else range(epochs):
         state = initial
         if elastic:
             hidden.reset()
-        for i, x in enumerate(loader):
+        for i, batch in enumerate(loader):
             if elastic:
                 stage.at("step", member())
-                output, hidden.rows = model(x, hidden.rows)
-            else:
-                output, state = model(x, tuple(part.detach() for part in state))
-            loss = (output[:, :-1] - x[:, 1:]).square().mean() / accumulate
-            loss.backward()
+            for x in [batch] if shards is None else batch:
+                if elastic:
+                    output, hidden.rows = model(x, hidden.rows)
+                else:
+                    output, state = model(x, tuple(part.detach() for part in state))
+                ((output[:, :-1] - x[:, 1:]).square().mean() / accumulate).backward()
             if loader.completes(accumulate) if elastic else (i + 1) % accumulate == 0 or i + 1 == chunks:
                 optimizer.step()
                 optimizer.zero_grad()

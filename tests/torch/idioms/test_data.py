@@ -13,7 +13,7 @@ from test_elastic import broken, under_events
 pytestmark = pytest.mark.xdist_group("members")
 
 
-@pytest.mark.parametrize("options", [{}, {"accumulate": 2, "epochs": 6}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"accumulate": 2, "epochs": 6}, marks=pytest.mark.ci)])
 def test_hidden_state_follows_its_rows(options: dict[str, int]) -> None:
     undisturbed = alone(scripts.carries_hidden_state, **options)
     assert alone(scripts.carries_hidden_state, elastic=False, **options) == undisturbed
@@ -33,10 +33,17 @@ def test_hidden_state_is_undone_with_its_step_and_is_in_checkpoints() -> None:
         same(cluster.results(), alone(scripts.carries_hidden_state))
 
 
+@pytest.mark.ci
+def test_hidden_state_of_virtual_shards() -> None:
+    same(under_events(scripts.carries_hidden_state, shards=3), alone(scripts.carries_hidden_state, shards=3))
+
+
+@pytest.mark.ci
 def test_more_members_than_rows() -> None:
     same(train(scripts.carries_hidden_state, 9), alone(scripts.carries_hidden_state))
 
 
+@pytest.mark.ci
 def test_a_second_loop_over_the_epochs() -> None:
     # The faults strike in the first loop and in the second.
     same(under_events(scripts.in_phases), alone(scripts.in_phases))
@@ -48,7 +55,7 @@ def test_a_second_loop_with_another_loader() -> None:
     same(under_events(scripts.in_phases, loaders=True, workers=1), undisturbed)
 
 
-@pytest.mark.parametrize(("point", "step"), [("between", 15), ("second", 18)])
+@pytest.mark.parametrize(("point", "step"), [pytest.param("between", 15, marks=pytest.mark.ci), ("second", 18)])
 def test_a_worker_that_joins_goes_to_the_second_loop_at_once(point: str, step: int) -> None:
     options = {"evaluates": True, "loaders": True}
     undisturbed = alone(scripts.in_phases, **options)
@@ -67,6 +74,7 @@ def test_a_worker_that_joins_goes_to_the_second_loop_at_once(point: str, step: i
     same(results, undisturbed)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_loop_ends_once_where_only_one_member_has_its_last_step(rank: int) -> None:
     undisturbed = alone(scripts.in_phases, stop_at=8)
@@ -75,6 +83,7 @@ def test_the_first_loop_ends_once_where_only_one_member_has_its_last_step(rank: 
     same(train(scripts.in_phases, 2, broken("after-reduce", rank, 15)), alone(scripts.in_phases))
 
 
+@pytest.mark.ci
 def test_a_start_from_a_checkpoint_goes_on_in_the_second_loop() -> None:
     with Cluster(scripts.in_phases) as cluster:
         first = cluster.start()
@@ -86,7 +95,14 @@ def test_a_start_from_a_checkpoint_goes_on_in_the_second_loop() -> None:
         same(cluster.results(), alone(scripts.in_phases))
 
 
-@pytest.mark.parametrize("options", [{"form": "for", "accumulate": 2}, {"form": "while"}, {"form": "break"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"form": "for", "accumulate": 2},
+        pytest.param({"form": "while"}, marks=pytest.mark.ci),
+        pytest.param({"form": "break"}, marks=pytest.mark.ci),
+    ],
+)
 def test_a_loop_over_steps(options: dict[str, Any]) -> None:
     undisturbed = alone(scripts.by_steps, **options)
     assert undisturbed["steps"] == 24
@@ -108,10 +124,12 @@ def test_a_step_that_fails_between_its_batches_comes_again_whole() -> None:
     same(results, alone(scripts.by_steps, **options))
 
 
+@pytest.mark.ci
 def test_a_worker_that_joins_at_the_last_step() -> None:
     same(train_with_joiner(scripts.by_steps, "step", 23), alone(scripts.by_steps))
 
 
+@pytest.mark.ci
 def test_several_optimizers_in_a_loop_over_steps() -> None:
     undisturbed = alone(scripts.two_judges_by_steps)
     assert undisturbed["steps"] == 14
@@ -123,9 +141,11 @@ def test_several_optimizers_in_a_loop_over_steps() -> None:
     [
         pytest.param({}, id="unequal-shards"),
         pytest.param({"workers": 2, "batch": 12, "epochs": 5}, id="processes"),
-        pytest.param({"accumulate": 2, "epochs": 6}, id="accumulated"),
-        pytest.param({"virtual_shards": 4}, id="virtual-shards"),
-        pytest.param({"noise": True, "virtual_shards": 3, "drop_last": True, "epochs": 6}, id="noise"),
+        pytest.param({"accumulate": 2, "epochs": 6}, id="accumulated", marks=pytest.mark.ci),
+        pytest.param({"virtual_shards": 4}, id="virtual-shards", marks=pytest.mark.ci),
+        pytest.param(
+            {"noise": True, "virtual_shards": 3, "drop_last": True, "epochs": 6}, id="noise", marks=pytest.mark.ci
+        ),
     ],
 )
 def test_a_stream_loses_and_doubles_no_sample(options: dict[str, Any]) -> None:
@@ -136,11 +156,13 @@ def test_a_stream_loses_and_doubles_no_sample(options: dict[str, Any]) -> None:
     same(under_events(scripts.streams, **options), undisturbed)
 
 
+@pytest.mark.ci
 def test_more_members_than_shards_of_a_stream() -> None:
     options = {"shards": 2, "batch": 5, "epochs": 2}
     same(train(scripts.streams, 3, broken("after-reduce", 2, 2), **options), alone(scripts.streams, **options))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_data_epoch_of_a_stream_ends_once_where_only_one_member_has_its_last_step(rank: int) -> None:
     undisturbed = alone(scripts.streams)

@@ -13,7 +13,13 @@ pytestmark = pytest.mark.xdist_group("members")
 
 @pytest.mark.parametrize(
     ("kind", "workers"),
-    [("buckets", 0), ("curriculum", 1), ("in order", 0), ("in order, whole batches", 0), ("weighted", 2)],
+    [
+        ("buckets", 0),
+        pytest.param("curriculum", 1, marks=pytest.mark.ci),
+        pytest.param("in order", 0, marks=pytest.mark.ci),
+        pytest.param("in order, whole batches", 0, marks=pytest.mark.ci),
+        ("weighted", 2),
+    ],
 )
 def test_a_sampler_of_the_script_s_own(kind: str, workers: int) -> None:
     undisturbed = alone(scripts.samples_by, kind=kind, workers=workers)
@@ -31,6 +37,7 @@ def test_several_updates_for_a_batch_without_a_dataset() -> None:
     same(under_events(scripts.plays), alone(scripts.plays))
 
 
+@pytest.mark.ci
 def test_learning_rates_are_tried_before_the_training() -> None:
     undisturbed = alone(scripts.finds_its_rate)
     assert undisturbed["rate"] > 0.001
