@@ -10,9 +10,17 @@ import lightning.pytorch as pl
 import torch
 from idiom_scripts import BATCH, data, network, numbers
 from lightning.fabric import Fabric
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    Callback,
+    EarlyStopping,
+    EMAWeightAveraging,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    Timer,
+)
 from lightning.pytorch.loggers import CSVLogger
 from real_members import Stage
+from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 
@@ -228,3 +236,88 @@ def with_fabric(stage: Stage) -> dict[str, Any]:
             fabric.clip_gradients(model, optimizer, max_norm=0.5)
             optimizer.step()
     return {"parameters": numbers(model), "steps": member().steps}
+
+
+class Samples(pl.LightningDataModule):
+    """Training and validation samples, loaded by processes."""
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(data(37), BATCH, shuffle=True, num_workers=1, multiprocessing_context="fork")
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(data(11), 3, num_workers=1, multiprocessing_context="fork")
+
+    def test_dataloader(self) -> Any:
+        return DataLoader(data(13), 4)
+
+
+class Full(pl.LightningModule):
+    """What else modules do: BatchNorm, numbers of all members, metric objects in a validation, a one-cycle schedule."""
+
+    def __init__(self, stage: Stage, *, in_job: bool) -> None:
+        super().__init__()
+        self.net = network(nn.BatchNorm1d(6, dtype=torch.float64))
+        self.error = MeanMetric()
+        self.stage, self.in_job = stage, in_job
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        if self.in_job:
+            self.stage.at("step", member())
+        x, y = batch
+        errors = (self.net(x) - y).square()
+        self.log("synced", errors.mean(), sync_dist=True, on_step=True, on_epoch=True)
+        gathered = self.all_gather(x.sum())
+        self.log("sum", gathered.sum(), reduce_fx="max")
+        self.log_dict({"a": x[:, 0].mean(), "b": x[:, 1].mean()}, on_step=False, on_epoch=True)
+        return {"loss": errors.mean(), "errors": errors.detach()}
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.error((self.net(x) - y).square())
+        self.log("error", self.error, prog_bar=True)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("test", (self.net(x) - y).square().mean())
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, steps)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+def full(stage: Stage, *, folder: str) -> dict[str, Any]:
+    """A Trainer with many callbacks, and a test of the best checkpoint afterwards."""
+    in_job = stage.name != "alone"
+    place = Path(folder) / ("job" if in_job else "alone")
+    pl.seed_everything(3, workers=True, verbose=False)
+    module = Full(stage, in_job=in_job)
+    average = EMAWeightAveraging(decay=0.9)
+    best = ModelCheckpoint(monitor="error", save_top_k=2, save_last=True)
+    trainer = Trainer(
+        accelerator="cpu",
+        max_epochs=5,
+        sync_batchnorm=True,
+        callbacks=[
+            average,
+            best,
+            LearningRateMonitor("step"),
+            EarlyStopping("synced_epoch", check_on_train_epoch_end=True),
+            Timer("00:01:00:00"),
+        ],
+        logger=CSVLogger(place),
+        log_every_n_steps=2,
+        val_check_interval=2,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, datamodule=Samples())
+    (tested,) = trainer.test(module, datamodule=Samples(), ckpt_path="best", verbose=False)
+    return {
+        "average": numbers(module),
+        "test": tested["test"],
+        "metrics": [float(trainer.callback_metrics[name]) for name in ("test",)],
+        "best": [float(score) for score in best.best_k_models.values()],
+        "global step": trainer.global_step,
+    }

@@ -95,7 +95,12 @@ def test_the_log_goes_on_when_another_member_writes_it(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
-def test_several_optimizers_and_manual_updates(tmp_path: Path) -> None:
+def test_a_trainer_with_all_that_scripts_have(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    same(under_events(script("full"), folder=folder), alone(script("full"), folder=folder))
+
+
+def test_several_optimizers_and_manual_updates() -> None:
     same(under_events(script("adversarial")), alone(script("adversarial")))
     faults = [{**broken("before-reduce", 0, 3), "pass": 1}, {**broken("after-reduce", 1, 6), "pass": 1}]
     with Cluster(script("adversarial"), faults=faults) as cluster:
