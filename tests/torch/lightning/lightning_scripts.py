@@ -104,6 +104,7 @@ def trains(
     shuffles: bool = True,
     stops: bool = False,
     options: dict[str, Any] | None = None,
+    saved: str | None = None,
 ) -> dict[str, Any]:
     """Fit, and return what the training has come to."""
     in_job = stage.name != "alone"
@@ -125,7 +126,7 @@ def trains(
     )
     assert isinstance(trainer.strategy, OffcutStrategy)
     loader = DataLoader(data(samples), BATCH, shuffle=shuffles)
-    trainer.fit(module, loader, DataLoader(data(11), 3))
+    trainer.fit(module, loader, DataLoader(data(11), 3), ckpt_path=saved)
     return {
         "parameters": numbers(module.net),
         "rate": trainer.optimizers[0].param_groups[0]["lr"],

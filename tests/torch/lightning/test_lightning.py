@@ -177,6 +177,15 @@ def test_members_die_and_are_replaced_over_and_over(tmp_path: Path) -> None:
     same(results, alone(script("trains"), **options))
 
 
+@pytest.mark.parametrize("frequency", [STEPS, 3], ids=["of-an-epochs-end", "of-the-middle-of-an-epoch"])
+def test_a_checkpoint_of_lightnings_is_continued(frequency: int, tmp_path: Path) -> None:
+    options = {"max_epochs": 2, "val_check_interval": frequency, "limit_val_batches": 2}
+    alone(script("trains"), folder=str(tmp_path / "first"), options=options)
+    saved = min((tmp_path / "first").rglob("*.ckpt"))
+    settings = {"folder": str(tmp_path), "saved": str(saved), "options": {**options, "max_epochs": 6}}
+    same(under_events(script("trains"), **settings), alone(script("trains"), **settings))
+
+
 @pytest.mark.parametrize(
     ("mistake", "told"),
     [

@@ -29,6 +29,8 @@ from offcut.torch.state.training_state import Stateful
 from offcut.torch.step.batch import seed_everything
 
 _END = object()
+#: More data epochs than a training has.
+_NO_LIMIT = 2**31
 
 
 class StepFailed(Exception):
@@ -52,6 +54,8 @@ class ElasticFit:
         self._epochs: Iterator[int] = iter(())
         self._epoch = -1
         self._shares: Any = None
+        #: Whether the last iterator over the training loader was not asked for a batch.
+        self._unused = False
         #: The loops' counters when the last batch was asked for, and whether its step failed.
         self._counters: dict[str, Any] = {}
         self._failed = False
@@ -98,7 +102,7 @@ class ElasticFit:
                 "offcut.torch.lightning: the length of the training loader is not known.",
                 next_step="Give a DataLoader of a dataset that can be indexed.",
             )
-        self._loader = FitLoader(loader, self._batches)
+        self._loader = FitLoader(loader, self._iterate)
         return self._loader
 
     def validation_loader(self, loader: Any) -> Any:
@@ -113,13 +117,23 @@ class ElasticFit:
         if self.training is not None and draws:
             self._state.draws += 1
 
+    def _iterate(self) -> Iterator[Any]:
+        if self._unused and self.training is not None and self._loader is not None:
+            # Lightning makes an iterator and does not use it, after a checkpoint of an epoch's end. A DataLoader draws.
+            torch.empty((), dtype=torch.int64).random_(generator=self._loader.own.generator)
+        self._unused = True
+        return self._batches()
+
     def _batches(self) -> Iterator[Any]:
         """Iterate over this member's shares of a data epoch's global batches."""
         assert self.training is not None
+        self._unused = False
         training, trainer = self.training, self._trainer
         self._epoch = next(self._epochs, -1)
         if self._epoch < 0:
+            trainer.should_stop = True
             return
+        training.training.epochs = self._expected_epochs()
         assert self._loader is not None
         self._shares = shares = iter(ElasticLoader(training.loops, training.sources[0], self._loader.own))
         for data in shares:
@@ -130,6 +144,14 @@ class ElasticFit:
             trainer.fit_loop._data_fetcher.fetched = progress.current.ready
             yield data
         self._enter_epoch()
+
+    def _expected_epochs(self) -> int | None:
+        """Return how many data epochs the whole training has, as far as is known."""
+        trainer, loop = self._trainer, self._trainer.fit_loop
+        known = [loop.max_epochs] if loop.max_epochs >= 0 else []
+        if trainer.max_steps >= 0:
+            known.append(-(-trainer.max_steps // -(-loop.max_batches // trainer.accumulate_grad_batches)))
+        return min(known, default=None)
 
     # -- the loops ----------------------------------------------------------------------------------------------------
 
@@ -154,10 +176,7 @@ class ElasticFit:
             loop.restarting = False
             loop.reset_restart_stage()
             loop.epoch_loop.reset_restart_stage()
-        limit = loop.max_epochs if loop.max_epochs >= 0 else 2**31
-        if trainer.max_steps >= 0:
-            limit = min(limit, -(-trainer.max_steps * trainer.accumulate_grad_batches // max(1, len(self._loader))))
-        self._epochs = training.loops.epochs(limit, more=False)
+        self._epochs = training.loops.epochs(loop.max_epochs if loop.max_epochs >= 0 else _NO_LIMIT, more=False)
         write_logs(trainer, training.training.membership.rank, begun=self._resumed)
         own()
         progress = loop.epoch_progress.current
