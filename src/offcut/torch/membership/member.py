@@ -356,7 +356,7 @@ class Member:
 
     def publish_checkpoint(self, stable_step: int) -> None:
         """See `Membership`."""
-        self._checkpointer.publish(stable_step, self.rank)
+        self._checkpointer.publish(stable_step)
 
     def save_at_end(self, group: Group) -> None:
         """See `Membership`."""

@@ -45,7 +45,7 @@ class WholeState:
 
     def shares(self, saved: dict[str, Any], rank: int, world: int) -> list[dcp_shards.Share]:
         """See `CheckpointLayout`."""
-        return [dcp_shards.shares_of_all(saved, rank, world)]
+        return [dcp_shards.share_of_whole(saved, rank, world)]
 
 
 class SavedLayers(NamedTuple):

@@ -36,7 +36,7 @@ class Checkpointer(Protocol[SavedT_contra]):
         """
         ...
 
-    def publish(self, stable_step: int, rank: int = 0) -> object:
+    def publish(self, stable_step: int) -> object:
         """Give a checkpoint its final name, if it is complete and of `stable_step` or an earlier step."""
         ...
 

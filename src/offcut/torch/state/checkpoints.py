@@ -105,7 +105,7 @@ class Checkpoints(Generic[SavedT]):
         )
         self._writer.start()
 
-    def publish(self, stable_step: int, rank: int = 0) -> bool:
+    def publish(self, stable_step: int) -> bool:
         """Publish the checkpoint that all members have written, if its step is stable by now.
 
         Returns:
@@ -207,7 +207,8 @@ class Checkpoints(Generic[SavedT]):
             dcp_shards.finish(mine, self._layout.names(world))
             self.directory.publish(step, mine)
         except Exception as error:
-            self._problem(f"the checkpoint at step {step} could not be published: {_cause(error)}")
+            if not self.directory.published(step).exists():  # else another member was quicker
+                self._problem(f"the checkpoint at step {step} could not be published: {_cause(error)}")
             return False
         if self._failing:
             self._failing = False

@@ -54,7 +54,7 @@ class Share:
     files: str
 
 
-def shares_of_all(tree: dict[str, Any], rank: int, world: int) -> Share:
+def share_of_whole(tree: dict[str, Any], rank: int, world: int) -> Share:
     """Copy this member's share of a state that all members have, the piece `state`.
 
     Each tensor goes to the member with the fewest bytes so far.
