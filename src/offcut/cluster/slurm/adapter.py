@@ -66,6 +66,7 @@ class SlurmCluster:
         self._directory = directory
         self._address_file = address_file
         self._credentials = credentials
+        self._given_commands = commands is not None
         self._commands = commands or Commands(site.command_limit_s)
         self._shared = shared
         self._name = pilot_script.pilot_name(shared)
@@ -104,7 +105,8 @@ class SlurmCluster:
             InputError: Slurm is not installed, has no such partition, refuses the account, or the mode does not fit.
             ClusterError: slurmctld does not answer.
         """
-        check_installed()
+        if not self._given_commands:
+            check_installed()
         setup = await self._query.setup()
         self._site = modes.fit(self._site, setup)
         await self._rules.open()

@@ -41,6 +41,7 @@ FAULTS = {
     "freeze controller": 1.5,
     "set clock": 2,
     "solver": 3,
+    "slurm": 2,
     "kill store": 1,
     "never ready": 1,
     "start fails": 1,

@@ -64,6 +64,8 @@ class Commons:
         self.ledgers: dict[str, JobLedger] = {}
         self.groups: dict[tuple[str, int], GroupState] = {}
         self.solver_trouble = ""
+        #: What is wrong with Slurm: empty, `silent` or `refuses`.
+        self.slurm_trouble = ""
         self.store_address = "10.0.0.9:7001"
         self.never_ready_nodes: set[str] = set()
         self.failing_nodes: set[str] = set()

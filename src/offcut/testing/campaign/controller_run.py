@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from offcut.cluster.base import Cluster
 from offcut.cluster.local.adapter import LocalCluster
+from offcut.cluster.slurm.adapter import SlurmCluster
+from offcut.cluster.slurm.site import SlurmSite
 from offcut.errors import AllocationError, OffcutError
 from offcut.model import Allocation
 from offcut.service.agent_protocol import AgentProtocol
@@ -19,22 +23,27 @@ from offcut.testing.campaign.commons import Commons
 from offcut.testing.campaign.local_queue import LocalQueue
 from offcut.testing.campaign.network import ControllerSide
 from offcut.testing.campaign.simulated_loop import Process
+from offcut.testing.campaign.slurm_queue import SimulatedCommands, SlurmQueue
 from offcut.wire.credentials import Identity
 
 _Result = TypeVar("_Result")
 
 
-class NoCredentials:
-    """Makes none: who dials is known in the simulation."""
+class SimulatedCredentials:
+    """Notes whose agents may dial."""
 
-    def __init__(self, directory: Any) -> None:
+    def __init__(self, world: Commons, directory: Path) -> None:
+        self._issued = world.network.issued
         self.directory = directory
 
-    def issue(self, node: str, pilot: str) -> None: ...
+    def issue(self, node: str, pilot: str) -> None:
+        self._issued.add(pilot)
 
-    def withdraw_later(self, pilot: str) -> None: ...
+    def withdraw_later(self, pilot: str) -> None:
+        self._issued.discard(pilot)
 
-    def keep_only(self, pilots: object) -> None: ...
+    def keep_only(self, pilots: Iterable[str]) -> None:
+        self._issued.intersection_update(pilots)
 
 
 class SimulatedSolver:
@@ -113,7 +122,7 @@ class ControllerWatch(Protocol):
 class ControllerRun:
     """One life of the controller. It begins with the journal that the one before it left."""
 
-    def __init__(self, world: Commons, number: int, queue: LocalQueue, watch: ControllerWatch) -> None:
+    def __init__(self, world: Commons, number: int, queue: LocalQueue | SlurmQueue, watch: ControllerWatch) -> None:
         self.world = world
         self._queue = queue
         self._watch = watch
@@ -132,14 +141,7 @@ class ControllerRun:
             paths.prepare()
             self._journal = journal = Journal(paths.journal)
             state = journal.load(world.settings)
-            cluster = LocalCluster(
-                paths.cluster,
-                paths.address,
-                NoCredentials(paths.credentials),  # type: ignore[arg-type]
-                open_connection=lambda: self._queue.open_connection(self.process),
-                new_id=lambda: f"{world.next_pid():x}",
-            )
-            await cluster.connect()
+            cluster = await self._connect(paths)
             self.controller = controller = Controller(
                 state,
                 journal,
@@ -162,6 +164,34 @@ class ControllerRun:
         except OffcutError as error:
             world.trace.note("controller", f"cannot start: {error}")
         self.process.end()
+
+    async def _connect(self, paths: StatePaths) -> Cluster:
+        world, queue = self.world, self._queue
+        credentials: Any = SimulatedCredentials(world, paths.credentials)
+        if isinstance(queue, SlurmQueue):
+            site = SlurmSite(
+                partition="idle",
+                mode="preemptible",
+                interval_s=2.0,
+                least_hole_s=60.0,
+                pending_limit_s=20.0,
+                bench_s=60.0,
+                pause_s=10.0,
+                command_limit_s=5.0,
+            )
+            commands = SimulatedCommands(world, queue)
+            slurm = SlurmCluster(site, paths.pilots, paths.root, paths.address, credentials, commands)
+            await slurm.connect()
+            return slurm
+        local = LocalCluster(
+            paths.cluster,
+            paths.address,
+            credentials,
+            open_connection=lambda: queue.open_connection(self.process),
+            new_id=lambda: f"{world.next_pid():x}",
+        )
+        await local.connect()
+        return local
 
     def _changed(self) -> None:
         assert self.controller is not None

@@ -12,6 +12,7 @@ from offcut.model import events as ev
 from offcut.testing.campaign.actions import FAULTS, Action
 from offcut.testing.campaign.nodes import SimulatedAgent, SimulatedWorker
 from offcut.testing.campaign.simulated_loop import Process
+from offcut.testing.campaign.slurm_queue import SlurmQueue
 from offcut.testing.campaign.world import World
 
 _Item = TypeVar("_Item")
@@ -55,6 +56,7 @@ class Injector:
             "freeze controller": self._freeze_controller,
             "set clock": self._set_clock,
             "solver": self._trouble_solver,
+            "slurm": self._trouble_slurm,
             "kill store": self._kill_store,
             "never ready": lambda it: self._spoil(it, self._world.never_ready_nodes),
             "start fails": lambda it: self._spoil(it, self._world.failing_nodes),
@@ -314,6 +316,18 @@ class Injector:
             world.solver_trouble = ""
 
         self._later(self._for_s(action, 30.0), mend)
+        return True
+
+    def _trouble_slurm(self, action: Action) -> bool:
+        world = self._world
+        if not isinstance(world.queue, SlurmQueue):
+            return False
+        world.slurm_trouble = ("silent", "refuses")[action.pick % 2]
+
+        def mend() -> None:
+            world.slurm_trouble = ""
+
+        self._later(self._for_s(action, 20.0), mend)
         return True
 
     def _kill_store(self, action: Action) -> bool:

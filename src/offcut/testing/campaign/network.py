@@ -49,6 +49,8 @@ class Network:
         self.random = random
         self.late = late
         self.listener: Listener | None = None
+        #: Pilots whose agents have a credential.
+        self.issued: set[str] = set()
         #: Nodes between which and the controller nothing comes through, until then.
         self.partitioned_until_s: dict[str, float] = {}
         self.connections: dict[int, Connection] = {}
@@ -77,6 +79,8 @@ class Network:
                 await asyncio.sleep(min(10.0, self.dead_until_s(node) - loop.time() + 0.5))
                 raise TimeoutError("no answer")
             listener = self.listener
+            if pilot not in self.issued:
+                raise FileNotFoundError("no credential yet")
             if listener is None or not listener.process.alive:
                 raise ConnectionRefusedError("nothing listens")
             self._numbers += 1

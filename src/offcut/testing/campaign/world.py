@@ -11,6 +11,7 @@ from offcut.testing.campaign.invariants import Invariants
 from offcut.testing.campaign.ledger import JobLedger, TrainingStep
 from offcut.testing.campaign.local_queue import LocalQueue
 from offcut.testing.campaign.nodes import SimulatedAgent
+from offcut.testing.campaign.slurm_queue import SlurmQueue
 
 
 class World(Commons):
@@ -20,7 +21,9 @@ class World(Commons):
         super().__init__(seed, directory, verbose=verbose)
         self.agents: dict[str, SimulatedAgent] = {}
         self.invariants = Invariants(self, self.agents, lambda: self.controller)
-        self.queue = LocalQueue(self, self.nodes, self.start_agent)
+        #: Every third seed has Slurm.
+        queue = SlurmQueue if seed % 3 == 0 else LocalQueue
+        self.queue: LocalQueue | SlurmQueue = queue(self, self.nodes, self.start_agent)
         self.on_wanted = self.invariants.node_wanted
         self.on_worker_started = self.invariants.check_node
         self.on_agent_ended = self.agent_ended
