@@ -71,6 +71,7 @@ class Controller:
         worker_umask: int | None = None,
         solver_process: SolverProcess | None = None,
         rendezvous: Callable[[Callable[[], None]], MeetingPlace] | None = None,
+        snapshot_every: int | None = None,
     ) -> None:
         """`host`: the name under which members reach this machine. `solver_process` and `rendezvous` replace processes
         of the controller's own; `rendezvous` is given what to call with every new address."""
@@ -80,6 +81,7 @@ class Controller:
         self.throughput = ThroughputReports(state)
         self._journal = journal
         self.history = journal.history
+        self._snapshot_every = snapshot_every
         self._given = GivenNumbers(paths.numbers)
         self._telemetry = Telemetry(paths.telemetry, paths.older_telemetry)
         self.losses = LossHistory(paths.losses)
@@ -212,7 +214,7 @@ class Controller:
         told = [effect for effect in caused if isinstance(effect, effects.WriteLog)]
         if told:
             self._journal.append_log(self.state.now_s, told)
-        if self.state.event_id % SNAPSHOT_EVERY == 0:
+        if self.state.event_id % (self._snapshot_every or SNAPSHOT_EVERY) == 0:
             self._snapshot()
         self.cluster.set_demand(node_demand(self.state))
         for listener in self.on_change:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,15 +36,25 @@ SNAPSHOT_EVERY = 2000
 class Journal:
     """The journal in SQLite. It has one writer: the controller that holds the state directory's lock."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create the journal; one of an older version is migrated. Raises StoreError if that fails."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        connect: Callable[[Path], sqlite3.Connection] = lambda path: sqlite3.connect(path, isolation_level=None),
+        fsync: Callable[[int], None] | None = None,
+    ) -> None:
+        """Open or create the journal; one of an older version is migrated. Raises StoreError if that fails.
+
+        `connect` opens the database, and `fsync` makes sure that what was written to an open file is on the disk.
+        """
         self._path = path
+        self._fsync = fsync
         self._wal: int | None = None
         self._last = LastEvent(path)
         #: Messages about how the journal was read.
         self.remarks: list[str] = []
         try:
-            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db = connect(path)
             self._in_wal = self._db.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal"
             # A crash of this program loses nothing; for one of the whole machine see `sync`. Some file systems have no
             # write-ahead log: there every commit is synced.
@@ -302,7 +312,7 @@ class Journal:
         try:
             if self._wal is None:
                 self._wal = os.open(f"{self._path}-wal", os.O_RDONLY)
-            os.fsync(self._wal)
+            (self._fsync or os.fsync)(self._wal)
         except OSError as error:
             raise unusable(self._path, error) from None
 

@@ -10,7 +10,7 @@ solver's process, the rendezvous store, and the workers: these decide with `offc
 - `trace`: what happened there, with its digest
 - `invariants`: what must hold after every event; `ledger`: what a job's training has really done
 - `simulated_loop`: the event loop, the clock and the processes; `pipes`, `network`: what connects them
-- `controller_run`: the controller's service; `nodes`: agents and workers
+- `controller_run`: the controller's service; `journal_disk`: the disk under its journal; `nodes`: agents and workers
 - `local_queue`: the daemon of virtual nodes; `slurm_queue`: a Slurm
 - `member`, `member_surroundings`: a worker's part in the training; `worker_link`: its connection to the agent
 - `collectives`: what members tell each other

@@ -38,6 +38,7 @@ FAULTS = {
     "partition node": 4,
     "partition all": 1,
     "kill controller": 2,
+    "lose power": 1.5,
     "freeze controller": 1.5,
     "set clock": 2,
     "solver": 3,

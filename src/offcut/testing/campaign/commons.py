@@ -54,7 +54,7 @@ class Commons:
             hold_s=setup.choice([0.5, 10.0]),
             recent_jobs=4,
             keep_jobs_s=600.0,
-            journal_events=2000,
+            journal_events=400,
             max_jobs=setup.choice([None, None, 3]),
             profiler=setup.choice(["oracle", "gp"]),
             empty_limit_s=20.0,

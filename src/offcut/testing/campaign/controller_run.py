@@ -20,6 +20,7 @@ from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
 from offcut.testing.campaign.commons import Commons
+from offcut.testing.campaign.journal_disk import JournalDisk
 from offcut.testing.campaign.local_queue import LocalQueue
 from offcut.testing.campaign.network import ControllerSide
 from offcut.testing.campaign.simulated_loop import Process
@@ -130,6 +131,9 @@ class ControllerRun:
         self.controller: Controller | None = None
         self.ready = False
         self._journal: Journal | None = None
+        self._disk = JournalDisk(lambda: world.loop.time() < world.full_disk_until_s, world.stream("disk"))
+        #: The power of its computer has failed.
+        self.power_lost = False
         self.process.on_end.append(self._note_end)
         self.process.spawn(self._run())
 
@@ -139,7 +143,7 @@ class ControllerRun:
         try:
             paths = StatePaths(world.directory)
             paths.prepare()
-            self._journal = journal = Journal(paths.journal)
+            self._journal = journal = self._disk.open(paths.journal)
             state = journal.load(world.settings)
             cluster = await self._connect(paths)
             self.controller = controller = Controller(
@@ -149,6 +153,7 @@ class ControllerRun:
                 paths,
                 solver_process=SimulatedSolver(world),
                 rendezvous=lambda changed: SimulatedStore(world, changed),
+                snapshot_every=100,
             )
             controller.on_change.append(self._changed)
             self._watch.controller_begins(controller)
@@ -198,7 +203,9 @@ class ControllerRun:
         self._watch.controller_answered(self.controller)
 
     def _note_end(self) -> None:
-        if self._journal is not None:
+        if self._journal is not None and self.power_lost:
+            self._disk.lose_power(self._journal)
+        elif self._journal is not None:
             self._journal._db.close()
         self._watch.controller_ended(self)
 

@@ -53,6 +53,7 @@ class Injector:
             "partition node": self._partition_node,
             "partition all": self._partition_all,
             "kill controller": self._kill_controller,
+            "lose power": self._lose_power,
             "freeze controller": self._freeze_controller,
             "set clock": self._set_clock,
             "solver": self._trouble_solver,
@@ -293,6 +294,13 @@ class Injector:
             self._excuse(agent)
         run.process.end()
         return True
+
+    def _lose_power(self, action: Action) -> bool:
+        """Let the power of the controller's computer fail: writes that were not synced are lost or torn."""
+        if self._world.run is None:
+            return False
+        self._world.run.power_lost = True
+        return self._kill_controller(action)
 
     def _freeze_controller(self, action: Action) -> bool:
         run = self._world.run

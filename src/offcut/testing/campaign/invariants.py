@@ -38,6 +38,9 @@ class Invariants:
         #: The state of the controller that ended, and the number of its last event.
         self._left: State | None = None
         self._last_effect = (0, -1)
+        #: The last event whose effects may not be forgotten; and that of a controller whose power failed.
+        self._promised = 0
+        self._synced_event: int | None = None
         #: By job: how far it was, and since when.
         self._progress: dict[str, tuple[object, float]] = {}
 
@@ -46,9 +49,17 @@ class Invariants:
     def controller_begins(self, controller: Controller) -> None:
         """Compare the state that the journal leads to with that of the controller before."""
         left, state = self._left, controller.state
-        if left is not None and left != state:
+        if left is not None and self._synced_event is not None:
+            if not self._synced_event <= state.event_id <= left.event_id:
+                self._world.violation(
+                    f"After a loss of power the journal ends with event {state.event_id}: it was synced after event "
+                    f"{self._synced_event}, and the last was {left.event_id}."
+                )
+        elif left is not None and left != state:
             self._world.violation(f"The restarted controller has another state: {_difference(left, state)}.")
         self._last_effect = (state.event_id, -1)
+        self._synced_event = None
+        self._promised = state.event_id
         carry_out = controller._effects.carry_out
         release = controller._effects.release
 
@@ -63,8 +74,10 @@ class Invariants:
         controller._effects.carry_out = checked  # type: ignore[method-assign]
         controller._effects.release = noted  # type: ignore[method-assign]
 
-    def controller_ended(self, controller: Controller) -> None:
+    def controller_ended(self, controller: Controller, *, power_lost: bool) -> None:
+        """Note what the next controller must know: all, or after a loss of power what was synced."""
         self._left = controller.state
+        self._synced_event = self._promised if power_lost else None
 
     def check_controller(self, controller: Controller) -> None:
         """Check the state after an event."""
@@ -83,6 +96,8 @@ class Invariants:
         if (effect.cause, effect.index) <= self._last_effect:
             world.violation(f"An effect was carried out twice, or out of order: {effect}.")
         self._last_effect = effect.cause, effect.index
+        if isinstance(effect, ef.StartWorkers | ef.SetGeneration):
+            self._promised = effect.cause
         match effect:
             case ef.StartWorkers():
                 for member in effect.members:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Protocol
 
-from offcut.errors import ProtocolError
+from offcut.errors import OffcutError, ProtocolError
 from offcut.testing.campaign.simulated_loop import Process, SimulatedLoop
 from offcut.testing.campaign.trace import Trace
 
@@ -242,6 +242,9 @@ class ControllerSide:
         except ProtocolError as error:
             self._connection.network.trace.note("controller", f"refuses {self._connection.node}: {error}")
             self.receiver.refuse(str(error))
+            self.close()
+        except OffcutError as error:
+            self._connection.network.trace.note("controller", f"does not serve {self._connection.node}: {error}")
             self.close()
 
     def note_end(self, *, cut: bool = True) -> None:

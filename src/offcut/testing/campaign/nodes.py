@@ -88,9 +88,11 @@ class SimulatedAgent:
         self.process.call(self._on_signal)
 
     def _on_signal(self) -> None:
+        if self.agent is None:  # it handles no signals yet
+            self._end(-signal.SIGTERM)
+            return
         self.begin()
-        if self.agent is not None:
-            self.agent.node_wanted()
+        self.agent.node_wanted()
 
     def kill(self) -> None:
         self.world.trace.event("signal", f"SIGKILL to {self.process.name}")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar, TypeVarTuple
 
+from offcut.errors import StoreError
 from offcut.process import clocks, daemon_thread
 from offcut.process.clocks import Clocks
 
@@ -207,6 +208,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self._closed:
             return
         error = context.get("exception")
+        if isinstance(error, StoreError):
+            return  # the journal cannot be written: that ends the controller in good order
         process = current.get()
         where = process.name if process is not None else "the world"
         self.errors.append(f"{where}: {context.get('message')}: {type(error).__name__}: {error}")

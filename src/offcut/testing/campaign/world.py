@@ -61,7 +61,7 @@ class World(Commons):
     def controller_ended(self, run: ControllerRun) -> None:
         self.trace.note("controller", "has ended")
         if run.controller is not None:
-            self.invariants.controller_ended(run.controller)
+            self.invariants.controller_ended(run.controller, power_lost=run.power_lost)
         if self.run is run:
             self.run = None
             self.network.listener = None
