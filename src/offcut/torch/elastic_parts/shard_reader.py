@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DataLoader
 
-from offcut.torch.step.batch import seed_everything
+from offcut.torch.step.batch import LOADING, seed_everything
 from offcut.torch.step.share_loader import Share, ShareLoader
 
 _CPU = torch.device("cpu")
@@ -61,7 +61,7 @@ class ShardReader:
         opened = [(block, self._opened(block), found[block.shard]) for block in blocks]
         if self._seeded:
             for block, shard, samples in opened:
-                seed_everything(block.seed, block.place, block.shard, _CPU)
+                seed_everything(block.seed, block.place, block.shard + LOADING, _CPU)
                 while len(samples) < block.samples and self._read(shard, samples):
                     pass
         else:

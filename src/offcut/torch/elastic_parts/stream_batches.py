@@ -19,7 +19,7 @@ from offcut.torch.elastic_parts.loop_random import LoopRandom
 from offcut.torch.elastic_parts.shard_reader import Block, ShardReaders
 from offcut.torch.membership.process_group import Group
 from offcut.torch.state.cursor import Cursor
-from offcut.torch.step.batch import seed_everything
+from offcut.torch.step.batch import LOADING, seed_everything
 
 _CPU = torch.device("cpu")
 
@@ -174,7 +174,8 @@ class StreamBatches:
             samples = [by_shard[i % self._shards][(i - first) // self._shards] for i in own] or self._spare_samples()
             self._spare = self._spare or samples[: self._division.smallest]
             if self._random.seeded:
-                seed_everything(self._random.seed, cursor.epoch * 1_000_003 + offset, portion.stream, _CPU)
+                place = cursor.epoch * 1_000_003 + offset
+                seed_everything(self._random.seed, place, portion.stream + LOADING, _CPU)
             data.append(self._loader.collate_fn(samples))
         return data
 
