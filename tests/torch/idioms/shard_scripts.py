@@ -45,8 +45,12 @@ def trains(
     clipped: bool = False,
     scaled: bool = False,
     workers: int = 0,
+    frozen: bool = False,
 ) -> dict[str, Any]:
-    """A network with BatchNorm and dropout on augmented samples, and a random number for each batch."""
+    """A network with BatchNorm and dropout on augmented samples, and a random number for each batch.
+
+    With `frozen`, its first layer is trained from the second epoch on.
+    """
     model = network(nn.BatchNorm1d(6, dtype=torch.float64), nn.Dropout(0.3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
@@ -58,7 +62,8 @@ def trains(
     model, optimizer, loader = offcut.torch.elastic(
         model, optimizer, loader, state=[scheduler, scaler, counted], virtual_shards=SHARDS
     )
-    for _ in offcut.torch.epochs(epochs):
+    for epoch in offcut.torch.epochs(epochs):
+        model[0].requires_grad_(not frozen or epoch > 0)
         for shards in loader:
             stage.at("step", member())
             mixed = torch.rand(1).item() + random.random()

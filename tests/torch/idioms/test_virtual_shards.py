@@ -22,6 +22,7 @@ CI = pytest.mark.ci
         pytest.param(
             {"accumulate": 2, "epochs": 8, "clipped": True, "scaled": True}, id="accumulated-and-scaled", marks=CI
         ),
+        pytest.param({"frozen": True}, id="unfreezes", marks=CI),
         pytest.param({"workers": 1, "epochs": 4}, id="loaded-by-a-process", marks=CI),
     ],
 )
