@@ -65,8 +65,9 @@ class TrainingMember:
         self._goal_samples = int(goal) if goal else None
         #: Whether the job has trained on as many samples as it was to.
         self.goal_reached = False
-        #: The data epochs of the whole training; None: the script has not said them yet.
+        #: The data epochs, or the steps, of the whole training; None: the script has not said them yet.
         self.epochs: int | None = None
+        self.until_step: int | None = None
         self._faults = Faults.from_environment()
         #: The outcome of the last step that was reduced, and whether it was applied and no boundary has followed.
         self._outcome: StepOutcome | None = None
@@ -226,12 +227,14 @@ class TrainingMember:
 
     def _left(self, group: Group) -> tuple[int, int] | None:
         """Return the steps and samples that are left if the training goes on like this; None: not known."""
+        size, goal = self._step.batch_size(group), self._goal_samples
+        samples = None if goal is None else goal - self.state.samples
+        if self.until_step is not None:
+            steps = max(0, self.until_step - self.state.step)
+            return steps, steps * size if samples is None else min(steps * size, max(0, samples))
         if self.epochs is None:
             return None
-        state, goal = self.state, self._goal_samples
-        return self._order.left(
-            state.cursor, self.epochs, self._step.batch_size(group), None if goal is None else goal - state.samples
-        )
+        return self._order.left(self.state.cursor, self.epochs, size, samples)
 
     def leave_loop(self, epoch: int) -> None:
         """Note that the script leaves the loop over the batches of a data epoch, at its end or by `break`.

@@ -246,6 +246,17 @@ def test_loops_over_steps_end_when_the_job_has_its_samples(monkeypatch: pytest.M
     assert current_training.current("the test").state.step == 3
 
 
+def test_a_loop_over_steps_knows_how_much_is_left() -> None:
+    model, optimizer, loader = offcut.torch.elastic(*small())
+    batches = endless(loader)
+    for number in offcut.torch.steps(10):
+        x, y = next(batches)
+        (model(x) - y).square().mean().backward()
+        training = current_training.current("the test").training
+        assert training._left(training.group) == (10 - number, (10 - number) * len(x))
+        optimizer.step()
+
+
 def test_epochs_may_follow_steps() -> None:
     def trains(elastic: bool) -> list[torch.Tensor]:
         torch.manual_seed(3)

@@ -80,6 +80,7 @@ class ScriptLoops:
         self._end_loop()
         phase = phases.enter(state.cursor.epoch)
         training.epochs = None if more else phases.start(phase) + count
+        training.until_step = None
         try:
             while not phases.over(phase) and not training.goal_reached:
                 epoch = state.cursor.epoch
@@ -98,6 +99,7 @@ class ScriptLoops:
     def steps_until(self, count: int, *, more: bool) -> Iterator[int]:
         """Iterate over the numbers of the steps that are left of `count`; then end the training, or the phase."""
         self._check_not_finished("steps()")
+        self._training.until_step = None if more else count
         while (number := self.steps()) < count and not self._training.at_goal:
             yield number
             self.complete()
