@@ -35,6 +35,7 @@ class Pair:
 PAIRS = [
     Pair("digits.py", 6, ("--epochs", "2"), 60, ("--epochs", "4")),
     Pair("quantised.py", 9, ("--epochs", "2"), 60, ("--epochs", "4")),
+    Pair("imagenet_style.py", 9, ("--epochs", "1"), 60, ("--epochs", "5")),
     Pair("gan.py", 11, ("--epochs", "1"), 56, ("--epochs", "2")),
     Pair("flood_filling.py", 8, ("--epochs", "1"), 56, ("--epochs", "7")),
     Pair("nanogpt.py", 10, ("--max-iters", "12"), 60, ("--max-iters", "60")),
