@@ -6,7 +6,7 @@ Golovin et al., "Google Vizier", KDD 2017, section 3.2.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 from offcut.errors import InputError
 from offcut.search.rungs import check_budgets, next_multiple
@@ -38,10 +38,12 @@ class MedianStopping:
         direction = view.sweep.direction
         if trial.budget < self.grace_budget:
             return Continue()
+        # All trials have the same rungs, so that the results up to this budget are the first ones of each.
+        count = len(trial.results)
         averages = [
-            fmean(loss(result.value, direction) for result in other.results if result.budget <= trial.budget)
+            sum([loss(result.value, direction) for result in other.results[:count]]) / count
             for other in view.trials.values()
-            if other is not trial and other.budget >= trial.budget
+            if len(other.results) >= count and other is not trial
         ]
         own = min(loss(result.value, direction) for result in trial.results)
         if len(averages) < self.min_trials or own <= median(averages):

@@ -42,21 +42,20 @@ class PromotionAsha:
         return Halt()
 
     def next_trial(self, view: SearchView) -> StartNew | Resume | None:
+        direction = view.sweep.direction
+        ranked: dict[float, list[tuple[float, int]]] = {rung: [] for rung in self.rungs}
+        for number, trial in view.trials.items():
+            for result in trial.results:
+                ranked[result.budget].append((loss(result.value, direction), number))
         for rung in reversed(self.rungs[:-1]):
-            promotable = self._promotable(view, rung)
+            promotable = self._promotable(view, rung, ranked[rung])
             if promotable is not None:
                 return Resume(promotable)
         return StartNew()
 
-    def _promotable(self, view: SearchView, rung: float) -> int | None:
+    def _promotable(self, view: SearchView, rung: float, results: list[tuple[float, int]]) -> int | None:
         """Return the best trial that is halted at this rung and belongs to the rung's best; None if none does."""
-        direction = view.sweep.direction
-        ranked = sorted(
-            (loss(value, direction), trial.number)
-            for trial in view.trials.values()
-            if (value := trial.value_at(rung)) is not None
-        )
-        for own, number in ranked[: math.floor(len(ranked) / self.reduction_factor)]:
+        for own, number in sorted(results)[: math.floor(len(results) / self.reduction_factor)]:
             trial = view.trials[number]
             if trial.phase == "halted" and trial.budget == rung and not math.isinf(own):
                 return number
