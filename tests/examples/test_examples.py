@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import runpy
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -107,6 +109,33 @@ def test_pipeline_job_learns_alone_and_saves_the_whole_model(tmp_path: Path) -> 
 def test_a_trial_of_a_sweep_runs_alone(printed: Callable[..., str]) -> None:
     script = "sweep/digits.py"
     assert figure(printed(script, "--epochs", "2", "--optimizer=adam", "--lr=0.01"), r"error ([\d.]+)") < 0.4
+
+
+@pytest.mark.ci
+def test_flood_filling_fills_one_of_two_tubes(printed: Callable[..., str]) -> None:
+    text = printed("plain/flood_filling.py")
+    assert figure(text, r"tube 0: ([\d.]+)% filled") > 85
+    assert figure(text, r"tube 1: ([\d.]+)% filled") < 10
+
+
+@pytest.mark.parametrize(("depth", "parameters"), [(3, 140_193), (9, 472_353), (12, 638_433)])
+def test_flood_filling_network_has_the_published_size(depth: int, parameters: int) -> None:
+    script = ast.parse((EXAMPLES / "plain" / "flood_filling.py").read_text())
+    script.body = [part for part in script.body if isinstance(part, ast.Import | ast.ImportFrom | ast.ClassDef)]
+    names: dict[str, Any] = {}
+    exec(compile(script, "flood_filling.py", "exec"), names)
+    network = names["FloodFillingNetwork"](depth, features=32)
+    assert sum(p.numel() for p in network.parameters()) == parameters
+
+
+@pytest.mark.ci
+def test_plain_gpt_trains_under_torchrun_as_alone(tmp_path: Path) -> None:
+    arguments = [str(EXAMPLES / "plain" / "nanogpt.py"), "--max-iters", "21", "--eval-interval", "20"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert figure(done.stdout, r"step 20: train loss ([\d.]+)") < 3.6
+    assert torch.load(tmp_path / "nanogpt.pt", weights_only=True)["norm.weight"].shape == (64,)
 
 
 def test_every_job_file_can_be_read() -> None:
