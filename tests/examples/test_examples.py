@@ -131,7 +131,7 @@ def test_flood_filling_network_has_the_published_size(depth: int, parameters: in
 
 
 @pytest.mark.ci
-def test_plain_gpt_trains_under_torchrun_as_alone(tmp_path: Path) -> None:
+def test_plain_gpt_trains_under_torchrun(tmp_path: Path) -> None:
     arguments = [str(EXAMPLES / "plain" / "nanogpt.py"), "--max-iters", "21", "--eval-interval", "20"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
