@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -182,3 +185,72 @@ def test_members_die_and_are_replaced_over_and_over(trains: Callable[..., Any], 
         results = cluster.results()
         assert len(list(cluster.directory.glob("fault-*"))) == len(faults)
     same(results, trains, **options)
+
+
+@pytest.mark.frameworks
+def test_frozen_weights_of_lora_are_neither_sent_nor_saved(trains: Callable[..., Any]) -> None:
+    """A worker that joins has the adapter from the other; one that starts from the checkpoint has it from there."""
+    options = {"text": True, "lora": True}
+    with Cluster(trains, **options) as cluster:
+        (first,) = cluster.start()
+        cluster.form([first])
+        with cluster.stopped(first, "step", 3):
+            (second,) = cluster.start()
+            cluster.form([first, second])
+        with cluster.stopped(second, "step", 7):
+            cluster.kill(first)
+        with cluster.stopped(second, "step", 9):
+            cluster.leave(second)
+        assert cluster.outcomes()[second].how == "left"
+        (third,) = cluster.start()
+        cluster.form([third])
+        same(cluster.results(), trains, **options)
+        (sent,) = [note[1] for note in cluster.notes(third) if note[0] == "sent"]
+    assert sent
+    assert all("lora_" in name for name in sent)
+
+
+@pytest.mark.frameworks
+def test_a_checkpoint_of_two_processes_under_torchrun_continues_at_three_members(
+    trains: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The samples, updates and learning rates from step 6 on are those of the run under torchrun."""
+    options = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "no", "dataloader_drop_last": True}
+    alone = {**options, "out": str(tmp_path), "per_device_train_batch_size": 4}
+    script = Path(__file__).with_name("trainer_scripts.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    path = os.pathsep.join(str(place) for place in (script.parent, script.parents[2]))
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*torchrun, str(script), json.dumps(alone)], env=env, check=True, capture_output=True)
+    whole = json.loads((tmp_path / "checkpoint-16" / "trainer_state.json").read_text())["log_history"]
+    for result in train(trains, 3, broken("after-reduce", 1, 3), resume=str(tmp_path / "checkpoint-6"), **options):
+        for name in ("loss", "grad_norm", "learning_rate", "epoch", "step"):
+            assert [entry[name] for entry in result["log"][:16]] == pytest.approx([e[name] for e in whole], rel=1e-9)
+
+
+@pytest.mark.frameworks
+def test_a_checkpoint_whose_writer_dies_is_written_by_another(trains: Callable[..., Any], tmp_path: Path) -> None:
+    options = {"out": str(tmp_path), "save_strategy": "steps", "save_steps": 4, "dies_saving": 8}
+    with Cluster(trains, **options) as cluster:
+        cluster.form(cluster.start(3))
+        results = cluster.results()
+    assert len(results) == 2
+    for step in (4, 8, 12, 16, 20):
+        saved = json.loads((tmp_path / f"checkpoint-{step}" / "trainer_state.json").read_text())
+        assert saved["global_step"] == step
+
+
+@pytest.mark.frameworks
+def test_what_a_member_cannot_share_out_is_an_error(trains: Callable[..., Any]) -> None:
+    with Cluster(trains, auto_find_batch_size=True) as cluster:
+        cluster.form(cluster.start(1))
+        (outcome,) = cluster.outcomes().values()
+    assert "auto_find_batch_size cannot be used in a job of mode session" in outcome.value
+
+
+@pytest.mark.frameworks
+def test_a_member_that_becomes_the_first_goes_on_with_the_progress_bar(trains: Callable[..., Any]) -> None:
+    kill = {"point": "before-reduce", "how": "kill", "rank": 0, "step": 7}
+    with Cluster(trains, faults=[kill], disable_tqdm=False) as cluster:
+        cluster.form(cluster.start(2))
+        same(cluster.results(), trains)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -42,6 +46,10 @@ class At(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.seen.append(state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            self.stage.note("logged", state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
@@ -90,6 +98,19 @@ def language_model(*, lora: bool) -> nn.Module:
     return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_dropout=0.0, target_modules=["c_attn"]))
 
 
+def die_while_saving(trainer: Trainer, step: int) -> None:
+    """Let the member that writes the checkpoint of `step` die in the middle of it."""
+    own = trainer.save_model
+
+    def save_model(*args: Any, **options: Any) -> None:
+        own(*args, **options)
+        if trainer.state.global_step == step and not Path(trainer.args.output_dir, "died").exists():
+            Path(trainer.args.output_dir, "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer.save_model = save_model
+
+
 def error(prediction: Any) -> dict[str, float]:
     return {"error": float(abs(prediction.predictions - prediction.label_ids).mean())}
 
@@ -103,6 +124,7 @@ def trains(
     patience: int = 0,
     out: str = "",
     pace_s: float = 0.0,
+    dies_saving: int = 0,
     resume: str = "",
     **settings: Any,
 ) -> dict[str, Any]:
@@ -138,8 +160,12 @@ def trains(
         callbacks=[at, *([EarlyStoppingCallback(patience)] if patience else [])],
     )
     trainer.remove_callback(PrinterCallback)
+    if dies_saving:
+        die_while_saving(trainer, dies_saving)
     result = trainer.train(resume_from_checkpoint=resume or None)
     stage.note("steps", at.seen)
+    if in_job():
+        stage.note("sent", sorted(current("the end").state.tree()["model"]))
     log = [
         {name: value for name, value in entry.items() if not name.endswith(MEASURED)}
         for entry in trainer.state.log_history
@@ -155,3 +181,17 @@ def trains(
         "best": trainer.state.best_metric,
         "best_checkpoint": str(trainer.state.best_model_checkpoint).rpartition("/")[2],
     }
+
+
+class Alone:
+    """In the place of a Stage where no test listens."""
+
+    def at(self, *_: Any) -> None:
+        pass
+
+    def note(self, *_: Any) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    trains(Alone(), **json.loads(sys.argv[1]))  # type: ignore[arg-type]

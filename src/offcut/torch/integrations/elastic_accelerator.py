@@ -78,6 +78,8 @@ class Accelerator(accelerate.Accelerator):
             optimizers if len(optimizers) > 1 else optimizers[0],
             loader.base_dataloader,
             state=state,
+            # The base model of PEFT is made by every member's script.
+            without_frozen=any(hasattr(model, "peft_config") for model in models),
         )
         self._elastic, loader.elastic = current("elastic"), found[2]
         for item in self._optimizers:

@@ -101,7 +101,9 @@ class Trainer(transformers.Trainer):
         scaler = getattr(self.accelerator, "scaler", None)
         loader = getattr(self._train_loader, "base_dataloader", self._train_loader)
         state = [self.lr_scheduler, TrainerProgress(self), *([scaler] if scaler is not None else [])]
-        _, _, self._loader = elastic(self.model, optimizer, loader, state=state)
+        # The base model of PEFT is made by every member's script.
+        frozen = hasattr(self.model, "peft_config")
+        _, _, self._loader = elastic(self.model, optimizer, loader, state=state, without_frozen=frozen)
         if scaler is not None and optimizer is not self.optimizer:
             self.optimizer.__setstate__({})  # it looks up the optimizer's step() again, which has been replaced
         return current("elastic")
