@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
@@ -29,9 +28,7 @@ class Seen:
         self.samples = state["samples"]
 
 
-def trains(
-    stage: Stage, *, accumulate: int = 1, epochs: int = 5, seedable: bool = False, pace_s: float = 0.0
-) -> dict[str, Any]:
+def trains(stage: Stage, *, accumulate: int = 1, epochs: int = 5, seedable: bool = False) -> dict[str, Any]:
     """Train with accumulation, clipping, a schedule per step and an evaluation per epoch."""
     torch.manual_seed(0)
     accelerator = Accelerator(
@@ -52,7 +49,6 @@ def trains(
         for x, y in loader:
             if in_job():
                 stage.at("step", current("at").training)
-                time.sleep(pace_s)
             with accelerator.accumulate(model):
                 loss = (model(x) - y).square().mean()
                 seen.samples += len(accelerator.gather_for_metrics(y))

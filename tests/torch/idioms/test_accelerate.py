@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from real_members import Cluster, alone, same, train
+from replacements import train_with_replacements
 
 import rendezvous
 
@@ -54,22 +54,9 @@ def test_one_member_is_the_main_process(trains: Callable[..., Any]) -> None:
 
 
 def test_members_die_and_are_replaced_over_and_over(trains: Callable[..., Any]) -> None:
-    choose = random.Random(0)
-    points = ["before-reduce", "inside-reduce", "after-reduce", "after-update", "boundary"]
-    deaths = [
-        {"point": choose.choice(points), "how": "kill", "rank": choose.randrange(3) if i < 8 else 0, "step": 4 * i + 4}
-        for i in range(10)
-    ]
-    deaths += [broken("after-reduce", 1, 2), broken("before-reduce", 0, 6)]
-    options = {"epochs": 40, "accumulate": 2, "pace_s": 0.03}
-    with Cluster(trains, faults=deaths, **options) as cluster:
-        cluster.form(cluster.start(3))
-        for _ in range(8):
-            cluster.until(lambda: len(cluster.members) < 3)
-            cluster.form([*cluster.members, *cluster.start()])
-        results = cluster.results()
-        assert len(list(cluster.directory.glob("fault-*"))) == len(deaths)
-    same(results, alone(trains, epochs=40, accumulate=2))
+    """Ten are killed and ten join, five generations break besides, and one member leaves."""
+    options = {"epochs": 18, "accumulate": 2}
+    same(train_with_replacements(trains, 10, 0, **options), alone(trains, **options))
 
 
 def test_a_loop_outside_of_epochs_is_an_error(trains: Callable[..., Any]) -> None:

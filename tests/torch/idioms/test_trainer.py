@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from real_members import Cluster, alone, train, train_with_joiner
+from replacements import train_with_replacements
 
 import rendezvous
 
@@ -53,9 +53,7 @@ def _undisturbed(script: Callable[..., Any], options: str) -> dict[str, Any]:
 
 def same(results: list[Any], script: Callable[..., Any], **options: Any) -> None:
     """Check that all members have the losses, metrics and parameters of the undisturbed run."""
-    undisturbed = _undisturbed(
-        script, json.dumps({key: value for key, value in options.items() if key not in ("out", "pace_s")})
-    )
+    undisturbed = _undisturbed(script, json.dumps({key: value for key, value in options.items() if key != "out"}))
     tolerance = {"rel": 1e-5, "abs": 1e-6} if options.get("text") else {"rel": 1e-9, "abs": 1e-12}
     assert results
     for result in results:
@@ -167,24 +165,9 @@ def test_a_joiner_while_the_other_evaluates_runs_what_follows_the_epoch_once(tra
 @pytest.mark.frameworks
 @pytest.mark.parametrize("options", [{}, {"text": True, "lora": True, "gradient_accumulation_steps": 2}])
 def test_members_die_and_are_replaced_over_and_over(trains: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Ten die, and two generations break besides; all but the last two of those that died are replaced."""
-    choose = random.Random(len(options))
-    points = ["before-reduce", "inside-reduce", "after-reduce", "after-update", "boundary"]
-    faults = [
-        {"point": choose.choice(points), "how": "kill", "rank": choose.randrange(3) if i < 8 else 0, "step": 4 * i + 4}
-        for i in range(10)
-    ]
-    faults += [broken("after-reduce", 1, 2), broken("before-reduce", 0, 6)]
-    options = {**options, "num_train_epochs": 30, "learning_rate": 0.005, "pace_s": 0.04}
-    with Cluster(trains, faults=faults, **options) as cluster:
-        cluster.form(cluster.start(3))
-        for _ in range(8):
-            cluster.until(lambda: len(cluster.members) < 3)
-            new = cluster.start()
-            cluster.form([*cluster.members, *new])
-        results = cluster.results()
-        assert len(list(cluster.directory.glob("fault-*"))) == len(faults)
-    same(results, trains, **options)
+    """Ten are killed and ten join, five generations break besides, and one member leaves."""
+    options = {**options, "num_train_epochs": 18, "learning_rate": 0.005}
+    same(train_with_replacements(trains, 10, len(options), **options), trains, **options)
 
 
 @pytest.mark.frameworks

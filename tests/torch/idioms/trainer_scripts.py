@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,13 @@ MEASURED = ("_runtime", "_per_second", "_time")
 class At(TrainerCallback):
     """Lets the test stop this worker at the beginning of a step."""
 
-    def __init__(self, stage: Stage, pace_s: float) -> None:
+    def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.pace_s = pace_s
         self.seen: list[int] = []
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if in_job():
             self.stage.at("step", current("at").training)
-            time.sleep(self.pace_s)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.seen.append(state.global_step)
@@ -123,7 +120,6 @@ def trains(
     measured: bool = False,
     patience: int = 0,
     out: str = "",
-    pace_s: float = 0.0,
     dies_saving: int = 0,
     resume: str = "",
     **settings: Any,
@@ -133,7 +129,7 @@ def trains(
         torch.set_default_dtype(torch.float64)  # also for the losses that the Trainer adds up
     torch.manual_seed(0)
     model = language_model(lora=lora) if text else Line()
-    at = At(stage, pace_s)
+    at = At(stage)
     usual = {
         "per_device_train_batch_size": 8,
         "per_device_eval_batch_size": 3,
