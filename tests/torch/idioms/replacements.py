@@ -39,7 +39,8 @@ def train_with_replacements(script: Callable[..., Any], kills: int, seed: int, *
             release_next = cluster.hold(cluster.members, "step", gate)
             release()
             cluster.until(lambda: len(cluster.members) < WORLD or cluster.failed())
-            cluster.form([*cluster.members, *cluster.start()])
+            new = cluster.start()  # while another may die
+            cluster.form([*cluster.members, *new])
             release = release_next
         leaving = choose.choice(cluster.members)
         cluster.leave(leaving)
