@@ -189,7 +189,7 @@ class Trainer(transformers.Trainer):
         step = training.step
         items, totals, weights = self._exchange(training, micro_batches)
         if step.failed:
-            return False
+            return training.reduce(None)  # which says that nothing of this step follows
         self.current_gradient_accumulation_steps = len(micro_batches)
         self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
         alike = len(set(weights)) == 1
