@@ -244,6 +244,12 @@ def test_loops_over_steps_end_when_the_job_has_its_samples(monkeypatch: pytest.M
         by_steps(True, "while")
     assert ended.value.code == 0
     assert current_training.current("the test").state.step == 3
+    monkeypatch.setattr(current_training, "_current", None)
+    model, optimizer, loader = offcut.torch.elastic(*small())
+    for x, y in loader:
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+    assert offcut.torch.steps() == 3
 
 
 def test_a_loop_over_steps_knows_how_much_is_left() -> None:

@@ -151,10 +151,6 @@ class ScriptLoops:
             if part is None:
                 self.in_loop = False
                 self._random.end_loop()
-                if training.goal_reached and self._epoch is None:
-                    # A loop outside of epochs() may be an endless one.
-                    self._finish()
-                    raise SystemExit(0)
                 return
             try:
                 yield part.data
@@ -167,6 +163,10 @@ class ScriptLoops:
         """Return the data epoch of the loop over a loader that begins; outside of `epochs()` each is the next one."""
         if self._epoch is None:
             self._check_not_finished("the loader")
+            if self._training.goal_reached:
+                # The script goes over the loader again and again.
+                self._finish()
+                raise SystemExit(0)
             self.take_part()
             self._end_loop()
             return self._state.cursor.epoch
