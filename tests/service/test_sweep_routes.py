@@ -94,6 +94,7 @@ def test_a_sweep_is_submitted_shown_extended_and_ended(run: Any) -> None:
         # The commands for jobs reach a sweep too.
         assert (await it.get("POST", "/v1/jobs/s/pause"))["state"] == "paused"
         assert (await it.get("GET", "/v1/jobs/s-1.0"))["state"] == "paused"
+        assert "s-1.0 is a trial of s-1" in await it.refused("POST", "/v1/jobs/s-1.0/resume")
         assert (await it.get("POST", "/v1/sweeps/s-1/resume"))["state"] == "running"
         assert (await it.get("POST", "/v1/jobs/s-1/cancel"))["state"] == "cancelled"
         assert "has ended already (cancelled)" in await it.refused("POST", "/v1/sweeps/s/resume")

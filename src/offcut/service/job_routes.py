@@ -81,6 +81,8 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
         if not job_lookup.is_job(controller, job) and sweep_lookup.is_sweep(controller.state, job):
             return sweep_routes.ask(controller, job, verb)
         job_id = job_lookup.find_live(controller, job).job.id
+        if verb != "cancel":
+            sweep_lookup.refuse_trial(controller.state, job_id)
         controller.ask(verbs[verb](time_s=controller.clock.now(), job=job_id))
         return views.job(controller, controller.state.jobs[job_id])
 

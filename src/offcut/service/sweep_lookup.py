@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from offcut.control import State
-from offcut.control.sweep_state import SweepState
+from offcut.control.sweep_state import SweepState, sweep_id_of
 from offcut.errors import InputError
 from offcut.search.trials import FINAL, Trial, best
 
@@ -28,6 +28,17 @@ def find(state: State, name: str) -> SweepState:
 def is_sweep(state: State, name: str) -> bool:
     """Return whether a sweep has this id or name."""
     return any(name in (sweep_id, sweep.search.sweep.name) for sweep_id, sweep in state.sweeps.items())
+
+
+def refuse_trial(state: State, job_id: str) -> None:
+    """Raise InputError if the job is a trial of a sweep that has not ended: the sweep halts and resumes its trials."""
+    sweep = state.sweeps.get(sweep_id_of(job_id))
+    if sweep is not None and sweep.ended_s is None:
+        sweep_id = sweep.search.sweep.id
+        raise InputError(
+            f"{job_id} is a trial of {sweep_id}, which halts and resumes its trials itself.",
+            next_step=f"Pause or resume the sweep: offcut pause {sweep_id}",
+        )
 
 
 def shown(sweep: SweepState) -> dict[str, Any]:
