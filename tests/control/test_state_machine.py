@@ -490,7 +490,7 @@ def test_long_sequences():
 @pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_long_sequences_with_a_sweep():
-    run(100, 100, machine=ClusterWithSweeps)
+    run(40, 100, machine=ClusterWithSweeps)
 
 
 def test_the_same_events_cause_the_same_effects():
