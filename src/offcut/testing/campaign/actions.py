@@ -72,7 +72,7 @@ def actions(seed: int) -> Iterator[Action]:
     random = Random(f"{seed} actions")
     kinds = {**ORDINARY, **FAULTS}
     names, weights = list(kinds), list(kinds.values())
-    mean_s = random.choice([0.3, 0.6, 1.2])
+    mean_s = random.choice([0.25, 0.4, 0.7])
     at_s, number = 0.0, 0
     for first in ("offer", "submit", "offer", "submit", "offer"):
         yield Action(number, 0.5 + 0.1 * number, first, random.getrandbits(30), random.random())

@@ -11,6 +11,9 @@ from offcut.membership.generation import Generation
 from offcut.testing.campaign.simulated_loop import Process, SimulatedLoop
 from offcut.testing.campaign.trace import Trace
 
+#: The share of members that have the result of a collective much later than the others.
+_LATE = 0.03
+
 
 class AbandonedError(Exception):
     """The generation cannot go on: a newer one has come, or a peer has gone."""
@@ -45,6 +48,9 @@ class GroupState:
             result = [given[each] for each in range(self.generation.world)]
             for each in range(self.generation.world):
                 delay_s = self._random.uniform(0.0005, 0.01)
+                if self._random.random() < _LATE:
+                    delay_s = self._random.uniform(0.05, 1.0)
+                    self._trace.fault("late", f"collective {number} to {each}: {delay_s:.3f} s")
                 self._loop.call_later(delay_s, self._finish, number, each, result, context=self.processes[each].context)
             self._given = {later: values for later, values in self._given.items() if later > number - 2}
 

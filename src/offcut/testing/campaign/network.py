@@ -43,7 +43,7 @@ class Listener(Protocol):
 class Network:
     """`late` is the share of messages that take long."""
 
-    def __init__(self, loop: SimulatedLoop, trace: Trace, random: Random, *, late: float = 0.06) -> None:
+    def __init__(self, loop: SimulatedLoop, trace: Trace, random: Random, *, late: float = 0.12) -> None:
         self.loop = loop
         self.trace = trace
         self.random = random
