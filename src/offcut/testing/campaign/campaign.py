@@ -62,10 +62,14 @@ def run_seed(
     random.seed(seed)
     with tempfile.TemporaryDirectory(dir=_memory_file_system()) as where:
         world = World(seed, Path(where) / "state", verbose=verbose)
+        collects = gc.isenabled()
+        gc.disable()  # a seed is short, and its processes stay referenced to its end
         try:
             done = _run(world, events, only, until_s)
         finally:
             world.loop.close()
+            if collects:
+                gc.enable()
         result = SeedResult(
             seed,
             world.trace.events,

@@ -90,7 +90,7 @@ class Invariants:
 
     def _check_effect(self, state: State, effect: ef.Effect) -> None:
         world = self._world
-        world.trace.note("effect", f"{effect}")
+        world.trace.note("effect", f"Solve {effect.version}" if isinstance(effect, ef.Solve) else f"{effect}")
         if effect.cause != state.event_id:
             world.violation(f"An effect of event {effect.cause} came after event {state.event_id}: {effect}.")
         if (effect.cause, effect.index) <= self._last_effect:
