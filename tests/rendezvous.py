@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -41,8 +42,11 @@ def preload(*modules: str) -> None:
     """
     if not _preloaded.issuperset(modules):
         _preloaded.update(modules)
+        if shared_store.cache_info().currsize:
+            # As long as it runs, the server that has forked it does not end.
+            os.kill(shared_store().pid, signal.SIGKILL)
+            shared_store.cache_clear()
         forkserver._forkserver._stop()
-        shared_store.cache_clear()
 
 
 def fork_server() -> Any:
