@@ -124,7 +124,7 @@ def trains(
         enable_model_summary=False,
         **settings,
     )
-    assert isinstance(trainer.strategy, OffcutStrategy)
+    assert isinstance(trainer.strategy, OffcutStrategy) == in_job
     loader = DataLoader(data(samples), BATCH, shuffle=shuffles)
     trainer.fit(module, loader, DataLoader(data(11), 3), ckpt_path=saved)
     return {
@@ -216,7 +216,12 @@ def mistaken(stage: Stage, *, mistake: str) -> None:
     options = {"val_check_interval": "00:00:01:00", "check_val_every_n_epoch": None} if mistake == "clock" else {}
     loader: Any = DataLoader(data(37), BATCH)
     loaders = [loader, DataLoader(data(37), BATCH)] if mistake == "several" else loader
-    quiet(max_epochs=1, **options).fit(module, loaders, loader)
+    if mistake == "sharded":
+        options["strategy"] = "fsdp"
+    trainer = quiet(max_epochs=1, **options)
+    trainer.fit(module, loaders, loader)
+    if mistake == "twice":
+        quiet(max_epochs=1).fit(module, loaders, loader)
 
 
 def with_fabric(stage: Stage) -> dict[str, Any]:

@@ -193,6 +193,8 @@ def test_a_checkpoint_of_lightnings_is_continued(frequency: int, tmp_path: Path)
         ("none", "training_step returned None"),
         ("several", "several training loaders"),
         ("clock", "a val_check_interval by the clock"),
+        ("sharded", "Trainer(strategy='fsdp') is not supported in a job"),
+        ("twice", "has an elastic training already"),
     ],
 )
 def test_what_members_cannot_do_together_is_one_error(mistake: str, told: str) -> None:
@@ -201,6 +203,17 @@ def test_what_members_cannot_do_together_is_one_error(mistake: str, told: str) -
         (outcome,) = cluster.outcomes().values()
     assert outcome.how == "raised"
     assert told in outcome.value, outcome.traceback
+
+
+def test_the_strategy_can_be_given_by_its_name_and_the_rest_is_lightnings() -> None:
+    elastic = importlib.import_module("offcut.torch.lightning")
+    lightning = importlib.import_module("lightning")
+    trainer = lightning.Trainer(strategy="offcut", accelerator="cpu", logger=False, enable_checkpointing=False)
+    assert isinstance(trainer.strategy, elastic.OffcutStrategy)
+    assert elastic.LightningModule is lightning.LightningModule
+    assert elastic.callbacks is lightning.pytorch.callbacks
+    with pytest.raises(AttributeError, match="no attribute 'Trainers'"):
+        _ = elastic.Trainers
 
 
 def test_fabric_with_the_elastic_parts() -> None:

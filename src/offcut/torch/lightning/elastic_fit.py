@@ -244,8 +244,8 @@ class ElasticFit:
     def reduce(self, optimizer: torch.optim.Optimizer) -> None:
         """Sum the gradients over the members. Raises StepFailed in an automatic optimization."""
         assert self.training is not None
-        if not self.training.reduce(optimizer):
-            self._check_failed()
+        if not self.training.reduce(optimizer) and self._trainer.lightning_module.automatic_optimization:
+            raise StepFailed
 
     def end_training_step(self, output: Any) -> None:
         """Exchange what the module's `training_step` has logged, and complete a manual optimization.
@@ -272,10 +272,6 @@ class ElasticFit:
         if manual:
             training.loops.complete()
         if training.step.failed:
-            raise StepFailed
-
-    def _check_failed(self) -> None:
-        if self._trainer.lightning_module.automatic_optimization:
             raise StepFailed
 
     def together(self, exchange: Callable[[Group], Any], alone: Any) -> Any:

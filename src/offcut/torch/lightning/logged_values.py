@@ -76,16 +76,26 @@ class LoggedValues:
         }
 
     def _row(self, logged: dict[str, Any]) -> list[float]:
-        row: list[float] = []
+        nothing = torch.zeros(())
+        row: list[torch.Tensor] = []
         for name in self.names:
             item = logged.get(name)
             if item is None or item.has_reset:
-                row += [0.0] * _PER_VALUE
+                row += [nothing] * _PER_VALUE
                 continue
-            samples = getattr(item, "cumulated_batch_size", None)
             step = item._forward_cache if item.meta.on_step else None
-            row += [1.0, float(item.value), float(samples if samples is not None else 0), float(step or 0.0)]
-        return row
+            row += [
+                torch.ones(()),
+                item.value,
+                getattr(item, "cumulated_batch_size", nothing),
+                step if step is not None else nothing,
+            ]
+        if not row:
+            return []
+        device = next((tensor.device for tensor in row if tensor.device.type != "cpu"), nothing.device)
+        # One copy from the device for all of them.
+        numbers: list[float] = torch.stack([tensor.to(device, torch.float64) for tensor in row]).tolist()
+        return numbers
 
     def _exchange(self, training: ElasticTraining, group: Group, logged: dict[str, Any]) -> list[list[float]]:
         """Return every member's weight and row, by rank. Raises Abandoned."""
