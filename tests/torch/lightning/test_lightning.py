@@ -151,6 +151,21 @@ def test_a_training_goes_on_by_samples_with_another_number_of_members(where: tup
         same(cluster.results(), alone(script("trains"), **options))
 
 
+@pytest.mark.parametrize("epoch", [2, 4], ids=["then-more-epochs", "that-stops-early"])
+def test_an_epochs_end_that_the_last_member_did_not_finish_is_run_again(epoch: int, tmp_path: Path) -> None:
+    options = {"folder": str(tmp_path), "schedule": "plateau", "stops": True, "options": {"max_epochs": 30}}
+    undisturbed = alone(script("trains"), **options)
+    assert undisturbed["global step"] == 4 * STEPS
+    with Cluster(script("trains"), **options) as cluster:
+        (first,) = cluster.start()
+        cluster.form([first])
+        with cluster.stopped(first, "epoch end", epoch * STEPS):
+            cluster.leave(first, limit_s=1.0)
+            cluster.until(lambda: "left" in cluster.said(first))
+        cluster.form(cluster.start(2))
+        same(cluster.results(), undisturbed)
+
+
 def test_members_die_and_are_replaced_over_and_over(tmp_path: Path) -> None:
     """Ten die, at points and ranks that a seed chooses, and are replaced; one leaves."""
     choose = random.Random(0)
