@@ -46,6 +46,8 @@ class JobLedger:
     checkpoints: dict[int, TrainingStep | None] = field(default_factory=dict)
     mark: int = 0
     redone: int = 0
+    #: The newest generation that began with a checkpoint: what members of older ones do from then on does not count.
+    begun: int = 0
     #: The generation in which something happened to a worker that may cost the job its state; None: nothing has since.
     excused: int | None = None
 

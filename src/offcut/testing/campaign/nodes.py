@@ -208,12 +208,15 @@ class SimulatedWorker:
         return Group(state, rank, lambda: False, self.member.link.watch)
 
     def begins(self, ledger: JobLedger, worker: str, state: TrainingStep | None) -> None:
+        assert self.member is not None
+        newest = self.member.link.newest
+        ledger.begun = max(ledger.begun, 0 if newest is None else newest.generation)
         self.world.on_training_begun(ledger, worker, state)
 
     def stable(self, ledger: JobLedger, worker: str, state: TrainingStep | None) -> None:
         assert self.member is not None
         group = self.member.group
-        if group is not None and group.membership.generation < ledger.mark:
+        if group is not None and group.membership.generation < max(ledger.mark, ledger.begun):
             return  # it is cut off, and does not know that the job has gone on elsewhere: nothing of it counts
         for wrong in ledger.note_stable(state, worker):
             self.world.violation(wrong)
