@@ -129,10 +129,20 @@ def test_a_member_that_dies_in_a_validation(tmp_path: Path) -> None:
     same(results, alone(script("trains"), **options))
 
 
-@pytest.mark.parametrize("where", [("validation", STEPS), ("epoch end", STEPS), ("step", STEPS + 2)])
-def test_a_joiner(where: tuple[str, int], tmp_path: Path) -> None:
-    options = {"folder": str(tmp_path), "schedule": "epoch", "options": {"max_epochs": 3}}
-    same(train_with_joiner(script("trains"), *where, **options), alone(script("trains"), **options))
+#: The last two in the epoch in which all stop early.
+JOINS = ("validation", 1), ("epoch end", 1), ("step", 2), ("validation", 4), ("epoch end", 4)
+
+
+@pytest.mark.parametrize(("point", "epoch"), JOINS)
+def test_a_joiner(point: str, epoch: int, tmp_path: Path) -> None:
+    where = point, epoch * STEPS - (point == "step")
+    options = {"folder": str(tmp_path), "schedule": "plateau", "stops": True, "options": {"max_epochs": 30}}
+    results, undisturbed = train_with_joiner(script("trains"), *where, **options), alone(script("trains"), **options)
+    if epoch == 4:
+        # This joiner draws no samples any more.
+        for result in (*results, undisturbed):
+            del result["drawn"]
+    same(results, undisturbed)
 
 
 @pytest.mark.parametrize("where", [("step", STEPS + 2), ("epoch end", STEPS)])
