@@ -157,6 +157,7 @@ def test_names_of_files_with_formulas_in_them(offcut, tmp_path: Path) -> None:
     assert offcut("windows", windows, "--figure", tmp_path / "w.png")[0] == 0
 
 
+@pytest.mark.xdist_group("plan")
 def test_a_layer_profile(offcut, tmp_path: Path) -> None:
     (tmp_path / "h.toml").write_text(
         '[[device]]\nkind = "[bold]gpu[/]"\ncount = 2\nmemory_gb = 1\n[link]\nbandwidth_gbit_s = 10\n'

@@ -131,7 +131,9 @@ def test_a_failure_is_one_document(offcut, name: str) -> None:
     assert set(json.loads(out)) == {"error", "next_step"}
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.xdist_group("plan") if n == "plan" else ()) for n in RUN]
+)
 def test_a_success_is_one_document(offcut, monkeypatch, place: Path, name: str) -> None:
     monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
     monkeypatch.setattr(FakeClient, "text", "finished")

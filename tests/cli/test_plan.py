@@ -19,6 +19,10 @@ NODE = (
 )
 
 
+#: In one process of xdist: the first of them compiles what the others find compiled.
+pytestmark = pytest.mark.xdist_group("plan")
+
+
 def offcut(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "offcut", *arguments], capture_output=True, text=True, check=False)
 

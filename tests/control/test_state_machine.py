@@ -478,7 +478,7 @@ def test_any_sequence_of_events_is_answered_and_leaves_a_sound_state():
 
 
 def test_any_sequence_with_a_sweep_is_answered_and_leaves_a_sound_state():
-    run(20, 50, machine=ClusterWithSweeps)
+    run(10, 50, machine=ClusterWithSweeps)
 
 
 @pytest.mark.ci

@@ -58,7 +58,7 @@ def crash_campaign(up: Callable, tmp_path: Path, crashes: int, epochs: int, seed
 
 
 def test_dies_at_journal_writes(up: Callable, tmp_path: Path) -> None:
-    crash_campaign(up, tmp_path, crashes=2, epochs=60, seed=1)
+    crash_campaign(up, tmp_path, crashes=2, epochs=40, seed=1)
 
 
 @pytest.mark.ci

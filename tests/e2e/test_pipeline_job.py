@@ -112,6 +112,7 @@ def test_a_checkpoint_of_which_one_member_cannot_read_its_layers_is_passed_over_
     assert int(max(path.name for path in checkpoints.glob("step-*"))[5:]) > int(newest.name[5:])
 
 
+@pytest.mark.ci
 def test_no_stage_is_a_step_ahead_where_the_vote_breaks_between_members(up: Callable, tmp_path: Path) -> None:
     """Of stages held by ranks 0, 1 and 2, 3: one dies, one does not see the vote end and applies the step late."""
     epochs = 30
