@@ -35,7 +35,8 @@ def test_a_lora_example_grows_survives_a_kill_and_learns_the_same(up: Callable, 
     running.until(job, "a step of two", lambda shown: shown["steps"] > steps, 200.0)
     running.workers()[0].kill()
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", 300.0)
-    assert shown["failures"] == 0
+    # The kill, which is forgiven once another generation has formed; the training may end before.
+    assert shown["failures"] <= 1
 
     plain = [sys.executable, str(EXAMPLES / "plain" / "lora_trainer.py"), *arguments, str(tmp_path / "plain")]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
