@@ -121,7 +121,7 @@ def test_a_node_that_never_boots_is_released(up: Callable, configured: Callable)
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("hang", "not ready within 20 s"),
+        pytest.param("hang", "not ready within 20 s", marks=pytest.mark.ci),
         ("early", "ended before its session did"),
         ("import", "No module named 'there_is_no_such_module'"),
     ],

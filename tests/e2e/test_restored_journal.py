@@ -33,10 +33,11 @@ def restore(running: Running) -> None:
     (running.paths.root / "backup").rename(running.paths.journal)
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "all_of_it",
-    [pytest.param(False, id="the journal"), pytest.param(True, id="the whole directory", marks=pytest.mark.ci)],
+    [pytest.param(False, id="the journal"), pytest.param(True, id="the whole directory")],
 )
 def test_the_job_goes_on_and_loses_nothing(up: Callable[..., Running], tmp_path: Path, all_of_it: bool) -> None:
     running = up(3)

@@ -48,6 +48,7 @@ def test_last_node_goes_and_training_continues_where_it_was(up: Callable, tmp_pa
     assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
 
 
+@pytest.mark.ci
 def test_every_worker_killed_resumes_from_a_checkpoint_at_another_size(up: Callable, tmp_path: Path) -> None:
     running = up(2)
     epochs = 60
