@@ -140,16 +140,14 @@ def store(question: StudyQuestion, url: str) -> None:
 
 
 def _check_space(study: optuna.Study, question: StudyQuestion) -> None:
-    described = {each.name: optuna.distributions.distribution_to_json(_distribution(each)) for each in _all(question)}
+    described = {
+        each.name: optuna.distributions.distribution_to_json(_distribution(each)) for each in question.space.parameters
+    }
     found = study.user_attrs.get(_SPACE)
     if found is None and not study.get_trials(deepcopy=False):
         study.set_user_attr(_SPACE, described)
     elif found != described:
         raise ServiceError(f"A study called {question.study} exists with another search space: it is left alone.")
-
-
-def _all(question: StudyQuestion) -> tuple[Parameter, ...]:
-    return question.space.parameters
 
 
 def _store_trial(study: optuna.Study, space: SearchSpace, known: KnownTrial, stored: FrozenTrial | None) -> None:

@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
-from offcut.torch.elastic_parts.member_exchange import exchanged, in_step
+from offcut.torch.elastic_parts.member_exchange import exchanged, in_step, summed
 from offcut.torch.membership.process_group import Group
 
 
@@ -74,11 +74,6 @@ class _AllGather(torch.autograd.Function):
         # This member's parameters' gradients are multiplied by its weight later, also what comes of others' losses.
         own = (grad * weight if weight > 0.0 else torch.zeros_like(grad)).unflatten(0, (ctx.blocks, -1)).contiguous()
 
-        def exchange(group: Group) -> torch.Tensor:
-            total = own.clone()
-            group.wait(group.start_all_reduce(total))
-            return total
-
-        total: torch.Tensor = exchanged(ctx.training, exchange, own)
+        total: torch.Tensor = exchanged(ctx.training, lambda group: summed(group, own), own)
         mine = total[:, ctx.rows].flatten(0, 1)
         return mine / weight if weight > 0.0 else torch.zeros_like(mine), None

@@ -14,7 +14,7 @@ from offcut.torch.elastic_parts.current_training import current
 from offcut.torch.elastic_parts.drawn_batches import DrawnLoader
 from offcut.torch.elastic_parts.elastic_loader import ElasticDraw, ElasticLoader
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
-from offcut.torch.elastic_parts.member_exchange import exchanged, in_step
+from offcut.torch.elastic_parts.member_exchange import exchanged, gathered, in_step
 from offcut.torch.membership.process_group import Group
 from offcut.torch.state.training_state import Stateful
 
@@ -342,11 +342,7 @@ def gather(value: torch.Tensor) -> list[torch.Tensor]:
     own = value.detach() if training.step.weight > 0.0 else value.detach()[:0]
 
     def exchange(group: Group) -> list[torch.Tensor]:
-        rows = [row[0] for row in group.gather([len(own)])]
-        table = torch.zeros(len(rows), max(*rows, 1), *own.shape[1:], dtype=own.dtype, device=own.device)
-        table[group.rank, : len(own)] = own
-        group.wait(group.start_all_reduce(table))
-        return [table[rank, :length] for rank, length in enumerate(rows) if length]
+        return [rows for rows in gathered(group, own) if len(rows)]
 
     found: list[torch.Tensor] = exchanged(training, exchange, [value.detach()])
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from offcut.errors import InputError
 from offcut.torch.elastic_parts.current_training import current
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
@@ -51,3 +53,19 @@ def exchanged(training: ElasticTraining, exchange: Callable[[Group], Any], alone
     except Abandoned as reason:
         training.abandon(reason)
         return alone
+
+
+def summed(group: Group, own: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the members' tensors of one shape; `own` stays as it is. Raises Abandoned."""
+    total = own.clone()
+    group.wait(group.start_all_reduce(total))
+    return total
+
+
+def gathered(group: Group, own: torch.Tensor) -> list[torch.Tensor]:
+    """Return every member's rows, by rank. Members may have different numbers of them. Raises Abandoned."""
+    lengths = [length for (length,) in group.gather([len(own)])]
+    table = torch.zeros(group.world, max(*lengths, 1), *own.shape[1:], dtype=own.dtype, device=own.device)
+    table[group.rank, : len(own)] = own
+    group.wait(group.start_all_reduce(table))
+    return [table[rank, :length] for rank, length in enumerate(lengths)]

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from offcut.torch.elastic_parts import current_training
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
-from offcut.torch.elastic_parts.member_exchange import exchanged, in_step
+from offcut.torch.elastic_parts.member_exchange import exchanged, in_step, summed
 from offcut.torch.membership.process_group import Group
 
 
@@ -139,12 +139,7 @@ class _Normalise(torch.autograd.Function):
         own = torch.cat([gradients, products])
         own = own * ctx.part if ctx.part > 0.0 else torch.zeros_like(own)
 
-        def exchange(group: Group) -> torch.Tensor:
-            total = own.clone()
-            group.wait(group.start_all_reduce(total))
-            return total
-
-        total: torch.Tensor = exchanged(ctx.training, exchange, own)
+        total: torch.Tensor = exchanged(ctx.training, lambda group: summed(group, own), own)
         by_input = torch.zeros_like(grad)
         if ctx.part > 0.0:
             mean_gradient, mean_product = (total / ctx.count / ctx.part).chunk(2)

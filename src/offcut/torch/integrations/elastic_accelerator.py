@@ -19,6 +19,7 @@ from offcut.errors import InputError
 from offcut.torch.elastic_parts.current_training import current
 from offcut.torch.elastic_parts.elastic_training import ElasticTraining
 from offcut.torch.elastic_parts.functions import elastic
+from offcut.torch.elastic_parts.member_exchange import gathered, summed
 from offcut.torch.integrations.world_of_one import in_job, set_process_index
 from offcut.torch.membership.process_group import Abandoned
 
@@ -180,8 +181,7 @@ class Accelerator(accelerate.Accelerator):
         """
 
         def add_up(group: Any, own: torch.Tensor) -> torch.Tensor:
-            total = own.detach().clone()
-            group.wait(group.start_all_reduce(total))
+            total = summed(group, own.detach())
             return total / group.world if reduction == "mean" else total
 
         if reduction == "none":
@@ -245,8 +245,4 @@ class TrainLoader:
 def _gather(group: Any, own: torch.Tensor) -> torch.Tensor:
     """Return all members' rows; they may have different numbers of them."""
     rows = own.detach().reshape(1) if own.dim() == 0 else own.detach()
-    lengths = [length for (length,) in group.gather([len(rows)])]
-    table = torch.zeros(group.world, max(*lengths, 1), *rows.shape[1:], dtype=rows.dtype, device=rows.device)
-    table[group.rank, : len(rows)] = rows
-    group.wait(group.start_all_reduce(table))
-    return torch.cat([table[rank, :length] for rank, length in enumerate(lengths)])
+    return torch.cat(gathered(group, rows))
