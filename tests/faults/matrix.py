@@ -19,8 +19,6 @@ from faults.outcomes import Fate, Outcome
 
 #: When faults strike: two members train; the third is about to join; it has joined; the training ends.
 EARLY, JOINING, LATE = "two-members", "a-joiner", "three-members"
-#: A member waits so long after its reduce, so that the reduce has ended on all members when the fault strikes.
-ALL_REDUCED_S = 1.0
 
 ROLES = {0: "first member", 1: "other member", 2: "joiner"}
 
@@ -92,12 +90,14 @@ def _at_different_steps() -> list[Case]:
     """Between reduce and update on some members."""
     found = []
     for killed, behind in ((0, 1), (1, 0), (2, 0), (0, 2)):
-        where = {"point": "after-reduce", "after": LATE, "delay_s": ALL_REDUCED_S}
+        (ahead,) = {0, 1, 2} - {killed, behind}
+        where = {"point": "after-reduce", "after": LATE, "applied_by": [ahead]}
         dies = {**where, "how": "kill", "rank": killed}
         breaks = {**where, "how": "break", "rank": behind}
         found.append(Case((dies, breaks), outcomes.KILLED_AHEAD, default=(killed, behind) == (0, 1)))
     return found + [
-        _case("after-reduce", "break", rank, outcomes.BEHIND, after=LATE, delay_s=ALL_REDUCED_S) for rank in (0, 1)
+        _case("after-reduce", "break", rank, outcomes.BEHIND, after=LATE, applied_by=sorted({0, 1, 2} - {rank}))
+        for rank in (0, 1)
     ]
 
 

@@ -6,7 +6,8 @@
 - `after`: the name of a file in the job's directory that holds this step instead; without the file nothing happens
 - `rank` (null: any) and `generation` (the first generation; 0)
 - `pass`: how many matching visits to let pass (0)
-- `delay_s`: seconds for which the member waits at the point before the fault strikes (0)
+- `applied_by`: the ranks that have to apply the step before the fault strikes; the member waits for them at the point
+  (none)
 - `thaw_s`: seconds after which a freeze ends (null: never)
 - `times`: how many members it strikes (1)
 
@@ -64,6 +65,8 @@ POINTS = (
     "publishing",
     "finishing",
 )
+#: How long a fault waits for other members to apply the step.
+_APPLIED_WITHIN_S = 60.0
 #: A worker whose agent was killed ends within this.
 _ENDED_WITHIN_S = 10.0
 HOWS = ("kill", "freeze", "kill-agent", "freeze-agent", "freeze-node", "cut", "silence", "break")
@@ -84,7 +87,7 @@ class Fault:
     rank: int | None = None
     generation: int = 0
     passes: int = 0
-    delay_s: float = 0.0
+    applied_by: tuple[int, ...] = ()
     thaw_s: float | None = None
     times: int = 1
     after: str | None = None
@@ -142,11 +145,37 @@ class Faults:
     def visit(self, point: str, *, step: int = 0, rank: int = 0, generation: int = 0) -> bool:
         """Let the faults of this point strike. `step` is the last applied one."""
         broken = False
+        if point == "after-update" and any(rank in plan.applied_by for plan in self._plans):
+            _note_applied(step, rank)
         for plan in self._plans:
             if plan.point == point and plan.strikes(step + 1, rank, generation):
-                time.sleep(plan.delay_s)
+                _await_applied(step + 1, plan.applied_by)
                 broken |= _strike(plan)
         return broken
+
+
+def _applied_file(rank: int) -> Path:
+    return Path(os.environ[ENV_JOB_DIR], f"applied-by-{rank}")
+
+
+def _note_applied(step: int, rank: int) -> None:
+    new = _applied_file(rank).with_suffix(".new")
+    new.write_text(str(step))
+    new.replace(_applied_file(rank))
+
+
+def _await_applied(step: int, ranks: tuple[int, ...]) -> None:
+    """Wait until all of `ranks` have applied `step`."""
+    ends_at = time.monotonic() + _APPLIED_WITHIN_S
+    while time.monotonic() < ends_at and any(_last_applied(rank) < step for rank in ranks):
+        time.sleep(0.01)
+
+
+def _last_applied(rank: int) -> int:
+    try:
+        return int(_applied_file(rank).read_text())
+    except FileNotFoundError:
+        return 0
 
 
 def _strike(plan: Fault) -> bool:
