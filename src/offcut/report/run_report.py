@@ -9,7 +9,7 @@ from typing import Any
 from offcut.report import figures
 from offcut.report.html import Section, page, paragraph, svg, table
 from offcut.report.run_timeline import RunTimeline, timeline
-from offcut.service.metrics import percentile
+from offcut.service.metrics.job_metrics import percentile
 from offcut.service.paths import StatePaths
 from offcut.store.journal import Journal
 

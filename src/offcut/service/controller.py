@@ -26,7 +26,7 @@ from offcut.service.effect_runner import EffectRunner
 from offcut.service.event_gatherer import EventGatherer
 from offcut.service.generation_sender import GenerationSender
 from offcut.service.loss_history import LossHistory
-from offcut.service.metrics import Metrics
+from offcut.service.metrics.job_metrics import Metrics
 from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import MeetingPlace, Rendezvous
 from offcut.service.retention import Retention

@@ -12,7 +12,7 @@ from offcut.control.state import ENDED
 from offcut.model import effects, events
 from offcut.model.events import Member
 from offcut.service.agents import Agents
-from offcut.service.metrics import Metrics
+from offcut.service.metrics.job_metrics import Metrics
 from offcut.service.rendezvous import MeetingPlace
 from offcut.wire import messages
 from offcut.wire.generation_changes import change_between

@@ -11,7 +11,7 @@ from offcut.control.state import ENDED
 from offcut.model.ended_job import CANCELLED_CODE, EndedJob
 from offcut.model.events import Timer
 from offcut.service.controller import Controller
-from offcut.service.metrics import percentile
+from offcut.service.metrics.job_metrics import percentile
 
 
 def status(controller: Controller, ended: int | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from offcut.cli.demo.scenario import DemoJob
-from offcut.service.metrics import percentile
+from offcut.service.metrics.job_metrics import percentile
 from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 

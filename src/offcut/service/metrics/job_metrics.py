@@ -1,4 +1,4 @@
-"""Figures of the running controller: resize latencies, throughput, node-seconds."""
+"""Figures of the jobs of the running controller: resize latencies, throughput, node-seconds of training."""
 
 from __future__ import annotations
 
