@@ -136,6 +136,6 @@ def test_watching_and_a_document_exclude_each_other(offcut, shows) -> None:
     ("loss", "shown"), [(0.10774, "0.1077"), (2.5, "2.5000"), (0.0, "0.0000"), (3.21e-7, "3.21e-07"), (-1.0, "-1.0000")]
 )
 def test_a_small_loss_is_not_shown_as_nothing(loss: float, shown: str) -> None:
-    from offcut.cli.number_format import format_loss
+    from offcut.number_format import format_loss
 
     assert format_loss(loss) == shown

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from offcut.cli.connection import connect, job_path
-from offcut.cli.number_format import format_count
 from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import Sheet, line, print_json, print_table
 from offcut.errors import InputError
+from offcut.number_format import format_count
 
 _BAR = 16
 

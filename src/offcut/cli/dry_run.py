@@ -7,7 +7,6 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from offcut.cli.number_format import format_duration
 from offcut.cli.output import Sheet, line, print_json, print_table, text
 from offcut.cluster.slurm import idle_nodes, modes, pilot_script
 from offcut.cluster.slurm.claim_choice import against_claims
@@ -17,6 +16,7 @@ from offcut.cluster.slurm.hazards import hazards
 from offcut.cluster.slurm.queue_query import QueueQuery
 from offcut.cluster.slurm.site import SlurmSite
 from offcut.cluster.slurm.site_rules import SiteRulesFile
+from offcut.number_format import format_duration
 
 
 async def show(site: SlurmSite, shared: Path, *, json: bool) -> None:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from offcut.cli.connection import connect, job_path
-from offcut.cli.number_format import format_clock, format_count, format_duration
 from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import line, print_json, remark, text
 from offcut.errors import InputError
+from offcut.number_format import format_clock, format_count, format_duration
 
 
 def submit(

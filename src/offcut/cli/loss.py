@@ -11,10 +11,10 @@ import typer
 
 from offcut.cli.connection import connect, job_path
 from offcut.cli.loss_plot import with_axes
-from offcut.cli.number_format import format_loss
 from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import console, line, print_json, text
 from offcut.errors import InputError
+from offcut.number_format import format_loss
 from offcut.wire.metric_records import METRICS_FILE, read_metrics
 
 _HEIGHT = 14

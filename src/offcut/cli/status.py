@@ -14,11 +14,11 @@ from rich.text import Text
 
 from offcut.cli.connection import ask_again, connect, job_path
 from offcut.cli.job_end import end_sentence, has_ended
-from offcut.cli.number_format import format_clock
 from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import Sheet, console, line, print_json, print_table, sentence, text
 from offcut.cli.tables import cluster_lines, job_line, job_table, node_table, reason_lines, task_lines
 from offcut.errors import InputError, UnreachableError
+from offcut.number_format import format_clock
 
 #: No more jobs that have ended are shown, unless all are asked for.
 _ENDED_SHOWN = 10

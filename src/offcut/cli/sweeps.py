@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from offcut.cli.connection import ask_again, connect, sweep_path
-from offcut.cli.number_format import format_count, format_loss
 from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import Sheet, line, print_json, print_table, remark, text
 from offcut.errors import InputError
+from offcut.number_format import format_count, format_loss
 from offcut.wire.client import Client
 
 #: How often the controller is asked.

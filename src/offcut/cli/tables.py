@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
-from offcut.cli.number_format import format_count, format_duration, format_loss
 from offcut.cli.output import Sheet, fits, sentence, text
+from offcut.number_format import format_count, format_duration, format_loss
 from offcut.plaintext import visible
 
 #: One colour per job, in order of submission.
