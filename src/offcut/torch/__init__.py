@@ -6,6 +6,7 @@
 - `fingerprint`: a hash of what a script trains; `reporting`: reports to the agent and the step records
 - `objective`: what a trial of a sweep uses: its parameters, and how it reports its objective
 - `state`: the state of a training, and checkpoints of it
+- `transport`: how tensors move between members
 - `membership`: the members of a job, and how a worker that joins gets the state
 - `step`: one training step of a data-parallel job
 - `pipeline`: the same for a model that is cut into stages

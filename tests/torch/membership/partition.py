@@ -11,8 +11,8 @@ import threading
 import torch
 
 from offcut.membership.generation import Generation
-from offcut.torch.membership import socket_timeouts
 from offcut.torch.membership.process_group import Abandoned, Group
+from offcut.torch.transport import socket_timeouts
 from rendezvous import running_store
 
 

@@ -3,7 +3,6 @@
 - `job_context`: what the environment says about the job; `agent_link`: the connection to the agent
 - `process_group`: the process group of one generation
 - `rendezvous_store`, `reachable_address`: how members find each other, and over which network
-- `socket_timeouts`: how they notice that one is gone
 - `member`: entering a generation, switching to the next one, leaving in time; `process_exit`: the end of the process
 - `boundary_lock`: keeps a state from being saved between two boundaries
 - `solo_member`: the member of a script that runs without offcut

@@ -1,65 +1,35 @@
 """The process group of one generation, which a member can abandon at any time.
 
-Gloo notices a closed socket within some 30 ms, but a frozen peer only by its own time-out, and neither `abort()` nor
-`shutdown()` wakes work that is pending. So nothing here blocks inside gloo: a group is built in a thread of its own,
-while the previous generation trains; work is waited for on a condition that a newer generation notifies too; and the
-kernel is told to notice when a peer's network drops everything. A group that is abandoned with work pending is kept
-until that work ends, because its destructor would block until then.
+It has two transports. Over the *control* transport, which is gloo, go votes, flags, losses, and states. Over the *data*
+transport go the gradients of models that are large enough for it to pay; it forms in the background of the first step.
+A transport of its own also lets gradients be summed during the backward pass, in which other exchanges may come between
+them in another order on each member.
+
+A group is built in a thread of its own, while the previous generation trains. Operations are waited for on a condition
+that a newer generation notifies too. A group that is abandoned with operations pending is kept until these end.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from offcut.errors import ResizeError
 from offcut.membership.generation import Generation
-from offcut.torch.membership import socket_timeouts
 from offcut.torch.membership.reachable_address import Unreachable, reachable_address
 from offcut.torch.membership.rendezvous_store import RendezvousStore
+from offcut.torch.transport.abort import abort_or_exit
+from offcut.torch.transport.gloo import FORMING, GlooTransport
+from offcut.torch.transport.protocol import Transport, TransportError
 from offcut.wire.worker_env import ENV_GLOO_INTERFACE
 
-#: Gloo's own time-out. It is long because newer generations end a wait, and because a member may evaluate for long
-#: between two steps.
-_PENDING = timedelta(hours=12)
-#: How long the members may take to find each other before they give this generation up.
-_FORMING = timedelta(seconds=60)
-
 _left_behind: list[Group] = []
-
-
-class _Watchers:
-    """Threads that wait for sends and receives. There are as many as wait at a time, and they are reused."""
-
-    def __init__(self) -> None:
-        self._waits: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
-
-    def run(self, wait: Callable[[], None]) -> None:
-        with self._lock:
-            start = self._idle == 0
-            self._idle -= not start
-        if start:
-            # A daemon: a wait for a frozen peer must not delay the end of the process.
-            threading.Thread(target=self._serve, name="offcut-watch", daemon=True).start()
-        self._waits.put(wait)
-
-    def _serve(self) -> None:
-        while True:
-            self._waits.get()()
-            with self._lock:
-                self._idle += 1
-
-
-_watchers = _Watchers()
 
 
 class Abandoned(ResizeError):
@@ -74,42 +44,25 @@ class Abandoned(ResizeError):
 
 
 class Pending:
-    """Work under way on `tensor`; `wake` is called when it is done."""
+    """An operation that was started on `transport`; None: in a group of one, where nothing is to be done."""
 
-    def __init__(self, work: dist.Work | None, wake: Callable[[], None], *, watched: bool) -> None:
-        # Referenced until the work is done, because gloo writes into the tensor.
-        self._work = work
-        self._wake = wake
-        self._error: RuntimeError | None = None
-        self.done = work is None
-        if work is None:
-            return
-        if watched:  # gloo has no futures for sends and receives, and they end only while something waits for them
-            _watchers.run(lambda: self._finish(work.wait))
-        else:
-            work.get_future().add_done_callback(lambda future: self._finish(future.value))
+    def __init__(self, transport: Transport | None = None, operation: Any = None) -> None:
+        self.transport = transport
+        # Referenced until it is done, because it writes into its tensor.
+        self._operation = operation
 
-    @classmethod
-    def nothing(cls) -> Pending:
-        """Return work that is done already, because a group of one has nothing to wait for."""
-        return cls(None, lambda: None, watched=False)
+    @property
+    def done(self) -> bool:
+        """Whether it has ended on this member. Raises TransportError if it failed."""
+        return self.transport is None or self.transport.done(self._operation)
 
-    def _finish(self, outcome: Callable[[], object]) -> None:
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or failed."""
         try:
-            outcome()
-        except RuntimeError as error:
-            self._error = error
-        self.done = True
-        self._wake()
-
-    def check(self) -> None:
-        """Raise Abandoned if the work failed."""
-        if self._error is not None:
-            raise _peer_is_gone(self._error) from None
-
-
-def _peer_is_gone(error: RuntimeError) -> Abandoned:
-    return Abandoned(f"a peer has died: {str(error).splitlines()[0]}")
+            return self.done
+        except TransportError:
+            return True
 
 
 class Forming:
@@ -125,7 +78,7 @@ class Forming:
         self.address = address
         self._rank = rank
         self._changed = changed
-        self._outcome: dist.ProcessGroupGloo | Exception | None = None
+        self._outcome: Transport | Exception | None = None
         #: Referenced for as long as the group, because torch may use it again.
         self.store: RendezvousStore | None = None
         threading.Thread(target=self._form, name="offcut-form", daemon=True).start()
@@ -135,45 +88,46 @@ class Forming:
         try:
             # A connection of its own: a get that waits for a dead peer holds the connection's lock.
             self.store = RendezvousStore(
-                membership.store, membership.job, membership.generation, membership.secret, _FORMING
+                membership.store, membership.job, membership.generation, membership.secret, FORMING
             )
             store = dist.PrefixStore(membership.group, self.store)
             if self.address is None and not os.environ.get(ENV_GLOO_INTERFACE):
                 self.address = reachable_address(membership, self._rank, store)
-            known = socket_timeouts.inodes()
-            gloo = _gloo(store, self._rank, membership.world, self.address)
-            gloo._set_default_timeout(_PENDING)
-            socket_timeouts.break_when_silent(known)
-            self._outcome = gloo
-        except Exception as error:  # any error of the store or gloo ends this attempt, and nothing else
+            transport = GlooTransport(self._wake)
+            transport.form(store, self._rank, membership.world, self.address)
+            self._outcome = transport
+        except Exception as error:  # any error of the store or the transport ends this attempt, and nothing else
             self._outcome = error
+        self._wake()
+
+    def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
-    def wait(self, stale: Callable[[], bool]) -> dist.ProcessGroupGloo:
-        """Return the group when all members have found each other.
+    @property
+    def formed(self) -> bool:
+        """Whether the members have found each other."""
+        return self._outcome is not None and not isinstance(self._outcome, Exception)
+
+    def wait(self, stale: Callable[[], bool]) -> Transport:
+        """Return the transport when all members have found each other.
 
         Raises Abandoned if they do not, or once it is `stale`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._outcome is not None or stale())
         if self._outcome is None:
-            if self.store is not None:
-                self.store.close()  # the thread need not wait for keys that no member will store
+            self.give_up()
             raise Abandoned("a newer generation came while this one was forming")
         if isinstance(self._outcome, Exception):
             unreachable = self._outcome.nodes if isinstance(self._outcome, Unreachable) else ()
             raise Abandoned(f"the members did not find each other: {self._outcome}", unreachable)
         return self._outcome
 
-
-def _gloo(store: dist.Store, rank: int, world: int, address: str | None) -> dist.ProcessGroupGloo:
-    if address is None:
-        return dist.ProcessGroupGloo(store, rank, world, _FORMING)
-    options = dist.ProcessGroupGloo._Options()
-    options._timeout = _FORMING
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
-    return dist.ProcessGroupGloo(store, rank, world, options)
+    def give_up(self) -> None:
+        """Let the thread end soon: it need not wait for keys that no member will store."""
+        if self._outcome is None and self.store is not None:
+            self.store.close()
 
 
 class Group:
@@ -198,46 +152,47 @@ class Group:
         self.stale = stale
         self._pending: list[Pending] = []
         self._within: list[Group] = []
-        self._gloo: dist.ProcessGroupGloo | None = None
-        self._store: RendezvousStore | None = None
+        self._control: Transport | None = None
+        self._forming = forming
+        #: The forming of the data transport, and the data transport.
+        self._data_forming: Forming | None = None
+        self._data: Transport | None = None
         self._address: str | None = None
         if self.world > 1:
-            forming = forming or Forming(membership, rank, changed)
-            self._gloo = forming.wait(stale)
-            self._store = forming.store
-            self._address = forming.address
+            self._forming = forming or Forming(membership, rank, changed)
+            self._control = self._forming.wait(stale)
+            self._address = self._forming.address
 
-    def _start(self, start: Callable[[], dist.Work], *, watched: bool = False) -> Pending:
+    def _start(self, transport: Transport | None, start: Callable[[Transport], Any]) -> Pending:
+        if transport is None:
+            return Pending()
         try:
-            work = start()
-        except RuntimeError as error:
-            raise _peer_is_gone(error) from None
-        pending = Pending(work, self._wake, watched=watched)
+            pending = Pending(transport, start(transport))
+        except TransportError as error:
+            raise Abandoned(str(error)) from None
         self._pending.append(pending)
         return pending
 
     def wait(self, pending: Pending) -> None:
         """Wait until `pending` is done. Raises Abandoned if a peer is gone, or a newer generation has come."""
-        if pending not in self._pending:
+        if pending.transport is None or pending not in self._pending:
             return
+        poll_s = pending.transport.poll_s
         with self._changed:
-            self._changed.wait_for(lambda: pending.done or self.stale())
-        if not pending.done:
+            while not pending.ended and not self.stale():
+                self._changed.wait(poll_s)
+        if not pending.ended:
             raise Abandoned("a newer generation came")
         self._pending.remove(pending)
-        pending.check()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        try:
+            _ = pending.done
+        except TransportError as error:
+            raise Abandoned(str(error)) from None
 
     def start_all_reduce(self, tensor: torch.Tensor) -> Pending:
         """Start summing `tensor` over the members, in place; every member gets the same bits."""
         release_left_behind()
-        gloo = self._gloo
-        if gloo is None:
-            return Pending.nothing()
-        return self._start(lambda: gloo.allreduce([tensor]))
+        return self._start(self._control, lambda control: control.reduce(tensor))
 
     def gather(self, values: list[int]) -> list[list[int]]:
         """Return every member's `values` (the same number on each), by rank."""
@@ -249,21 +204,46 @@ class Group:
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> Pending:
         """Start sending a contiguous tensor; `wait` for it before changing the tensor."""
-        gloo = self._gloo
-        if gloo is None:
+        if self._control is None:
             raise ResizeError("a group of one has no other member to send to")
-        return self._start(lambda: gloo.send([tensor], to, tag), watched=True)
+        return self._start(self._control, lambda control: control.send(tensor, to, tag))
 
     def start_receive(self, tensor: torch.Tensor, source: int, tag: int = 0) -> Pending:
         """Start filling `tensor` with what `source` sends under the same tag."""
-        gloo = self._gloo
-        if gloo is None:
+        if self._control is None:
             raise ResizeError("a group of one has no other member to receive from")
-        return self._start(lambda: gloo.recv([tensor], source, tag), watched=True)
+        return self._start(self._control, lambda control: control.receive(tensor, source, tag))
 
     def receive(self, tensor: torch.Tensor, source: int) -> None:
         """Fill `tensor` with what `source` sends."""
         self.wait(self.start_receive(tensor, source))
+
+    # -- the data transport -------------------------------------------------------------------------------------------
+
+    def begin_data(self) -> None:
+        """Begin to form the data transport, in the background; all members call it. Later calls do nothing."""
+        if self.world > 1 and self._data_forming is None:
+            data = replace(self.membership, group=f"{self.membership.group}/data")
+            self._data_forming = Forming(data, self.rank, self._changed, self._address)
+
+    @property
+    def data_formed(self) -> bool:
+        """Whether buckets can be started without waiting for other members."""
+        return self._data_forming is not None and self._data_forming.formed
+
+    def start_bucket(self, bucket: torch.Tensor) -> Pending:
+        """Start summing a bucket of gradients over the members, in place, by the data transport.
+
+        All members start the same buckets in the same order, whatever else they exchange in between. Waits until the
+        data transport is formed, which `begin_data` has begun.
+        """
+        if self._data is None and self.world > 1:
+            self.begin_data()
+            assert self._data_forming is not None
+            self._data = self._data_forming.wait(self.stale)
+        return self._start(self._data, lambda data: data.reduce(bucket))
+
+    # -- groups within it, and its end --------------------------------------------------------------------------------
 
     def among(self, ranks: Sequence[int], name: str) -> Group:
         """Return a group of some of the members, this one included: all of `ranks` call it, with the same `name`.
@@ -282,18 +262,32 @@ class Group:
         return self._within[-1]
 
     def leave(self) -> None:
-        """Close this group now, or when its pending work has ended."""
+        """Close this group now, or when its pending operations have ended."""
         for part in self._within:
             part.leave()
         self._within.clear()
+        if self._data_forming is not None:
+            self._data_forming.give_up()
+        for transport in {id(p.transport): p.transport for p in self._pending if not p.ended}.values():
+            if transport is not None:
+                abort_or_exit(transport, self.rank)
         _left_behind.append(self)
         release_left_behind()
 
+    def _release(self) -> bool:
+        """Release the transports if no operation is under way; return whether that is so."""
+        self._pending = [pending for pending in self._pending if not pending.ended]
+        if self._pending:
+            return False
+        for transport in (self._control, self._data):
+            if transport is not None:
+                transport.leave()
+        self._control = self._data = self._forming = self._data_forming = None
+        return True
+
 
 def release_left_behind() -> None:
-    """Release the groups that were left while work was under way, with its buffers, as far as that has ended."""
+    """Release the groups that were left while operations were under way, with their tensors, as far as these ended."""
     for group in list(_left_behind):
-        group._pending = [pending for pending in group._pending if not pending.done]
-        if not group._pending:
-            group._gloo = group._store = None
+        if group._release():
             _left_behind.remove(group)

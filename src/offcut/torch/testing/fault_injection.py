@@ -42,7 +42,7 @@ from pathlib import Path
 
 from offcut.errors import InputError
 from offcut.process.unix_socket import peer_pid
-from offcut.torch.membership.socket_timeouts import own_sockets
+from offcut.torch.transport.socket_timeouts import own_sockets
 from offcut.wire.worker_env import ENV_JOB_DIR, ENV_WORKER
 
 ENV_FAULTS = "OFFCUT_FAULTS"
