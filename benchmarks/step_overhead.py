@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,14 +26,13 @@ import setting
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from stand_in_agent import StandInAgent
 from torch.utils.data import TensorDataset
 
 from offcut.torch import Session
 from offcut.torch.step.batch import Batch
-from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
-from offcut.wire.worker_messages import MessageSocket, WorkerReady, from_worker
-from rendezvous import Store, running_store
+from rendezvous import running_store
 
 MEMBERS = 2
 BATCH = 64
@@ -107,35 +104,6 @@ def by_session(rank: int, steps: int, work_s: float, agent: str) -> list[float]:
     raise AssertionError("an endless training has ended")
 
 
-class Agent:
-    """Tells every worker that says it is ready the same generation."""
-
-    def __init__(self, path: Path, store: Store) -> None:
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._server.bind(str(path))
-        self._server.listen(MEMBERS)
-        self._store = store
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        for _ in range(MEMBERS):
-            connection, _ = self._server.accept()
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        agent = MessageSocket(connection, from_worker)
-        for message in agent.messages():
-            if isinstance(message, WorkerReady):
-                generation = NewGeneration(
-                    job="job",
-                    generation=1,
-                    members=tuple(GenerationMember(node=f"n{rank}", incarnation=1) for rank in range(MEMBERS)),
-                    **self._store.meeting_point("job", 1),
-                    abort=False,
-                )
-                agent.send(generation)
-
-
 def _process(task: Callable[..., list[float]], rank: int, steps: int, work_s: float, where: str, out: Any) -> None:
     torch.set_num_threads(1)
     out.put((rank, task(rank, steps, work_s, where)))
@@ -151,7 +119,7 @@ def run(task: Callable[..., list[float]], steps: int, work_s: float) -> float:
     with tempfile.TemporaryDirectory() as directory, running_store() as store:
         if task is by_session:
             where = str(Path(directory) / "agent")
-            agent = Agent(Path(where), store)
+            agent = StandInAgent(Path(where), MEMBERS, store.meeting_point("job", 1))
         else:
             plain = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
             where = f"127.0.0.1:{plain.port}"
