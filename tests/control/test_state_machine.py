@@ -136,7 +136,10 @@ garbage_of_sweeps = st.one_of(
         parameters=st.dictionaries(st.sampled_from(["lr", "x"]), st.floats() | st.integers() | st.text(max_size=2)),
     ),
     st.builds(ev.SweepCancelled, time_s=st.just(0.0), sweep=st.just("unknown")),
+    st.builds(ev.JobStateCopied, time_s=st.just(0.0), job=any_job | st.sampled_from(["s.0", "s.0-1"])),
 )
+#: So that three trials at once copy from each other.
+_OPTIONS = {"pbt": (("population", 3), ("quantile", 0.5))}
 
 #: The same, and some that are answered together.
 garbage_together = st.builds(
@@ -358,7 +361,9 @@ class ClusterWithSweeps(Cluster):
 
     @precondition(lambda self: not self.world.state.sweeps)
     @then_time_passes(
-        scheduler=st.sampled_from(["asha", "asha-stopping", "hyperband", "median-stopping", "regularized-evolution"]),
+        scheduler=st.sampled_from(
+            ["asha", "asha-stopping", "hyperband", "median-stopping", "pbt", "regularized-evolution"]
+        ),
         order=st.sampled_from(["arrival", "logical"]),
         suggester=st.sampled_from(["random", "optuna"]),
         sizes=st.sampled_from(["1", "1:8", "2,3"]),
@@ -369,7 +374,7 @@ class ClusterWithSweeps(Cluster):
             name="s",
             job=job("s", sizes, hang_limit_s=20.0, finish_limit_s=20.0),
             space=SearchSpace((FloatParameter(name="lr", low=0.1, high=1.0),)),
-            scheduler=SchedulerChoice(scheduler, (("max_budget", 4.0),)),
+            scheduler=SchedulerChoice(scheduler, (("max_budget", 4.0), *_OPTIONS.get(scheduler, ()))),
             order=order,
             suggester=suggester,
             max_trials=6,

@@ -9,6 +9,7 @@ from test_state_machine import check_fold
 from world import World, job
 
 from offcut.control.check_state import check_state
+from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.search_space import CategoricalParameter, FloatParameter, SearchSpace
 from offcut.model.sweep import SchedulerChoice, Sweep
@@ -218,3 +219,108 @@ def test_trials_of_one_sweep_share_what_is_learned_of_their_scaling(world):
     report(world, 0, 0.5, 1.0)
     for number in (0, 1):
         assert "family s-1" in world.state.histories.jobs[f"s-1.{number}"].keys
+
+
+PBT = {"max_budget": 4.0, "population": 2, "quantile": 0.5}
+
+
+def copying(world: World) -> None:
+    """Let trial 0, which is the worse one, take over the state of trial 1 at budget 1."""
+    world.offer("n1", "n2")
+    submit(world, sweep("pbt", "1", options=PBT, order="logical", parallel=2))
+    world.until_settled()
+    report(world, 0, 1.0, 2.0)
+    assert world.state.jobs["s-1.0"].phase == "paused", "it waits for the other one"
+    world.until_settled()
+    report(world, 1, 1.0, 1.0)
+
+
+def test_a_trial_goes_on_from_a_copy_of_another_ones_state(world):
+    copying(world)
+    jobs = world.state.jobs
+    assert {job_id: state.phase for job_id, state in jobs.items()} == {
+        "s-1.0": "cancelled",
+        "s-1.1": "paused",
+        "s-1.0-1": "paused",
+    }
+    assert jobs["s-1.0"].reason == "its trial goes on from the state of s-1.1"
+    assert not copies_asked(world), "the members of the source save their state first"
+    world.run_until(lambda: copies_asked(world))
+    assert copies_asked(world) == [("s-1.0-1", ("s-1.1", "s-1.0"))]
+    assert not jobs["s-1.1"].state_holders
+    world.run(20)
+    assert sorted(running_jobs(world)) == ["s-1.0-1", "s-1.1"]
+    assert world.state.sweeps["s-1"].copies == world.state.sweeps["s-1"].held == {}
+    assert "goes on from the state of s-1.1" in world.story("s-1.0-1")
+    trial = world.state.sweeps["s-1"].search.trials[0]
+    lr = trial.parameters["lr"]
+    assert f"--lr={lr}" in jobs["s-1.0-1"].job.command
+    # Its old script does not count any more, the new one does.
+    report(world, 0, 2.0, 0.1)
+    assert trial.last_report.budget == 1.0
+    world.send(ev.ObjectivesRead(time_s=world.now_s, job="s-1.0-1", reports=(ev.ObjectiveReport(2.0, 0.5),)))
+    assert (trial.last_report.budget, trial.last_report.value) == (2.0, 0.5)
+    check_fold(world)
+
+
+def copies_asked(world: World) -> list[tuple[str, tuple[str, ...]]]:
+    found = [effect for _, effects in world.log for effect in effects if isinstance(effect, ef.CopyJobState)]
+    return [(effect.job, effect.sources) for effect in found]
+
+
+def test_a_reclaim_during_a_copy_changes_nothing(world):
+    copying(world)
+    before = phases(world)
+    world.want("n1", "n2")
+    world.run(10)
+    world.offer("n1", "n2")
+    world.run(20)
+    assert phases(world) == before == {0: "running", 1: "running"}
+    assert sorted(running_jobs(world)) == ["s-1.0-1", "s-1.1"]
+    assert len(copies_asked(world)) == 1
+
+
+def test_a_restarted_controller_asks_for_a_copy_again(world):
+    copying(world)
+    world.copies_fail = True
+    world.run_until(lambda: copies_asked(world))
+    world.run(5)
+    assert world.state.jobs["s-1.0-1"].phase == world.state.jobs["s-1.1"].phase == "paused"
+    world.copies_fail = False
+    world.restart()
+    world.run(20)
+    assert sorted(running_jobs(world)) == ["s-1.0-1", "s-1.1"]
+    assert len(copies_asked(world)) == 2
+    check_fold(world)
+
+
+@pytest.mark.parametrize("verb", [ev.SweepPaused, ev.SweepCancelled])
+def test_a_sweep_may_be_paused_and_cancelled_during_a_copy(world, verb):
+    copying(world)
+    world.send(verb(time_s=world.now_s, sweep="s-1"))
+    world.run(5)
+    assert running_jobs(world) == []
+    world.send(ev.SweepResumed(time_s=world.now_s, sweep="s-1"))
+    world.run(20)
+    if verb is ev.SweepPaused:
+        assert sorted(running_jobs(world)) == ["s-1.0-1", "s-1.1"]
+    else:
+        assert {state.phase for state in world.state.jobs.values()} == {"cancelled"}
+    assert world.state.sweeps["s-1"].held == {}
+
+
+def test_a_source_that_ends_meanwhile_is_copied_too(world):
+    copying(world)
+    world.send(ev.JobCancelled(time_s=world.now_s, job="s-1.1"))
+    world.run(20)
+    assert running_jobs(world) == ["s-1.0-1"]
+
+
+def test_where_no_state_was_saved_the_trial_goes_on_all_the_same(world):
+    copying(world)
+    world.copies_fail = True
+    world.run_until(lambda: copies_asked(world))
+    world.send(ev.JobStateCopied(time_s=world.now_s, job="s-1.0-1", source="s-1.0"))
+    assert world.story("s-1.0-1")[-2:] == ["s-1.1 has saved no state: goes on from that of s-1.0", "resumed"]
+    world.run(20)
+    assert sorted(running_jobs(world)) == ["s-1.0-1", "s-1.1"]

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from invariants import Watch
@@ -19,6 +19,7 @@ from transitions import recorded
 
 from offcut.allocate.exact import solve
 from offcut.control import Settings, State, step
+from offcut.control.state import ENDED
 from offcut.errors import AllocationError
 from offcut.model import Allocation, Job, Sizes
 from offcut.model import effects as ef
@@ -76,6 +77,8 @@ class World:
         self.never_forms: set[str] = set()
         #: What a job's script is said to train.
         self.fingerprints: dict[str, str] = {}
+        #: The state of jobs is not copied: the disk is full.
+        self.copies_fail = False
         #: Problems are kept for the test to answer.
         self.solver_waits = False
         self.questions: list[ef.Solve] = []
@@ -143,6 +146,13 @@ class World:
             case ef.ForgetJobs():
                 for job_id in effect.jobs:
                     self.history.pop(job_id, None)
+            case ef.CopyJobState():
+                source = self.state.jobs[effect.sources[0]]
+                writes = any(process.job == source.job.id for process in self.processes.values())
+                assert source.phase in ENDED or not writes, "nothing changes while it is copied"
+                event = ev.JobStateCopied(time_s=self.now_s, job=effect.job, source=effect.sources[0])
+                if not self.copies_fail:
+                    self._in(0.05, lambda: self.send(replace(event, time_s=self.now_s)))
             case ef.SetTimer():
                 self._in(effect.at_s - self.now_s, lambda: self._fire(effect))
 

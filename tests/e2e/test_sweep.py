@@ -67,3 +67,45 @@ def test_reclaims_and_a_controller_that_dies_change_no_decision(up: Callable) ->
     best = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert best["budget"] == 9
     assert best["value"] == pytest.approx(objective(best["parameters"], 9))
+
+
+def test_a_trial_takes_over_weights_optimizer_and_place_in_the_data(up: Callable) -> None:
+    """Trial 0 does not learn. It goes on as `s-1.0-1` where trial 1 is, which is held, reclaimed and goes on, too."""
+    running = up(2)
+    script = SCRIPT.with_name("copied_trial.py")
+    sweep_id = running.client.post(
+        "/v1/sweeps",
+        {
+            "name": "s",
+            "job": {"command": [str(script)], "workdir": str(script.parent), "sizes": "1"},
+            "space": {"lr": {"choices": [0.0, 0.02]}},
+            "scheduler": {"name": "pbt", "max_budget": 2, "population": 2, "quantile": 0.5, "resample": 0},
+            "suggest": "grid",
+            "parallel": 2,
+            "order": "logical",
+        },
+    )["id"]
+    jobs = running.paths.shared / "jobs"
+
+    def shown() -> dict:
+        found: dict = running.client.get(f"/v1/sweeps/{sweep_id}")
+        return found
+
+    wait_for("the copy", (jobs / f"{sweep_id}.0-1").exists)
+    running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
+    running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
+    (jobs / "go").touch()
+    wait_for("the end of the sweep", lambda: shown()["state"] != "running")
+    each = shown()["each"]
+    assert [trial["state"] for trial in each] == ["completed", "completed"], shown()
+    assert each[0]["copies"] == [{"budget": 1.0, "source": 1, "source_budget": 1.0}]
+    assert each[0]["job"] == f"{sweep_id}.0-1"
+    seen = {
+        name: [json.loads(line) for line in (jobs / f"{sweep_id}.{name}" / "seen.jsonl").read_text().splitlines()]
+        for name in ("0", "1", "0-1")
+    }
+    first = seen["0-1"][0]["state"]
+    assert first in [line["state"] for line in seen["1"]], "bit for bit a state of the source, before the same batch"
+    assert first not in [line["state"] for line in seen["0"]]
+    assert first[0] == 1, "and not from the beginning"
+    assert any(any(any(row) for row in moment if isinstance(row, list)) for moment in first[3])

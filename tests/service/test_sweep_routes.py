@@ -109,7 +109,6 @@ def test_a_sweep_is_submitted_shown_extended_and_ended(run: Any) -> None:
     [
         ({"scheduler": {"name": "asha"}}, "missing 1 required keyword-only argument: 'max_budget'"),
         ({"scheduler": {"name": "ahsa", "max_budget": 9}}, "unknown scheduler 'ahsa'."),
-        ({"scheduler": {"name": "pbt", "max_budget": 9}}, "the state of a trial cannot be copied"),
         ({"scheduler": {"name": "mine.py:Mine"}}, "the controller runs only its own schedulers"),
         ({"suggest": "grid"}, "lr: a grid needs choices or integers"),
         ({"job": {"command": ["t.py"], "env_file": "x"}}, "env_file: the file is read on the machine"),

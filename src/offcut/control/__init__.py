@@ -9,7 +9,7 @@
 - `network_blips`: when many agents are silent at once, the network is at fault and not each node
 - `ended_jobs`: which jobs leave the state for the history, and which are forgotten
 - `sweeps`: the trials of sweeps are jobs, and what is tried next follows from `offcut.search`; `sweep_state`: what is
-  known of a sweep
+  known of a sweep; `trial_jobs`: the job of a trial; `trial_copies`: a trial goes on from the state of another one
 - `failures`, `node_health`: decide which failures count against a job, and which against a node
 - `unreachable_members`: members to which others cannot connect leave the generation
 - `membership`: from assigned nodes to generations; `relaunch`: the same for jobs of mode `restart`

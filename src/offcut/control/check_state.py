@@ -53,6 +53,12 @@ def _check_sweep(state: State, sweep: SweepState) -> Iterator[str]:
         job = state.jobs.get(job_id)
         if trial_job.ended != (job is None or job.phase in ENDED):
             yield f"the job {job_id} has ended, and this is not noted, or the other way round"
+    for job_id in (*sweep.copies, *sweep.held):
+        job = state.jobs.get(job_id)
+        if job is not None and job.phase in LIVE:
+            yield f"the job {job_id} is {job.phase}, and waits for a copy or is held for one"
+    if not {copy.sources[0] for copy in sweep.copies.values()} >= set(sweep.held):
+        yield "a job is held for no copy"
 
 
 def _check_job(state: State, job_id: str, job: JobState) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offcut.control import ended_jobs, nodes, stale_journal
+from offcut.control import ended_jobs, nodes, stale_journal, trial_copies
 from offcut.control.event_context import EventContext
 from offcut.model import events as ev
 
@@ -17,6 +17,7 @@ def on_controller_started(context: EventContext, event: ev.ControllerStarted) ->
     state.lease_uncertain = False
     ended_jobs.note_older_ends(state)
     ended_jobs.archive(context)
+    trial_copies.ask_again(state)
     for timer, at_s in list(state.timers.items()):
         context.set_timer(timer, max(0.0, at_s + context.passed_s - context.now_s))
     stale_journal.lift_incarnations(context, event.incarnation)

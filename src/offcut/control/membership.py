@@ -144,7 +144,7 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
         if job.members:
             set_generation(context, job, [], abort=gone)
         if Timer("depart", job.job.id) not in state.timers:
-            context.set_timer(Timer("depart", job.job.id), _departure_limit_s(state, job))
+            context.set_timer(Timer("depart", job.job.id), departure_limit_s(state, job))
         return
     if gone or len(stay) < len(job.members) or (job.members and job.size not in job.job.sizes):
         set_generation(context, job, (stay + ready)[:size], abort=gone)
@@ -162,7 +162,7 @@ def settle(context: EventContext, job: JobState, *, gone: bool) -> None:
     set_generation(context, job, (stay + ready)[:size], abort=False)
 
 
-def _departure_limit_s(state: State, job: JobState) -> float:
+def departure_limit_s(state: State, job: JobState) -> float:
     """Return how long to wait for the exit of the last members that have the state, in seconds.
 
     On a node that we hold they have as long as they were given to save it. A node that the queue wants ends them at

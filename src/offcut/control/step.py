@@ -16,6 +16,7 @@ from offcut.control import (
     relaunch,
     sweeps,
     timers,
+    trial_copies,
     workers,
 )
 from offcut.control.event_context import EventContext
@@ -35,6 +36,7 @@ _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
     ev.SweepExtended: sweeps.on_sweep_extended,
     ev.TrialSuggested: sweeps.on_trial_suggested,
     ev.ObjectivesRead: sweeps.on_objectives_read,
+    ev.JobStateCopied: trial_copies.on_state_copied,
     ev.ControllerStopping: lifecycle.on_controller_stopping,
     ev.NodesChanged: nodes.on_nodes_changed,
     ev.NodesHeld: nodes.on_nodes_held,
@@ -96,6 +98,8 @@ def step(state: State, event: ev.Event) -> list[Effect]:
             relaunch.settle(context, job)
         else:
             membership.settle(context, job, gone=gone)
+    if state.sweeps:
+        trial_copies.ask(context)
     context.emit_stops()
     if context.problem_changed:
         allocation.ask(context)

@@ -20,6 +20,16 @@ class TrialJob:
 
 
 @dataclass(slots=True)
+class StateCopy:
+    """The job of a trial waits until the state of another trial's job has been copied for it."""
+
+    #: The jobs whose state may be copied: the first of them that has saved any.
+    sources: tuple[str, ...]
+    #: Whether the copying has been asked for: the sources do not run.
+    asked: bool = False
+
+
+@dataclass(slots=True)
 class SweepState:
     """A sweep. Its trials are jobs; what is tried next follows from `search`."""
 
@@ -28,10 +38,27 @@ class SweepState:
     ended_s: float | None = None
     #: By the job's id.
     trial_jobs: dict[str, TrialJob] = field(default_factory=dict)
+    #: By the id of the job that waits.
+    copies: dict[str, StateCopy] = field(default_factory=dict)
+    #: The jobs that were paused so that their state can be copied.
+    held: dict[str, None] = field(default_factory=dict)
 
-    def job_id(self, trial: int) -> str:
-        """Return the id of the job of a trial."""
-        return f"{self.search.sweep.id}.{trial}"
+    def job_id(self, trial: int, leg: int | None = None) -> str:
+        """Return the id of the job of a trial.
+
+        Args:
+            trial: the trial's number.
+            leg: how often it had been given another trial's state; None: that of the job that it has now.
+        """
+        if leg is None:
+            known = self.search.trials.get(trial)
+            leg = 0 if known is None else known.leg
+        return trial_job_id(self.search.sweep.id, trial, leg)
+
+
+def trial_job_id(sweep_id: str, trial: int, leg: int) -> str:
+    """Return the id of the job of a trial: SWEEP.TRIAL, and SWEEP.TRIAL-LEG with the state of another trial."""
+    return f"{sweep_id}.{trial}-{leg}" if leg else f"{sweep_id}.{trial}"
 
 
 def sweep_id_of(job_id: str) -> str:

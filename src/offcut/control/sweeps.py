@@ -6,22 +6,18 @@ trial's job is that of the sweep times one more than the rungs that it has reach
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from offcut import search
-from offcut.control import jobs
+from offcut.control import jobs, trial_copies
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, State
 from offcut.control.sweep_state import SweepState, TrialJob, sweep_id_of
-from offcut.model import Job
+from offcut.control.trial_jobs import trial_job
 from offcut.model import events as ev
 from offcut.model.ended_job import CANCELLED_CODE
-from offcut.model.search_space import ParameterValue, ParameterValues
 from offcut.model.sweep import Sweep
 from offcut.search import events as search_events
-from offcut.search.schedulers.load import load
-from offcut.wire.worker_env import ENV_MAX_BUDGET, ENV_PARAMETERS
 
 
 def on_sweep_submitted(context: EventContext, event: ev.SweepSubmitted) -> None:
@@ -90,28 +86,6 @@ def useful_trials(state: State, sweep: SweepState | None, definition: Sweep) -> 
     return max(1, (len(state.free) + held) // definition.job.sizes.smallest)
 
 
-def trial_job(sweep: Sweep, number: int, parameters: ParameterValues) -> Job:
-    """Return the job of a trial: the sweep's, with the trial's parameters."""
-    arguments = tuple(f"--{name}={_shown(value)}" for name, value in parameters.items()) if sweep.arguments else ()
-    env = {
-        **dict(sweep.job.env),
-        ENV_PARAMETERS: json.dumps(parameters),
-        ENV_MAX_BUDGET: f"{load(sweep.scheduler).max_budget:g}",
-    }
-    return replace(
-        sweep.job,
-        id=f"{sweep.id}.{number}",
-        name=f"{sweep.name}.{number}",
-        command=(*sweep.job.command, *arguments),
-        env=tuple(sorted(env.items())),
-        family=sweep.job.family or sweep.id,
-    )
-
-
-def _shown(value: ParameterValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def _tell(context: EventContext, sweep_id: str, event: search_events.SearchEvent) -> None:
     sweep = context.state.sweeps.get(sweep_id)
     if sweep is not None:
@@ -129,13 +103,13 @@ def _carry_out(context: EventContext, sweep: SweepState, effects: list[search_ev
             case search_events.HaltTrial():
                 jobs.pause(context, context.state.jobs.get(sweep.job_id(effect.trial)))
             case search_events.ResumeTrial():
-                jobs.resume(context, context.state.jobs.get(sweep.job_id(effect.trial)))
+                trial_copies.let_run(context, sweep, sweep.job_id(effect.trial))
             case search_events.StopTrial():
                 stopped = context.state.jobs.get(sweep.job_id(effect.trial))
                 if stopped is not None and stopped.phase not in ENDED:
                     jobs.end(context, stopped, "cancelled", f"stopped by its sweep: {effect.reason}", CANCELLED_CODE)
             case search_events.CopyState():
-                raise NotImplementedError("the state of a trial cannot be copied yet")
+                trial_copies.begin(context, sweep, effect)
             case search_events.LogDecision():
                 about = "" if effect.trial is None else f"trial {effect.trial}: "
                 context.log(definition.id, about + effect.text)
@@ -143,6 +117,7 @@ def _carry_out(context: EventContext, sweep: SweepState, effects: list[search_ev
                     context.log(sweep.job_id(effect.trial), f"sweep {definition.name}: {effect.text}")
             case search_events.AskParameters():
                 pass  # the suggester's task finds the trials that wait in the state
+    trial_copies.settle(context, sweep)
     _weigh(context, sweep)
     if sweep.search.phase in ("running", "paused"):
         sweep.ended_s = None

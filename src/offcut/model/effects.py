@@ -107,6 +107,18 @@ class ForgetJobs(_Caused):
     files: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyJobState(_Caused):
+    """Copy what a job has saved to the directory of another job, which has not started.
+
+    Its answer is the event `JobStateCopied`.
+    """
+
+    job: str
+    #: The first of these jobs that has saved something is copied. None of them runs.
+    sources: tuple[str, ...]
+
+
 Effect = (
     Claim
     | Release
@@ -119,4 +131,5 @@ Effect = (
     | WriteLog
     | ArchiveJob
     | ForgetJobs
+    | CopyJobState
 )

@@ -293,5 +293,7 @@ def _exploit(context: SearchContext, trial: Trial, decision: Exploit) -> None:
     trial.clock_budget = source.budget
     trial.set_rung(_next_rung(context, trial, source.budget))
     context.state.paused.discard(trial.number)
-    context.emit(ev.CopyState(trial.number, trial.leg, source.number, source.budget, dict(decision.parameters)))
+    context.emit(
+        ev.CopyState(trial.number, trial.leg, source.number, source.leg, source.budget, dict(decision.parameters))
+    )
     context.log(f"continues from trial {source.number} at budget {source.budget:g}", trial.number)

@@ -129,11 +129,15 @@ class StopTrial:
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """End the script of the trial, and start it again from the state that `source` had at `source_budget`."""
+    """End the script of the trial, and start it again from the state that `source` had at `source_budget`, or has now.
+
+    `source_leg`: the leg of `source` whose state that is.
+    """
 
     trial: int
     leg: int
     source: int
+    source_leg: int
     source_budget: float
     parameters: ParameterValues
 

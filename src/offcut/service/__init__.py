@@ -11,7 +11,8 @@ The loop:
 - `solver`, `call_process`: allocation problems answered in a process of their own, killed when it is late
 - `supervise`: background tasks, restarted when they fail
 - `retention`, `job_files`, `log_files`: jobs that ended long ago are forgotten and their files deleted, logs bounded
-- `objective_files`: reads what the trials of sweeps report; `searcher`: suggests their parameters by Optuna
+- `objective_files`: reads what the trials of sweeps report; `searcher`: suggests their parameters by Optuna;
+  `state_copies`: copies the state of a trial for another one
 - `clock`: event times; `throughput_reports`: measured throughput; `metrics`, `telemetry`: figures and samples of a run;
   `loss_history`: the losses of jobs
 

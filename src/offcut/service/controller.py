@@ -111,7 +111,7 @@ class Controller:
             forget=self._forget,
             forget_losses=self.losses.forget,
             job_directory=paths.job,
-            fire=self.handle,
+            handle=self.handle,
         )
         self._retention = Retention(state, paths, journal, self.clock.now, self.handle)
         #: Set when the journal cannot be written: nothing may be decided that would be forgotten.

@@ -21,6 +21,7 @@ from offcut.service.generation_sender import GenerationSender
 from offcut.service.job_files import delete_job_files
 from offcut.service.solver import Solver
 from offcut.service.started_workers import StartedWorkers
+from offcut.service.state_copies import StateCopies
 from offcut.service.supervise import Tasks
 from offcut.wire import messages
 
@@ -45,10 +46,10 @@ class EffectRunner:
         forget: Callable[[str], None],
         forget_losses: Callable[[str], None],
         job_directory: Callable[[str], Path],
-        fire: Callable[[events.TimerFired], object],
+        handle: Callable[[events.Event], object],
     ) -> None:
         """`launch` says how a job's workers are started; `forget` is called for a job that has left the state,
-        `forget_losses` for one that is forgotten altogether, `fire` when a timer is due."""
+        `forget_losses` for one that is forgotten altogether, `handle` when a timer is due or a state is copied."""
         self._state = state
         self._clock = clock
         self._cluster = cluster
@@ -61,7 +62,8 @@ class EffectRunner:
         self._forget = forget
         self._forget_losses = forget_losses
         self._job_directory = job_directory
-        self._fire = fire
+        self._handle = handle
+        self._copies = StateCopies(state, job_directory, clock.now, handle)
 
     def carry_out(self, effect: effects.Effect) -> None:
         """Start what the effect asks for, and return at once."""
@@ -101,6 +103,8 @@ class EffectRunner:
                     self._forget_losses(job_id)
                 if effect.files:
                     self._tasks.once("deletion of jobs' files", self._delete_files(effect.jobs))
+            case effects.CopyJobState():
+                self._tasks.once("copy of a trial's state", self._copies.copy(effect))
             case effects.WriteLog():
                 _log.info("story", subject=effect.subject, text=effect.text)
             case _:
@@ -130,6 +134,6 @@ class EffectRunner:
     def _arm(self, timer: Timer, at_s: float) -> None:
         def fire() -> None:
             if self._state.timers.get(timer) == at_s:
-                self._fire(events.TimerFired(time_s=max(self._clock.now(), at_s), timer=timer))
+                self._handle(events.TimerFired(time_s=max(self._clock.now(), at_s), timer=timer))
 
         asyncio.get_running_loop().call_later(max(0.0, at_s - self._clock.now()), fire)

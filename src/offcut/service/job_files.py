@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 from offcut.wire.metric_records import METRICS_FILE
@@ -12,6 +13,14 @@ from offcut.wire.worker_env import OBJECTIVES_FILE
 #: Files that workers and agents write there. Other files in the directory are the user's own.
 _DIRECTORIES = ("logs", "checkpoints", "records")
 _FILES = ("generation", ".generation.*", METRICS_FILE, OBJECTIVES_FILE)
+
+
+def is_written_by_offcut(name: str) -> bool:
+    """Return whether agents and workers write the file or directory of this name in a job's directory.
+
+    Checkpoints of a session are not meant: a script of mode `restart` may have a directory of that name.
+    """
+    return name in ("logs", "records") or any(fnmatch(name, pattern) for pattern in _FILES)
 
 
 def delete_job_files(directory: Path) -> None:

@@ -96,6 +96,9 @@ def _trial(sweep: SweepState, trial: Trial) -> dict[str, Any]:
         "value": None if last is None or not math.isfinite(last.value) else last.value,
         "rungs": [[result.budget, _finite(result.value)] for result in trial.results],
         "parent": trial.parent,
+        "copies": [
+            {"budget": copy.budget, "source": copy.source, "source_budget": copy.source_budget} for copy in trial.copies
+        ],
     }
 
 

@@ -114,14 +114,9 @@ def _check(spec: SweepSpec) -> None:
         # It would be called between two releases, and a controller must never wait.
         raise InputError(
             f"scheduler {name}: the controller runs only its own schedulers.",
-            next_step=f"Choose one of {', '.join(each for each in BUILT_IN if each != 'pbt')}.",
+            next_step=f"Choose one of {', '.join(BUILT_IN)}.",
         )
     load(sweep.scheduler)
-    if name == "pbt":
-        raise InputError(
-            "scheduler pbt: the state of a trial cannot be copied to another one yet.",
-            next_step="Choose another scheduler.",
-        )
     if sweep.suggester == "grid":
         grid_points(sweep.space)
     if sweep.suggester == "optuna":

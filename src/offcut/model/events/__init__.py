@@ -48,6 +48,7 @@ from offcut.model.events.requests import (
     ReleaseAsked,
 )
 from offcut.model.events.sweeps import (
+    JobStateCopied,
     ObjectiveReport,
     ObjectivesRead,
     SweepCancelled,
@@ -93,6 +94,7 @@ __all__ = [
     "JobPaused",
     "JobProgressed",
     "JobResumed",
+    "JobStateCopied",
     "JobSubmitted",
     "JobTrained",
     "JobsForgotten",
@@ -171,6 +173,7 @@ Event = (
     | SweepResumed
     | SweepSubmitted
     | TrialSuggested
+    | JobStateCopied
     | Solved
     | SolveFailed
     | TimerFired

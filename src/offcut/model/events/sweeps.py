@@ -85,3 +85,13 @@ class TrialSuggested:
     parameters: ParameterValues
     failure: str = ""
     kind: Literal["trial_suggested"] = "trial_suggested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStateCopied:
+    """The copying that `CopyJobState` asks for has been done. `source`: the job whose state it was; empty: none had."""
+
+    time_s: float
+    job: str
+    source: str = ""
+    kind: Literal["job_state_copied"] = "job_state_copied"
