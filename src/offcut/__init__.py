@@ -4,7 +4,8 @@ The packages, from left to right of the layer rule (a package imports only from 
 
 - `errors`: what can go wrong; `plaintext`: text from outside, made safe to print; `number_format`: numbers as
   people read them
-- `model`: the nouns; `userfile`: loads a user's own function in place of one of ours
+- `model`: the nouns; `histogram`: counts of durations by size; `userfile`: loads a user's own function in place of one
+  of ours
 - `wire`, `process`: messages, and processes; `allocate`, `advisor`, `pipeline`, `traces`: pure decisions and formats;
   `membership`: what a member of a job decides, pure; `search`: sweeps, and which of their trials run, pure
 - `control`: every decision of the controller, one pure function `step(state, event)`

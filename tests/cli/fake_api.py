@@ -28,11 +28,16 @@ class FakeClient:
             return [sweep(self.text)]
         if path.startswith("/v1/sweeps/"):
             return sweep(self.text)
+        if path == "/v1/metrics":
+            return [{"name": self.text, "samples": []}]
         last = path.rpartition("/")[2]
         known = {"why": why, "curve": curve, "loss": loss}
         if last == "directory":
             return {"id": self.text, "directory": str(self.directory)}
         return known.get(last, job)(self.text)
+
+    def get_text(self, path: str) -> str:
+        return self.text
 
     def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
         if path == "/v1/sweeps":

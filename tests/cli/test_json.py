@@ -62,6 +62,7 @@ RUN = {
     "best": ["a"],
     "extend": ["a", "--trials", "20"],
     "logs": ["a"],
+    "metrics": [],
     "forget": ["a"],
     "node want": ["n01"],
     "node offer": ["n01"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from offcut.control import Settings
+from offcut.histogram import Histogram
 from offcut.model import Allocation, Job, Sizes
 from offcut.model import events as ev
 from offcut.service import controller as module
@@ -60,6 +62,8 @@ class QuietCluster:
 class QuietSolver:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.asked: list[int] = []
+        self.answers: Counter[str] = Counter(proven=0)
+        self.seconds = Histogram((1.0,))
 
     def ask(self, version: int, problem: Any) -> None:
         self.asked.append(version)

@@ -28,6 +28,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "best": ("sweeps", "best"),
     "extend": ("sweeps", "extend"),
     "logs": ("logs", "logs"),
+    "metrics": ("metrics", "metrics"),
     "node": ("nodes", "node"),
     "release": ("nodes", "release"),
     "certificate": ("certificate", "certificate"),

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
+from offcut.histogram import Histogram
 from offcut.model.events import ClaimRefused, NodesChanged
 
 ClusterEvent = NodesChanged | ClaimRefused
+
+_COMMAND_BOUNDS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+@dataclass(slots=True)
+class CommandFigures:
+    """How long one command of the batch system took, each time, and how often it failed."""
+
+    seconds: Histogram = field(default_factory=lambda: Histogram(_COMMAND_BOUNDS_S))
+    failures: int = 0
+
+
+@runtime_checkable
+class MeasuresCommands(Protocol):
+    """What a cluster may offer beside `Cluster`: the figures of the commands that it runs, for `offcut metrics`."""
+
+    def command_figures(self) -> Mapping[str, CommandFigures]:
+        """Return the figures since the start, by the commands' names: a few names, whatever happens."""
+        ...
 
 
 class Cluster(Protocol):

@@ -14,12 +14,12 @@ The loop:
 - `objective_files`: reads what the trials of sweeps report; `searcher`: suggests their parameters by Optuna;
   `state_copies`: copies the state of a trial for another one
 - `clock`: event times; `throughput_reports`: measured throughput; `metrics`, `telemetry`: figures and samples of a run;
-  `loss_history`: the losses of jobs
+  `loss_history`: the losses of jobs; `durability`: what must be on the disk before its effects leave
 
 The listeners:
 
-- `app`, `job_routes`, `sweep_routes`, `node_routes`, `error_responses`, `body_limit`: the owner's API; `job_lookup`,
-  `sweep_lookup`: which job or sweep is meant
+- `app`, `job_routes`, `sweep_routes`, `node_routes`, `metric_routes`, `error_responses`, `body_limit`: the owner's API;
+  `job_lookup`, `sweep_lookup`: which job or sweep is meant
 - `agent_server`, `agent_socket`, `agent_protocol`, `limits`: the listener that agents dial
 - `listen`: where that is
 - `views`, `explain`, `curve_report`: what people and programs are shown

@@ -74,17 +74,28 @@ class Agents:
     Args:
         gone: Called with the node and pilot of an agent that does not come back.
         is_held: Whether a node is still held, as far as the batch system has said.
+        left: Called with the node of an agent that has closed its connection, as it does when it exits.
     """
 
-    def __init__(self, gone: Callable[[str, str], None], is_held: Callable[[str], bool] = lambda node: True) -> None:
+    def __init__(
+        self,
+        gone: Callable[[str, str], None],
+        is_held: Callable[[str], bool] = lambda node: True,
+        left: Callable[[str], None] = lambda node: None,
+    ) -> None:
         self._gone = gone
         self._is_held = is_held
+        self._left = left
         self._connected: dict[str, AgentConnection] = {}
         self._missing: dict[str, _Missing] = {}
 
     def count(self) -> int:
         """Return how many agents are connected, or were a moment ago."""
         return len(self._connected) + len(self._missing)
+
+    def missing(self) -> int:
+        """Return how many agents were connected a moment ago, and are awaited."""
+        return len(self._missing)
 
     def connected(self, connection: AgentConnection) -> None:
         missing = self._missing.pop(connection.node, None)
@@ -103,6 +114,8 @@ class Agents:
         if not self.is_current(connection):
             return
         del self._connected[connection.node]
+        if not cut:
+            self._left(connection.node)
         self.expect(connection.node, connection.pilot, RECONNECT_S, cut=cut)
 
     def expect(self, node: str, pilot: str, within_s: float, *, cut: bool = False) -> None:

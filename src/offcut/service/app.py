@@ -14,6 +14,7 @@ from offcut.service.body_limit import BodyLimit
 from offcut.service.controller import Controller
 from offcut.service.job_routes import job_routes
 from offcut.service.limits import BODY_BYTES
+from offcut.service.metric_routes import metric_routes
 from offcut.service.node_routes import node_routes
 from offcut.service.paths import StatePaths
 from offcut.service.sweep_routes import sweep_routes
@@ -28,4 +29,5 @@ def build(controller: Controller, journal: Journal, cluster: Cluster, paths: Sta
     app.include_router(job_routes(controller, journal, paths))
     app.include_router(sweep_routes(controller, journal, paths))
     app.include_router(node_routes(controller, cluster))
+    app.include_router(metric_routes(controller, journal))
     return app

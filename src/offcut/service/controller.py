@@ -18,7 +18,8 @@ from offcut.errors import ClusterError, OffcutError, StoreError
 from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.plaintext import visible
-from offcut.service import recovery
+from offcut.process import clocks
+from offcut.service import durability, recovery
 from offcut.service.agent_messages import event_of, exit_of, launch_of, ready_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
@@ -26,6 +27,7 @@ from offcut.service.effect_runner import EffectRunner
 from offcut.service.event_gatherer import EventGatherer
 from offcut.service.generation_sender import GenerationSender
 from offcut.service.loss_history import LossHistory
+from offcut.service.metrics.event_metrics import EventMetrics
 from offcut.service.metrics.job_metrics import Metrics
 from offcut.service.paths import StatePaths
 from offcut.service.rendezvous import MeetingPlace, Rendezvous
@@ -44,16 +46,6 @@ _log = structlog.get_logger()
 
 #: How often the jobs' samples are noted for the report.
 _NOTE_S = 1.0
-
-#: Effects whose numbers others remember: if a crash of the machine lost them from the journal, they would be given
-#: again.
-_REMEMBERED = (effects.SetGeneration, effects.StartWorkers)
-#: Events whose senders are told that the request is done.
-_PROMISED = (
-    *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
-    *(events.ReleaseAsked, events.ClaimingResumed, events.NodesForgiven, events.JobsForgotten),
-    *(events.SweepSubmitted, events.SweepPaused, events.SweepResumed, events.SweepCancelled, events.SweepExtended),
-)
 
 
 class Controller:
@@ -78,6 +70,7 @@ class Controller:
         self.state = state
         self.clock = Clock(state.now_s)
         self.metrics = Metrics()
+        self.event_metrics = EventMetrics(state, self.clock.now())
         self.throughput = ThroughputReports(state)
         self._journal = journal
         self.history = journal.history
@@ -89,7 +82,9 @@ class Controller:
         self._paths = paths
         self.tasks = Tasks()
         self.solver = Solver(self._solved, policy, state.settings.solve_limit_s, process=solver_process)
-        self.agents = Agents(self._agent_gone, self._is_held)
+        self.agents = Agents(
+            self._agent_gone, self._is_held, lambda node: self.event_metrics.agent_left(node, self.clock.now())
+        )
         self.gatherer = EventGatherer(self._handle, self.agents.count)
         self._started_workers = StartedWorkers(state)
         self.rendezvous: MeetingPlace = (
@@ -131,6 +126,8 @@ class Controller:
             _log.warning("wall_clock_behind", by_s=round(self.clock.ahead_s, 3), but="the journal's time goes on")
         for progress in self._telemetry.last():
             step(self.state, progress)
+        running = {job_id: len(self.state.jobs[job_id].state_holders) for job_id in self.state.started}
+        self.metrics.training_already(self.clock.now(), running)
         given = self._given.read()
         written = max(given.event, self._journal.last_written())
         if written > self.state.event_id:
@@ -188,7 +185,8 @@ class Controller:
         return self._handle(event)
 
     def _handle(self, event: events.Event) -> bool:
-        number = self.state.event_id + 1
+        number, began_s = self.state.event_id + 1, clocks.steady_s()
+        self.event_metrics.before(event)
         try:
             self._journal.append(number, event)
         except StoreError as error:
@@ -217,6 +215,7 @@ class Controller:
         if self.state.event_id % (self._snapshot_every or SNAPSHOT_EVERY) == 0:
             self._snapshot()
         self.cluster.set_demand(node_demand(self.state))
+        self.event_metrics.after(clocks.steady_s() - began_s, answered)
         for listener in self.on_change:
             listener()
         return answered
@@ -238,12 +237,12 @@ class Controller:
 
     def _secure(self, event: events.Event, caused: list[effects.Effect]) -> None:
         """Make sure that the event is on the disk before effects leave that a crash of the machine must not undo."""
-        given = any(isinstance(effect, _REMEMBERED) for effect in caused)
+        given = durability.gives_numbers(caused)
         if given:
             self._given.note(self.state)
         try:
             self.history.carry_out(caused)
-            if given or isinstance(event, _PROMISED):
+            if given or durability.is_promised(event):
                 self._journal.sync()
         except StoreError as error:
             if not self.unwritable.done():

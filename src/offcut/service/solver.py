@@ -6,6 +6,7 @@ A solver or policy that does not answer in time is killed, and a greedy answer i
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from offcut.allocate import standin
+from offcut.histogram import Histogram
 from offcut.model import Allocation, AllocationProblem
 from offcut.process import clocks
 from offcut.service.call_process import CallDiedError, CallProcess, CallTimeoutError
@@ -28,6 +30,7 @@ TIME_LIMIT_S = 5.0
 #: An answer that took longer than this is delivered even if a newer problem waits. Otherwise a slow policy whose
 #: problems come faster than its answers would never be used.
 SLOW_S = 1.0
+_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 #: `version`, the answer or why there is none, and whether a newer problem has been asked meanwhile.
 Answer = Callable[[int, Allocation | str, bool], None]
@@ -55,6 +58,13 @@ def _warm(policy: str | None) -> None:
         exact.warm()
     else:
         policies.load(policy)
+
+
+def _kind(found: Allocation | str) -> str:
+    """Return as what an answer is counted."""
+    if isinstance(found, str):
+        return "failed"
+    return "standin" if found.standin else "proven" if found.proven else "unproven"
 
 
 class SolverProcess(Protocol):
@@ -91,6 +101,11 @@ class Solver:
         self._limit_s = limit_s
         self._newest: tuple[int, AllocationProblem]
         self._asked = asyncio.Event()
+        #: From the question to the answer: the time in the other process and on the way there.
+        self.seconds = Histogram(_BOUNDS_S)
+        #: Answers by kind. `standin`: a quick heuristic's, because the solver did not answer. `superseded`: not used,
+        #: because a newer problem was asked meanwhile.
+        self.answers = Counter(proven=0, unproven=0, standin=0, failed=0, superseded=0)
         self.process: SolverProcess = process or CallProcess(partial(_warm, policy))
 
     def ask(self, version: int, problem: AllocationProblem) -> None:
@@ -116,8 +131,11 @@ class Solver:
             except Exception as error:  # whatever a solver raises, the jobs keep their nodes and the user is told
                 _log.error("solver_failed", error=str(error))
                 found = str(error) or type(error).__name__
-            late = self._asked.is_set()
-            if not late or clocks.steady_s() - began_s > SLOW_S:
+            late, took_s = self._asked.is_set(), clocks.steady_s() - began_s
+            used = not late or took_s > SLOW_S
+            self.seconds.observe(took_s)
+            self.answers[_kind(found) if used else "superseded"] += 1
+            if used:
                 self._answer(version, found, late)
 
     def _take(self) -> tuple[int, AllocationProblem]:

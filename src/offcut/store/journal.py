@@ -21,10 +21,12 @@ from offcut.control import Settings, State, skip, step
 from offcut.errors import InputError, OffcutError, StoreError
 from offcut.model.effects import WriteLog
 from offcut.model.events import Event
+from offcut.process import clocks
 from offcut.store import migrations
 from offcut.store.compaction import Compaction
 from offcut.store.database_errors import WHAT_TO_DO, unusable
 from offcut.store.history import History
+from offcut.store.journal_figures import JournalFigures
 from offcut.store.last_event import LastEvent
 from offcut.store.migrations import VERSION
 from offcut.store.row_format import EVENT, SETTINGS, STATE, Item, checksum, encode
@@ -53,6 +55,7 @@ class Journal:
         self._last = LastEvent(path)
         #: Messages about how the journal was read.
         self.remarks: list[str] = []
+        self.figures = JournalFigures()
         try:
             self._db = connect(path)
             self._in_wal = self._db.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal"
@@ -263,7 +266,9 @@ class Journal:
             )
             self._compaction.trim()
         except sqlite3.Error as error:
+            self.figures.failures["append"] += 1
             raise unusable(self._path, error) from None
+        self.figures.note_written(len(data))
         self._last.note(number)
 
     def mark_skipped(self, number: int, error: Exception) -> None:
@@ -275,11 +280,11 @@ class Journal:
 
     def append_log(self, time_s: float, lines: Iterable[WriteLog]) -> None:
         """Store log lines. Storing a line twice is the same as once, because the key is its cause and index."""
-        with suppress(sqlite3.Error):
-            self._db.executemany(
-                "INSERT OR REPLACE INTO story VALUES (?, ?, ?, ?, ?)",
-                [(line.cause, line.index, time_s, line.subject, line.text) for line in lines],
-            )
+        rows = [(line.cause, line.index, time_s, line.subject, line.text) for line in lines]
+        try:
+            self._db.executemany("INSERT OR REPLACE INTO story VALUES (?, ?, ?, ?, ?)", rows)
+        except sqlite3.Error:
+            self.figures.failures["story"] += 1
 
     def story(self, subject: str, last: int = 100) -> list[tuple[float, str]]:
         """Return (time_s, text) of what happened to a job or a node, oldest first."""
@@ -300,6 +305,7 @@ class Journal:
             self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", row)
             self._compaction.note_snapshot(state)
         except sqlite3.Error as error:
+            self.figures.failures["snapshot"] += 1
             raise unusable(self._path, error) from None
 
     def _write_settings(self, after: int, settings: Settings) -> None:
@@ -312,9 +318,20 @@ class Journal:
         try:
             if self._wal is None:
                 self._wal = os.open(f"{self._path}-wal", os.O_RDONLY)
+            began_s = clocks.steady_s()
             (self._fsync or os.fsync)(self._wal)
+            self.figures.sync_seconds.observe(clocks.steady_s() - began_s)
         except OSError as error:
+            self.figures.failures["sync"] += 1
             raise unusable(self._path, error) from None
+
+    def size_bytes(self) -> int:
+        """Return how large the database and its write-ahead log are."""
+        size = 0
+        for path in (self._path, Path(f"{self._path}-wal")):
+            with suppress(OSError):
+                size += path.stat().st_size
+        return size
 
     def close(self) -> None:
         if self._wal is not None:

@@ -32,6 +32,10 @@ class Client:
     def get(self, path: str, **parameters: Any) -> Any:
         return self._ask("GET", f"{path}?{urlencode(parameters)}" if parameters else path)
 
+    def get_text(self, path: str) -> str:
+        """Return an answer that is not JSON."""
+        return self._answer("GET", path).decode()
+
     def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
         return self._ask("POST", path, body or {})
 
@@ -39,6 +43,9 @@ class Client:
         return self._ask("PATCH", path, body)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        return json.loads(self._answer(method, path, body))
+
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         connection = _UnixConnection(self._socket, self._timeout_s)
         try:
@@ -60,7 +67,7 @@ class Client:
         finally:
             connection.close()
         if response.status == 200:
-            return json.loads(answer)
+            return answer
         raise _refusal(response.status, answer)
 
     def close(self) -> None:

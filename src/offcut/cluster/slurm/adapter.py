@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from offcut.cluster.base import ClusterEvent
+from offcut.cluster.base import ClusterEvent, CommandFigures
 from offcut.cluster.slurm import limits, modes, pilot_script
 from offcut.cluster.slurm.claim_choice import against_claims
 from offcut.cluster.slurm.commands import Commands, check_installed
@@ -232,11 +232,13 @@ class SlurmCluster:
         """Return `idle_node_s`: node-seconds that the queue left idle, held by us or not, as queries showed them."""
         return {**self._figures, "submissions": self._table.submissions, "hand_backs": []}
 
+    def command_figures(self) -> Mapping[str, CommandFigures]:
+        return self._commands.figures
+
     async def close(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._following, self._watching):
+            if task is not None:
+                task.cancel()
         await self._pilot_commands.finished()
         left = await self._pilot_commands.cancel_all(self._query.pilots, _CLOSE_PATIENCE_S)
         if left:

@@ -9,7 +9,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from offcut.cluster.base import CommandFigures
 from offcut.errors import ClusterError, InputError
+from offcut.process import clocks
 
 #: What offcut calls; all come with Slurm's client package.
 PROGRAMS = ("sinfo", "squeue", "sbatch", "scancel", "scontrol")
@@ -45,6 +47,8 @@ class Commands:
 
     def __init__(self, limit_s: float, env: Mapping[str, str] | None = None) -> None:
         self._limit_s = limit_s
+        #: By program.
+        self.figures: dict[str, CommandFigures] = {}
         # Options that a user keeps in SBATCH_… would change what a pilot is; so would the SLURM_… of a job in which the
         # controller runs.
         ours = {k: v for k, v in os.environ.items() if k in _WHICH_SLURM or not k.startswith(_OPTIONS)}
@@ -67,6 +71,16 @@ class Commands:
 
         CommandError if it fails, takes too long, or cannot be started.
         """
+        figures, began_s = self.figures.setdefault(command[0], CommandFigures()), clocks.steady_s()
+        try:
+            return await self._run(command, stdin)
+        except CommandError:
+            figures.failures += 1
+            raise
+        finally:
+            figures.seconds.observe(clocks.steady_s() - began_s)
+
+    async def _run(self, command: Sequence[str], stdin: str) -> str:
         name = command[0]
         try:
             process = await asyncio.create_subprocess_exec(

@@ -6,10 +6,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
+from offcut.histogram import Histogram
+
 #: Latencies of this many resizes are kept, the newest.
 _RESIZES = 10_000
 #: A job's throughput is the mean over this many seconds.
 _RATE_WINDOW_S = 5.0
+#: Bounds of the histograms of resizes.
+_RESIZE_BOUNDS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +41,21 @@ class Metrics:
     resizes: list[Resize] = field(default_factory=list)
     #: How many resizes there were, whether they are still in `resizes` or not.
     resized: int = 0
+    #: The durations of all of them, by kind.
+    resize_seconds: dict[str, Histogram] = field(
+        default_factory=lambda: {kind: Histogram(_RESIZE_BOUNDS_S) for kind in ("start", "grow", "shrink")}
+    )
     used_node_s: float = 0.0
     first_step_s: float | None = None
     _settings: dict[tuple[str, int], _Setting] = field(default_factory=dict)
     _sizes: dict[str, int] = field(default_factory=dict)
     _since_s: float | None = None
     _samples: dict[str, deque[tuple[float, int]]] = field(default_factory=dict)
+
+    def training_already(self, now_s: float, sizes: dict[str, int]) -> None:
+        """Note how many nodes train for each job as this controller begins: an earlier one has started them."""
+        self._account(now_s)
+        self._sizes |= sizes
 
     def generation_set(self, now_s: float, job: str, generation: int, size: int, previous: int) -> None:
         what: Literal["start", "grow", "shrink"] = "start" if not previous else "grow" if size > previous else "shrink"
@@ -63,6 +76,7 @@ class Metrics:
         took_s = now_s - setting.set_s
         self.resizes.append(Resize(now_s, job, generation, setting.what, setting.size, 1000 * took_s))
         self.resized += 1
+        self.resize_seconds[setting.what].observe(took_s)
         if len(self.resizes) > 2 * _RESIZES:
             del self.resizes[:-_RESIZES]
         if self.first_step_s is None:
