@@ -11,7 +11,8 @@ The packages, from left to right of the layer rule (a package imports only from 
 - `control`: every decision of the controller, one pure function `step(state, event)`
 - `cluster`, `store`, `agent`, `simulate`: the edges where effects happen
 - `service`: the running controller
-- `report`: figures and pages; `testing`: conformance suites for authors of clusters and policies
+- `report`: figures and pages; `testing`: conformance suites for authors of clusters and policies; `client`: the Python
+  API of a running controller
 - `cli`: the command line
 - `torch`: what a training script imports; the only package that imports torch
 """

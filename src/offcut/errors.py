@@ -70,6 +70,10 @@ class UnreachableError(OffcutError):
     exit_code = 2
 
 
+class WaitTimeoutError(OffcutError):
+    """A job or sweep has not ended within the time for which it was waited."""
+
+
 class BusyError(UnreachableError):
     """The controller answers as many requests as it may at once."""
 

@@ -30,7 +30,7 @@ def check(shown: str, text: str = HOSTILE) -> None:
 @pytest.fixture(autouse=True)
 def hostile_api(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeClient, "text", HOSTILE)
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     monkeypatch.setattr("offcut.wire.client.Client", FakeClient)
 
 

@@ -136,7 +136,7 @@ def test_a_failure_is_one_document(offcut, name: str) -> None:
     "name", [pytest.param(n, marks=pytest.mark.xdist_group("plan") if n == "plan" else ()) for n in RUN]
 )
 def test_a_success_is_one_document(offcut, monkeypatch, place: Path, name: str) -> None:
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     monkeypatch.setattr(FakeClient, "text", "finished")
     words = [word.format(place) for word in RUN[name]]
     code, out, error = offcut(*name.split(), *words, "--json")

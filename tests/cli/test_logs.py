@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from fake_api import FakeClient, job
 
-from offcut.cli import logs as command
+from offcut.client import job as client_job
+from offcut.client.log_tail import tail
 
 RAW = b"\x1b[31m[bold]loss[/] :smile:\x1b[0m \xff\xfe 10%\r20%\r30%\n"
 
@@ -19,7 +20,7 @@ def worker_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The log of the worker n01#1:0 of the job."""
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(FakeClient, "directory", tmp_path)
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     return tmp_path / "logs" / "n01#1:0.log"
 
 
@@ -56,7 +57,7 @@ def test_the_last_lines_are_read_from_the_end_of_the_file(tmp_path: Path, lines:
     path = tmp_path / "log"
     every = [b"%d %s" % (i, b"x" * (i % 700)) for i in range(5_000)]
     path.write_bytes(b"\n".join(every) + end)
-    assert command.tail(path, lines) == b"\n".join(every[-lines:]) + end
+    assert tail(path, lines) == b"\n".join(every[-lines:]) + end
 
 
 def test_a_large_file_is_not_read_whole(worker_log: Path, raw) -> None:
@@ -87,8 +88,8 @@ def test_no_log_yet(worker_log: Path, raw) -> None:
 
 
 def test_follow_ends_with_the_job(worker_log: Path, raw, monkeypatch) -> None:
-    monkeypatch.setattr(command, "_ASK_S", 0.0)
-    monkeypatch.setattr(command, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(client_job, "_ASK_WHILE_FOLLOWING_S", 0.0)
+    monkeypatch.setattr(client_job, "_SETTLE_S", 0.0)
     worker_log.write_bytes(b"before\n")
     asked = []
 

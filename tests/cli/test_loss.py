@@ -21,7 +21,7 @@ def losses(monkeypatch):
         answer: dict[str, Any] = {"id": "digits-1", "mode": mode, "points": points | {"loss": list(losses)}}
         monkeypatch.setattr(FakeClient, "get", lambda self, path: answer)
 
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     return serve
 
 
@@ -96,7 +96,7 @@ def test_what_a_script_logs_by_its_name(offcut, monkeypatch, tmp_path) -> None:
         file.write(MetricRecord(5.5, generation, step, 0, 8 * step, {"accuracy": value, "loss": 1.0}))
     answer = {"id": "digits-1", "mode": "session", "points": {}, "directory": str(tmp_path)}
     monkeypatch.setattr(FakeClient, "get", lambda self, path: dict(answer))
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     code, out, _ = offcut("loss", "digits", "--name", "accuracy")
     assert code == 0
     assert out.splitlines()[0] == "digits-1: accuracy 0.4200 at step 4; lowest 0.1100 at step 1."

@@ -42,8 +42,8 @@ _NOT_FOR_A_QUESTION = _HEAVY | {
 _PACKAGES = ("allocate", "control", "store", "agent", "cluster", "traces", "report", "simulate", "torch", "cli.demo")
 _RUN = """
 import sys
-import offcut.cli.connection, fake_api
-offcut.cli.connection.Client = fake_api.FakeClient
+import offcut.cli, offcut.client.controller, fake_api
+offcut.client.controller.Client = fake_api.FakeClient
 sys.argv[0] = "offcut"
 try:
     offcut.cli.main()

@@ -10,7 +10,8 @@ from fake_api import FakeClient, job
 from fake_api import status as fake_status
 from rich.console import Console
 
-from offcut.cli import connection, output, status
+from offcut.cli import output, status
+from offcut.client import connection
 from offcut.errors import UnreachableError
 
 GONE = UnreachableError("No controller answers.")
@@ -34,7 +35,7 @@ def shows(monkeypatch):
 
         monkeypatch.setattr(FakeClient, "get", get)
 
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     monkeypatch.setattr(status, "format_clock", lambda _: "12:00:00")
     monkeypatch.setattr(status.time, "sleep", lambda _: None)
     monkeypatch.setattr(connection, "_AGAIN_S", 0.0)

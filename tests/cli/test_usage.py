@@ -45,7 +45,7 @@ def test_arguments_after_the_dashes_belong_to_the_script(offcut, monkeypatch, tm
         return {"id": "train-1", "sizes": "1:8"}
 
     monkeypatch.setattr(FakeClient, "post", post)
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     (tmp_path / "train.py").write_text("")
     script = tmp_path / "train.py"
     assert offcut("submit", script, "--sizes", "1:2", "--", "--json", "sizes", "--", "3")[0] == 0
@@ -69,7 +69,7 @@ def test_names_that_no_job_may_have(offcut, tmp_path: Path, name: str) -> None:
 def test_a_job_name_is_never_read_as_another_api_path(offcut, monkeypatch, job: str, path: str) -> None:
     asked = []
     monkeypatch.setattr(FakeClient, "get", lambda self, path, **_: asked.append(path) or {"id": "a", "directory": "/x"})
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     offcut("logs", "--", job)
     assert asked == [f"/v1/jobs/{path}/directory"]
 
@@ -79,7 +79,7 @@ def test_an_unexpected_exception_writes_its_traceback_to_a_file(offcut, monkeypa
         raise RuntimeError("unforeseen")
 
     monkeypatch.setattr(FakeClient, "get", fail)
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     code, out, error = offcut("status")
     assert (code, out) == (1, "")
     assert "This is a defect of offcut: RuntimeError: unforeseen." in error
@@ -90,7 +90,7 @@ def test_an_unexpected_exception_writes_its_traceback_to_a_file(offcut, monkeypa
 
 
 def test_steps_done_again_are_shown_as_a_lower_bound(offcut, monkeypatch) -> None:
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
     code, out, _ = offcut("status")
     assert code == 0
     assert "≥ 1 " in out

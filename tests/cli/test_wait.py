@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from fake_api import FakeClient, job
 
-from offcut.cli import connection, logs, wait
+from offcut.client import connection
+from offcut.client import job as client_job
 from offcut.errors import UnreachableError
 
 
@@ -45,8 +46,13 @@ def jobs(monkeypatch, tmp_path: Path):
         return served
 
     monkeypatch.setattr(FakeClient, "directory", tmp_path)
-    monkeypatch.setattr("offcut.cli.connection.Client", FakeClient)
-    for module, name in ((wait, "_ASK_S"), (connection, "_AGAIN_S"), (logs, "_ASK_S"), (logs, "_SETTLE_S")):
+    monkeypatch.setattr("offcut.client.controller.Client", FakeClient)
+    for module, name in (
+        (client_job, "_ASK_S"),
+        (connection, "_AGAIN_S"),
+        (client_job, "_ASK_WHILE_FOLLOWING_S"),
+        (client_job, "_SETTLE_S"),
+    ):
         monkeypatch.setattr(module, name, 0.0)
     return serve
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from offcut.cli.connection import connect, job_path
+from offcut.cli.connection import connect
 from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import Sheet, line, print_json, print_table
 from offcut.errors import InputError
@@ -27,7 +27,7 @@ def curve(
     Example: `offcut curve digits --figure digits.png`
     """
     with connect(state) as controller:
-        description = controller.get(job_path(job, "curve"))
+        description = controller.job(job).curve()
     if figure is not None:
         _draw(description, figure)
     if json:

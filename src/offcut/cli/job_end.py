@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from offcut.client.job import has_ended
+
 #: The exit code of a command that ended before the jobs: the limit has passed (as of timeout(1)), or Ctrl-C.
 TIMED_OUT = 124
 INTERRUPTED = 130
-
-_ENDED = ("finished", "failed", "cancelled")
-
-
-def has_ended(job: dict[str, Any]) -> bool:
-    """Return whether the job has ended, as the controller shows it."""
-    return job["state"] in _ENDED
 
 
 def end_sentence(job: dict[str, Any]) -> str:

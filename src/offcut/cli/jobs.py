@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from offcut.cli.connection import connect, job_path
+from offcut.cli.connection import connect
 from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import line, print_json, remark, text
 from offcut.errors import InputError
@@ -45,7 +45,8 @@ def submit(
     `offcut submit ddp.py --mode restart --sizes 1:4`
     """
     from offcut.cli.wait import follow_to_end
-    from offcut.wire.jobspec import check_files, parse_job, read_env_file, read_job_file, with_env_file
+    from offcut.client.specs import job_spec
+    from offcut.wire.jobspec import read_env_file
 
     if json and follow:
         raise InputError("submit: --json is one document, and --follow has no end.", next_step="Give one of them.")
@@ -66,21 +67,12 @@ def submit(
     from_file = read_env_file(env_file) if env_file is not None else {}
     if env or from_file:
         given["env"] = from_file | dict(_pair(item) for item in env or [])
-    if what.suffix == ".toml":
-        if arguments:
-            raise InputError(f"{what}: a job file has its own arguments.", next_step="Write them into its command.")
-        base = with_env_file(read_job_file(what))
-        spec = parse_job(base.model_dump(exclude_unset=True, exclude_none=True) | given, where="options")
-    else:
-        here = (workdir or Path.cwd()).absolute()
-        command = [str(what.absolute()), *(arguments or [])]
-        given = {"name": what.stem, **given, "command": command, "workdir": str(here)}
-        spec = check_files(parse_job(given, where="options"), where="options")
+    spec = job_spec(what, arguments or [], given, workdir=workdir, where="options")
     with connect(state) as controller:
-        job = controller.post("/v1/jobs", spec.model_dump(exclude_unset=True))
+        job = controller.post_job(spec)
         if follow:
             remark(f"Submitted {job['id']}, sizes {job['sizes']}. Ctrl-C leaves it alone.")
-            raise typer.Exit(follow_to_end(controller, job))
+            raise typer.Exit(follow_to_end(controller.job(job["id"])))
     if json:
         print_json(job)
     else:
@@ -100,7 +92,7 @@ def why(job: JobArgument, state: StateOption = None, json: JsonOption = False) -
     Example: `offcut why digits`
     """
     with connect(state) as controller:
-        answer = controller.get(job_path(job, "why"))
+        answer = controller.job(job).why()
     if json:
         print_json(answer)
         return
@@ -113,9 +105,7 @@ def why(job: JobArgument, state: StateOption = None, json: JsonOption = False) -
         line(text(format_clock(entry["time_s"]), "dim"), f" {entry['text']}", indent="  ")
 
 
-def _ask(verb: str, job: str, state: Path | None, json: bool) -> None:
-    with connect(state) as controller:
-        shown = controller.post(job_path(job, verb))
+def _show(shown: dict[str, Any], json: bool) -> None:
     if json:
         print_json(shown)
     else:
@@ -124,17 +114,20 @@ def _ask(verb: str, job: str, state: Path | None, json: bool) -> None:
 
 def cancel(job: JobArgument, state: StateOption = None, json: JsonOption = False) -> None:
     """End a job now. Example: `offcut cancel digits`"""
-    _ask("cancel", job, state, json)
+    with connect(state) as controller:
+        _show(controller.job(job).cancel(), json)
 
 
 def pause(job: JobArgument, state: StateOption = None, json: JsonOption = False) -> None:
     """Take all nodes from a job; its state is kept. Example: `offcut pause digits`"""
-    _ask("pause", job, state, json)
+    with connect(state) as controller:
+        _show(controller.job(job).pause(), json)
 
 
 def resume(job: JobArgument, state: StateOption = None, json: JsonOption = False) -> None:
     """Resume a paused job. Example: `offcut resume digits`"""
-    _ask("resume", job, state, json)
+    with connect(state) as controller:
+        _show(controller.job(job).resume(), json)
 
 
 def forget(
@@ -148,7 +141,7 @@ def forget(
     Examples: `offcut forget digits`, `offcut forget digits-1 digits-2 --files`
     """
     with connect(state) as controller:
-        answer = controller.post("/v1/forget", {"jobs": jobs, "files": files})
+        answer = controller.forget(jobs, files=files)
     if json:
         print_json(answer)
         return
@@ -168,7 +161,7 @@ def change(
     if sizes is None and weight is None:
         raise InputError("change: nothing to change.", next_step="Give --sizes or --weight.")
     with connect(state) as controller:
-        shown = controller.patch(job_path(job), {"sizes": sizes, "weight": weight})
+        shown = controller.job(job).change(sizes=sizes, weight=weight)
     if json:
         print_json(shown)
     else:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from offcut.cli.connection import connect, job_path
+from offcut.cli.connection import connect
 from offcut.cli.loss_plot import with_axes
 from offcut.cli.options import JobArgument, JsonOption, StateOption
 from offcut.cli.output import console, line, print_json, text
+from offcut.client.logged_values import COLUMNS
 from offcut.errors import InputError
 from offcut.number_format import format_loss
-from offcut.wire.metric_records import METRICS_FILE, read_metrics
 
 _HEIGHT = 14
-#: As many points of what a script logs are shown at most.
-_MOST_POINTS = 4096
-#: The columns of --csv before the values, as the controller's answer calls them.
-_COLUMNS = ("time_s", "generation", "step", "samples")
 
 
 def loss(
@@ -42,9 +36,7 @@ def loss(
     if csv and json:
         raise InputError("loss: --csv and --json exclude each other.", next_step="Give one of them.")
     with connect(state) as controller:
-        told = controller.get(job_path(job, "loss"))
-        if name is not None:
-            told |= _logged(controller.get(job_path(told["id"], "directory")), name)
+        told = controller.job(job).loss(name)
     if json:
         print_json(told)
     elif csv:
@@ -53,30 +45,8 @@ def loss(
         _show(told, name or "loss", log=log)
 
 
-def _logged(job: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return what a job has logged under a name, as the controller returns losses.
-
-    Args:
-        job: its id and its directory.
-        name: the name.
-
-    Raises:
-        InputError: it has logged nothing under that name.
-    """
-    records = read_metrics(Path(job["directory"]) / METRICS_FILE)
-    names = sorted({known for record in records for known in record.values})
-    if name not in names:
-        known = f"It has logged {', '.join(names)}." if names else "Scripts log by offcut.torch.log(accuracy=accuracy)."
-        raise InputError(f"{job['id']} has logged no '{name}'.", next_step=known)
-    there = [record for record in records if name in record.values]
-    there = there[:: -max(1, -(-len(there) // _MOST_POINTS))][::-1]
-    values = [record.values[name] for record in there]
-    points = {column: [getattr(record, column) for record in there] for column in _COLUMNS}
-    return {"names": names, "points": {**points, name: [value if math.isfinite(value) else None for value in values]}}
-
-
 def _print_csv(points: dict[str, list[Any]], name: str) -> None:
-    columns = (*_COLUMNS, name)
+    columns = (*COLUMNS, name)
     sys.stdout.write(",".join(columns) + "\n")
     for row in zip(*(points[column] for column in columns), strict=True):
         sys.stdout.write(",".join("nan" if value is None else repr(value) for value in row) + "\n")

@@ -16,6 +16,6 @@ def metrics(state: StateOption = None, json: JsonOption = False) -> None:
     """
     with connect(state) as controller:
         if json:
-            print_json(controller.get("/v1/metrics"))
+            print_json(controller.metrics())
         else:
-            sys.stdout.write(controller.get_text("/metrics"))
+            sys.stdout.write(controller.metrics_text())

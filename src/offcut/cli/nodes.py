@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,13 +19,15 @@ node = typer.Typer(help="Forgive nodes; act as the local cluster's queue.", no_a
 @node.command("want")
 def want(names: NamesArgument, state: StateOption = None, json: JsonOption = False) -> None:
     """Let the queue want nodes. Example: `offcut node want n03`"""
-    _play("want", names, state, json, "The queue wants")
+    with connect(state) as controller:
+        _show(controller.want(names), names, json, "The queue wants")
 
 
 @node.command("offer")
 def offer(names: NamesArgument, state: StateOption = None, json: JsonOption = False) -> None:
     """Let the queue leave nodes idle. Example: `offcut node offer n03`"""
-    _play("offer", names, state, json, "The queue leaves idle")
+    with connect(state) as controller:
+        _show(controller.offer(names), names, json, "The queue leaves idle")
 
 
 @node.command("forgive")
@@ -42,16 +44,14 @@ def forgive(
     if bool(names) + all_nodes != 1:
         raise InputError("node forgive: name nodes, or give --all.", next_step="See: offcut node forgive --help")
     with connect(state) as controller:
-        shown = controller.post("/v1/forgive", {"nodes": names or []})
+        shown = controller.forgive(names or [])
     if json:
         print_json(shown)
     else:
         line("Every node may be claimed again." if all_nodes else f"May be claimed again: {', '.join(names or [])}")
 
 
-def _play(verb: str, names: list[str], state: StateOption, json: bool, words: str) -> None:
-    with connect(state) as controller:
-        answer = controller.post(f"/v1/nodes/{verb}", {"nodes": names})
+def _show(answer: dict[str, Any], names: list[str], json: bool, words: str) -> None:
     if json:
         print_json(answer)
     else:
@@ -72,7 +72,7 @@ def release(
     if bool(names) + all_nodes + undo != 1:
         raise InputError("release: name nodes, or give --all, or --undo.", next_step="See: offcut release --help")
     with connect(state) as controller:
-        shown = controller.post("/v1/claim") if undo else controller.post("/v1/release", {"nodes": names or []})
+        shown = controller.claim_again() if undo else controller.release(names or [])
     if json:
         print_json(shown)
     elif undo:

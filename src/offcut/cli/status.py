@@ -12,11 +12,13 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from offcut.cli.connection import ask_again, connect, job_path
-from offcut.cli.job_end import end_sentence, has_ended
+from offcut.cli.connection import connect
+from offcut.cli.job_end import end_sentence
 from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import Sheet, console, line, print_json, print_table, sentence, text
 from offcut.cli.tables import cluster_lines, job_line, job_table, node_table, reason_lines, task_lines
+from offcut.client.connection import Connection
+from offcut.client.job import has_ended
 from offcut.errors import InputError, UnreachableError
 from offcut.number_format import format_clock
 
@@ -47,14 +49,16 @@ def status(
 
         def ask() -> Shown:
             if job is None:
-                answer: Shown = controller.get("/v1/status", **({} if every or json else {"ended": _ENDED_SHOWN}))
-                return answer
-            return {"jobs": [controller.get(job_path(job))]}
+                return controller.status(None if every or json else _ENDED_SHOWN)
+            return {"jobs": [controller.job(job).status()]}
 
         if watch:
             with suppress(KeyboardInterrupt):
                 in_place = console.is_terminal and not console.is_dumb_terminal
-                (_watch_terminal if in_place else _watch_pipe)(ask, interval, only=job is not None)
+                if in_place:
+                    _watch_terminal(ask, interval, only=job is not None)
+                else:
+                    _watch_pipe(ask, controller.connection, interval, only=job is not None)
             return
         shown = ask()
     if json:
@@ -118,7 +122,7 @@ def _watch_terminal(ask: Callable[[], Shown], interval_s: float, *, only: bool) 
                 trouble = "The controller does not answer: this is what it said last."
 
 
-def _watch_pipe(ask: Callable[[], Shown], interval_s: float, *, only: bool) -> None:
+def _watch_pipe(ask: Callable[[], Shown], connection: Connection, interval_s: float, *, only: bool) -> None:
     """Print one line for each job that has not ended, and one when a job ends."""
     known: dict[str, bool] | None = None
     shown = ask()
@@ -134,4 +138,4 @@ def _watch_pipe(ask: Callable[[], Shown], interval_s: float, *, only: bool) -> N
         if only and has_ended(shown["jobs"][0]):
             return
         time.sleep(interval_s)
-        shown = ask_again(ask)
+        shown = connection.ask_again(ask)

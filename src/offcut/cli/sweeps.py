@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json as json_format
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from offcut.cli.connection import ask_again, connect, sweep_path
+from offcut.cli.connection import connect
 from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import Sheet, line, print_json, print_table, remark, text
+from offcut.client.sweep import Sweep
 from offcut.errors import InputError
 from offcut.number_format import format_count, format_loss
-from offcut.wire.client import Client
-
-#: How often the controller is asked.
-_ASK_S = 0.5
-_LIVE = ("running", "paused")
 
 SweepArgument = Annotated[str, typer.Argument(help="The sweep's id or name.")]
 
@@ -42,11 +38,11 @@ def sweep(
         raise InputError("sweep: --json is one document, and --follow has no end.", next_step="Give one of them.")
     spec = read_sweep_file(file)
     with connect(state) as controller:
-        shown = controller.post("/v1/sweeps", spec.model_dump(exclude_unset=True, mode="json"))
+        shown = controller.post_sweep(spec)
         if follow:
             remark(f"Submitted {shown['id']}. Ctrl-C leaves it alone.")
             with suppress(KeyboardInterrupt):
-                raise typer.Exit(_follow(controller, shown["id"]))
+                raise typer.Exit(_follow(controller.sweep(shown["id"])))
             return
     if json:
         print_json(shown)
@@ -54,20 +50,18 @@ def sweep(
         line("Submitted ", text(shown["id"], "bold"), f". Follow it with: offcut sweeps {shown['id']}")
 
 
-def _follow(controller: Client, sweep_id: str) -> int:
+def _follow(sweep: Sweep) -> int:
     """Print a line whenever trials end or the best one changes. Return the exit code."""
-    last: object = None
-    while True:
-        shown = ask_again(lambda: controller.get(sweep_path(sweep_id)))
-        progress = (shown["state"], shown["trials"], shown["best"])
-        if progress != last:
-            line(_progress(shown))
+    last = ""
+    shown: dict[str, Any] = {}
+    for event in sweep.follow():
+        shown = event.sweep
+        if (progress := _progress(shown)) != last:
+            line(progress)
             last = progress
-        if shown["state"] not in _LIVE:
-            if shown["reason"]:
-                line(f"{shown['id']}: {shown['reason']}.")
-            return 0 if shown["state"] == "finished" else 1
-        time.sleep(_ASK_S)
+    if shown["reason"]:
+        line(f"{shown['id']}: {shown['reason']}.")
+    return 0 if shown["state"] == "finished" else 1
 
 
 def _progress(shown: dict[str, Any]) -> str:
@@ -92,13 +86,17 @@ def sweeps(
     Examples: `offcut sweeps`, `offcut sweeps digits`
     """
     with connect(state) as controller:
-        shown = controller.get("/v1/sweeps") if name is None else controller.get(sweep_path(name))
+        if name is None:
+            _show(controller.sweeps(), _print_sweeps, json)
+        else:
+            _show(controller.sweep(name).status(), _print_trials, json)
+
+
+def _show(shown: Any, show: Callable[[Any], None], json: bool) -> None:
     if json:
         print_json(shown)
-    elif name is None:
-        _print_sweeps(shown)
     else:
-        _print_trials(shown)
+        show(shown)
 
 
 def _print_sweeps(found: list[dict[str, Any]]) -> None:
@@ -160,7 +158,7 @@ def best(
     if json and toml:
         raise InputError("best: --json and --toml exclude each other.", next_step="Give one of them.")
     with connect(state) as controller:
-        shown = controller.get(sweep_path(name))
+        shown = controller.sweep(name).status()
     found = shown["best"]
     if found is None:
         raise InputError(f"No trial of {shown['id']} has reported its objective yet.", next_step="Ask again later.")
@@ -190,7 +188,7 @@ def extend(
     if trials is None and budget is None:
         raise InputError("extend: nothing to change.", next_step="Give --trials or --budget.")
     with connect(state) as controller:
-        shown = controller.patch(sweep_path(name), {"max_trials": trials, "total_budget": budget})
+        shown = controller.sweep(name).extend(max_trials=trials, total_budget=budget)
     if json:
         print_json(shown)
     else:

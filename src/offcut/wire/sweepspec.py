@@ -153,8 +153,18 @@ def read_sweep_file(path: Path) -> SweepSpec:
         raise InputError(f"{path}: cannot be read: {error.strerror}.", next_step="Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not TOML: {error}.", next_step="See the page on sweeps.") from None
-    spec = parse_sweep({"name": path.stem, **data}, where=str(path))
-    job = with_env_file(check_files(with_absolute_paths(spec.job, path.parent), where=f"{path}: job"))
+    return with_checked_files(
+        parse_sweep({"name": path.stem, **data}, where=str(path)), path.parent, where=f"{path}: job"
+    )
+
+
+def with_checked_files(spec: SweepSpec, directory: Path, *, where: str) -> SweepSpec:
+    """Return the sweep with the paths of its job, which are relative to `directory`, made absolute.
+
+    Raises:
+        InputError: a file of its job is not there. The message begins with `where`.
+    """
+    job = with_env_file(check_files(with_absolute_paths(spec.job, directory), where=where))
     return spec.model_copy(update={"job": job})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offcut.cli.log_follow import LogFollower
+from offcut.client.log_follow import LogFollower
 from offcut.service.log_files import cut_file
 
 MIB = 1 << 20
