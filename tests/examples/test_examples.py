@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from offcut.wire.jobspec import read_job_file
+from offcut.wire.sweepspec import read_sweep_file
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -109,6 +110,20 @@ def test_pipeline_job_learns_alone_and_saves_the_whole_model(tmp_path: Path) -> 
 def test_a_trial_of_a_sweep_runs_alone(printed: Callable[..., str]) -> None:
     script = "sweep/digits.py"
     assert figure(printed(script, "--epochs", "2", "--optimizer=adam", "--lr=0.01"), r"error ([\d.]+)") < 0.4
+
+
+@pytest.mark.ci
+def test_a_trial_of_an_architecture_search_runs_alone(printed: Callable[..., str]) -> None:
+    cell = ["--nodes=3", "--op1=conv3", "--op2=separable3", "--in2=1", "--op3=skip", "--in3=0"]
+    text = printed("sweep/architecture.py", "--epochs", "2", *cell)
+    assert figure(text, r"error ([\d.]+) with") < 0.85
+    assert "with 1,906 weights" in text
+
+
+def test_every_sweep_file_can_be_read() -> None:
+    schedulers = {path.name: read_sweep_file(path).scheduler["name"] for path in EXAMPLES.glob("sweep/*.toml")}
+    assert schedulers["architecture.toml"] == "regularized-evolution"
+    assert schedulers["architecture-asha.toml"] == schedulers["digits.toml"] == "asha"
 
 
 @pytest.mark.ci
