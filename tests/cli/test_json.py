@@ -61,6 +61,7 @@ RUN = {
     "sweeps": ["a"],
     "best": ["a"],
     "extend": ["a", "--trials", "20"],
+    "report": ["--state", "{}/journal"],
     "logs": ["a"],
     "metrics": [],
     "forget": ["a"],

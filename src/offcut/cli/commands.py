@@ -27,6 +27,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "sweeps": ("sweeps", "sweeps"),
     "best": ("sweeps", "best"),
     "extend": ("sweeps", "extend"),
+    "report": ("report", "report"),
     "logs": ("logs", "logs"),
     "metrics": ("metrics", "metrics"),
     "node": ("nodes", "node"),

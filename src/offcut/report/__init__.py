@@ -7,5 +7,7 @@
 - `scaling_figure`: a job's scaling curve
 - `windows_figure`: a set of idle windows
 - `replay_rows`, `replay_page`: the metrics of replays as rows of text, and as a page
+- `sweep_record`: what a report shows of a sweep, from the controller's events
+- `sweep_page`, `sweep_figures`, `sweep_parameters`: the report of a sweep
 - `estimate_page`: the page of `offcut estimate`
 """

@@ -57,7 +57,8 @@ def job_sizes(run: RunTimeline) -> Figure:
     axes.set_ylabel("nodes in the generation")
     axes.set_xlim(0, max(1e-3, run.end_s - run.start_s))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False)
+    if run.sizes:
+        axes.legend(frameon=False)
     return figure
 
 

@@ -21,9 +21,22 @@ def write_report(paths: StatePaths, *, promises: dict[str, bool] | None = None, 
     """
     journal = Journal(paths.journal)
     try:
-        run = timeline(journal.replay())
+        paths.report.write_text(run_page(journal, paths, promises=promises, jobs=jobs))
     finally:
         journal.close()
+    return paths.report
+
+
+def run_page(journal: Journal, paths: StatePaths, *, promises: dict[str, bool] | None = None, jobs: str = "") -> str:
+    """Return the report of a run as HTML.
+
+    Args:
+        journal: the journal, or a copy of it.
+        paths: where the statistics and the telemetry are.
+        promises: the results of a demo's checks.
+        jobs: HTML about its jobs.
+    """
+    run = timeline(journal.replay())
     statistics = json.loads(paths.statistics.read_text()) if paths.statistics.exists() else {}
     sections = [
         Section("Promises", _promises(promises, statistics, run)),
@@ -35,8 +48,7 @@ def write_report(paths: StatePaths, *, promises: dict[str, bool] | None = None, 
     ]
     if jobs:
         sections.insert(1, Section("Jobs", jobs))
-    paths.report.write_text(page("offcut: what was trained on idle nodes", sections))
-    return paths.report
+    return page("offcut: what was trained on idle nodes", sections)
 
 
 def _promises(promises: dict[str, bool] | None, statistics: dict[str, Any], run: RunTimeline) -> str:

@@ -48,13 +48,21 @@ def check(journal: Path, *, live: bool) -> Report:
     """
     # Before the copy is made: a controller may be writing events.
     noted = LastEvent(journal).read()
-    with _copied(journal, live=live) as copy:
+    with copied(journal, live=live) as copy:
         return _checked(journal, copy, _look(journal, copy), noted)
 
 
 @contextmanager
-def _copied(journal: Path, *, live: bool) -> Iterator[Path]:
-    """Yield a copy, which is removed after the block."""
+def copied(journal: Path, *, live: bool) -> Iterator[Path]:
+    """Yield a copy of a journal, which is removed after the block.
+
+    Args:
+        journal: the journal.
+        live: a controller may be writing to it.
+
+    Raises:
+        StoreError: It cannot be copied.
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="journal-copy-", dir=journal.parent) as place:
             yield salvage.copy(journal, Path(place), live=live)
@@ -137,7 +145,7 @@ def repair(journal: Path, now: datetime) -> Report:
 
     Call it with the state directory's lock. Raises OffcutError where nothing can be saved; then nothing has changed.
     """
-    with _copied(journal, live=False) as copy:
+    with copied(journal, live=False) as copy:
         found = _look(journal, copy)
         if not found.faults:
             LastEvent(journal).forget()
