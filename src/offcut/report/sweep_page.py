@@ -10,7 +10,7 @@ from offcut.report import sweep_parameters as parameters
 from offcut.report.html import Section, page, paragraph, svg, table
 from offcut.report.sweep_record import SweepRecord, TrialRecord
 
-#: So many trials have a row in the table, and so many failed ones are named above it.
+#: At most this many trials have a row in the table, and this many failed ones are named above it.
 _MOST_ROWS, _MOST_FAILED = 1000, 20
 #: The longest text of a cell, in characters.
 _LONGEST = 400

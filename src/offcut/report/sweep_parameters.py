@@ -19,7 +19,7 @@ from offcut.report.sweep_figures import ranked
 from offcut.report.sweep_record import SweepRecord, TrialRecord
 from offcut.search.trials import loss
 
-#: So many axes stand beside each other, and so many names of choices on one.
+#: At most this many axes stand beside each other, with this many names of choices on one.
 _MOST_AXES, _MOST_CHOICES = 12, 10
 #: The longest name that is shown on an axis.
 _LONGEST = 16
