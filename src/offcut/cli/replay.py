@@ -36,7 +36,17 @@ class PlacementRule(StrEnum):
 
 
 WindowsFile = Annotated[Path, typer.Option("--windows", help="Idle windows: node,start_s,end_s; may be gzip.")]
-Jobs = Annotated[Path, typer.Option(help="The job list, JSON; may be gzip.")]
+Jobs = Annotated[Path | None, typer.Option(help="The job list, JSON; may be gzip.")]
+Sweeps = Annotated[
+    list[Path] | None, typer.Option("--sweep", help="Replay this sweep file instead of a job list; with --curves.")
+]
+Curves = Annotated[
+    Path | None, typer.Option(help="With --sweep: the table of learning curves that trials report; may be gzip.")
+]
+Unit = Annotated[
+    float | None,
+    typer.Option(help="With --sweep: mean seconds of a unit of budget on one node; default: as in the table."),
+]
 Policy = Annotated[
     list[str] | None,
     typer.Option(help="exact (default), a policy's name (greedy, equal-share, first-come, ...), or FILE.py:FUNCTION."),
@@ -82,7 +92,10 @@ Report = Annotated[Path | None, typer.Option(help="Write a page with tables and 
 
 def replay(
     windows: WindowsFile,
-    jobs: Jobs,
+    jobs: Jobs = None,
+    sweep: Sweeps = None,
+    curves: Curves = None,
+    unit: Unit = None,
     policy: Policy = None,
     horizon: Horizon = None,
     resize_cost: Cost = None,
@@ -102,19 +115,21 @@ def replay(
     report: Report = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replay jobs on recorded idle windows through the controller that runs live.
+    """Replay jobs, or sweeps, on recorded idle windows through the controller that runs live.
 
-    Options given several times are combined, and the replays run in parallel.
+    Options given several times are combined, and the replays of jobs run in parallel.
 
-    Example: `offcut replay --windows W.csv.gz --jobs J.json.gz --concurrency 10 --policy exact --policy greedy`
+    Examples: `offcut replay --windows W.csv.gz --jobs J.json.gz --concurrency 10 --policy exact --policy greedy`,
+    `offcut replay --windows W.csv.gz --sweep S.toml --curves C.json.gz --unit 60 --nodes 256`
     """
     from offcut.advisor import load
     from offcut.allocate import policy as policies
+    from offcut.cli.replay_sweeps import check_options, replay_sweeps
     from offcut.simulate.options import ReplayOptions
-    from offcut.traces.job_list import read_job_list
     from offcut.traces.windows import read_windows
 
-    table, listed = read_windows(windows), read_job_list(jobs)
+    check_options(jobs, sweep, curves, unit, repeat=repeat, concurrency=concurrency)
+    table = read_windows(windows)
     if nodes is not None:
         table = table.sample(nodes, seed)
     base = ReplayOptions(
@@ -137,6 +152,10 @@ def replay(
         if one.policy != "exact":
             policies.load(one.policy)
         load(one.profiler)
+    if sweep is not None and curves is not None:
+        replay_sweeps(table, sweep, curves, unit, options, start, end, as_json=as_json)
+        return
+    listed = _read_jobs(jobs)
     results = _run(table, listed, options, start, end, quiet=as_json)
     runs = list(zip(options, results, strict=True))
     page = _write(report, runs, table, windows.name) if report is not None else None
@@ -148,6 +167,16 @@ def replay(
     _print(runs)
     if page is not None:
         line(f"Report: {page}")
+
+
+def _read_jobs(path: Path | None) -> Sequence[ListedJob]:
+    """Read the job list, which must be given."""
+    from offcut.errors import InputError
+    from offcut.traces.job_list import read_job_list
+
+    if path is None:
+        raise InputError("replay: nothing to replay.", next_step="Give --jobs, or --sweep with --curves.")
+    return read_job_list(path)
 
 
 def _cost(text: str, boot_s: float | None, worker_start_s: float | None) -> ResizeCost:

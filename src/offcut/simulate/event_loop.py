@@ -21,11 +21,13 @@ from offcut.model import Allocation, AllocationProblem
 from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.events import Member, Timer
+from offcut.model.sweep import Sweep
 from offcut.simulate.job_arrivals import JobArrivals
 from offcut.simulate.noisy_meter import NoisyMeter
 from offcut.simulate.options import ReplayOptions
 from offcut.simulate.replay_settings import job_of, settings_of
 from offcut.simulate.scheduled_events import ORDER, Booted, Due, Ended, Formed, Measured, NearsEnd, Ready, TimerDue
+from offcut.simulate.sweep_trials import SweepTrials
 from offcut.simulate.time_integrals import TimeIntegrals
 from offcut.simulate.training import Cause, Training
 
@@ -36,9 +38,23 @@ _AHEAD = 16
 
 
 class EventLoop:
-    """`state` is the controller's; `trainings` are all jobs submitted so far."""
+    """`state` is the controller's; `trainings` are all jobs submitted so far.
 
-    def __init__(self, supply: JobArrivals, solver: Solver, options: ReplayOptions, start_s: float) -> None:
+    Args:
+        trials: the trials of a sweep, which the controller submits itself.
+        observe: called after each event with the controller's state and the event.
+    """
+
+    def __init__(
+        self,
+        supply: JobArrivals,
+        solver: Solver,
+        options: ReplayOptions,
+        start_s: float,
+        *,
+        trials: SweepTrials | None = None,
+        observe: Callable[[State, ev.Event], None] | None = None,
+    ) -> None:
         self.options = options
         self.state = State(settings=settings_of(options))
         self.now_s = start_s
@@ -49,6 +65,8 @@ class EventLoop:
         self._noisy_meter = NoisyMeter(options.noise, options.seed) if learns else None
         self._arrivals = supply
         self._solver = solver
+        self._trials = trials
+        self._observe = observe
         self._live: dict[str, Training] = {}
         #: Idle in the trace; the known end of each window.
         self._idle: dict[str, float | None] = {}
@@ -78,6 +96,8 @@ class EventLoop:
             ef.Solve: self._keep_problem,
             ef.SetTimer: self._set_timer,
         }
+        if trials is not None:
+            self._handlers[ef.WriteLog] = lambda effect: trials.note_log(effect, self.now_s, self.accounts.used_s)
 
     # -- time ------------------------------------------------------------------------------------------------
 
@@ -90,9 +110,13 @@ class EventLoop:
         """Whether a submitted job has not ended."""
         return bool(self._live)
 
+    def submit(self, sweep: Sweep) -> None:
+        """Submit a sweep now, before the first instant."""
+        self._tell(ev.SweepSubmitted(time_s=self.now_s, sweep=sweep))
+
     def run_until(self, end_s: float) -> None:
-        """Let everything happen that is due before `end_s`."""
-        while (at_s := self.next_s()) < end_s:
+        """Let everything happen that is due before `end_s`, or before a sweep's search has ended."""
+        while (at_s := self.next_s()) < end_s and not (self._trials is not None and self._trials.ended):
             self.instant(at_s)
 
     def instant(
@@ -144,7 +168,6 @@ class EventLoop:
 
     def _tell_one(self, what: Formed | Measured | Ended | NearsEnd | Ready | TimerDue) -> None:
         """Tell the controller of one thing that is due, unless what it depends on has changed since."""
-        now_s = self.now_s
         match what:
             case Formed(training, changes, generation, set_s):
                 if changes == training.changes and training.id in self._live:
@@ -152,17 +175,17 @@ class EventLoop:
             case Measured(training, changes, event):
                 if changes == training.changes:
                     self._tell(event)
-            case Ended(training, changes):
-                if changes == training.changes:
-                    self._end(training)
+            case Ended(training, changes, goals):
+                if changes == training.changes and goals == training.goals:
+                    self._reach_goal(training)
             case NearsEnd(training, changes, left_s):
                 if changes == training.changes and nears_end(self.state, training.id, left_s):
-                    self._tell(ev.JobNearsEnd(time_s=now_s, job=training.id, left_s=left_s))
+                    self._tell(ev.JobNearsEnd(time_s=self.now_s, job=training.id, left_s=left_s))
             case Ready(job, members):
-                self._tell(ev.WorkersReady(time_s=now_s, job=job, members=members))
+                self._tell(ev.WorkersReady(time_s=self.now_s, job=job, members=members))
             case TimerDue(timer):
-                if self.state.timers.get(timer, math.inf) <= now_s:
-                    self._tell(ev.TimerFired(time_s=now_s, timer=timer))
+                if self.state.timers.get(timer, math.inf) <= self.now_s:
+                    self._tell(ev.TimerFired(time_s=self.now_s, timer=timer))
 
     def _form(self, training: Training, generation: int, set_s: float) -> None:
         """Let the members of a generation do their first step in it."""
@@ -173,23 +196,9 @@ class EventLoop:
         )
         self._tell(event)
         if self._noisy_meter is not None:
-            self._observe(self._noisy_meter, training, generation)
-
-    def _observe(self, observer: NoisyMeter, training: Training, generation: int) -> None:
-        """Measure the generation's throughput, if it lasts long enough."""
-        segment = observer.segment(training.job.curve.rate_at(training.size))
-        event = ev.JobMeasured(
-            time_s=self.now_s + segment.span_s,
-            job=training.id,
-            generation=generation,
-            size=training.size,
-            rate=segment.rate,
-            spread=segment.spread,
-            stretches=segment.stretches,
-            span_s=segment.span_s,
-            settled=segment.settled,
-        )
-        self._later(event.time_s, Measured(training, training.changes, event))
+            rate = training.job.curve.rate_at(training.size)
+            measured = self._noisy_meter.measure(training.id, generation, training.size, rate, self.now_s)
+            self._later(measured.time_s, Measured(training, training.changes, measured))
 
     def _tell_consequences(self) -> None:
         """Tell the controller what follows from what it was told at this instant, until nothing more follows."""
@@ -212,6 +221,8 @@ class EventLoop:
                 job, members = next(iter(self._ready.items()))
                 del self._ready[job]
                 self._tell(ev.WorkersReady(time_s=now_s, job=job, members=tuple(members)))
+            elif self._trials is not None and (event := self._trials.next_event(self.state, now_s)) is not None:
+                self._tell(event)
             else:
                 break
         for timer, at_s in self._timers.items():
@@ -264,7 +275,13 @@ class EventLoop:
         if type(event) is not ev.GenerationFormed:
             self._moved = True
         handlers = self._handlers
-        for effect in step(self.state, event):
+        effects = step(self.state, event)
+        if self._observe is not None:
+            self._observe(self.state, event)
+        if self._trials is not None:
+            for ended in self._trials.follow(self.state, event, self.trainings, self._live):
+                self._close(ended)
+        for effect in effects:
             handler = handlers.get(type(effect))
             if handler is not None:
                 handler(effect)
@@ -278,26 +295,38 @@ class EventLoop:
             self.trainings[job_id] = self._live[job_id] = training
             self._tell(ev.JobSubmitted(time_s=self.now_s, job=job_of(job_id, listed, self.options)))
 
-    def _end(self, training: Training) -> None:
-        """End the script of a job that has done its work."""
+    def _reach_goal(self, training: Training) -> None:
+        """Let a trial report its objective; end the script of a job that has done its work."""
         training.advance(self.now_s)
         if training.goal - training.work > 1e-6 * training.goal:
             self._predict(training)
             return
+        member = self.state.jobs[training.id].members[0]
+        if self._trials is not None:
+            report, ends = self._trials.report(training, self.now_s, self.accounts.used_s)
+            self._tell(report)
+            if not ends and training.id in self._live and training.id not in self._resized:
+                self._predict(training)
+            if not ends or training.id not in self._live:
+                return
+        self._close(training)
+        self._tell(ev.WorkerExited(time_s=self.now_s, job=training.id, member=member, outcome="finished"))
+        assert self.state.jobs[training.id].phase in ENDED
+
+    def _close(self, training: Training) -> None:
+        """Note that the job has ended: it makes no progress any more."""
+        training.advance(self.now_s)
         training.ended_s = self.now_s
         training.size = training.assigned = 0
         training.changes += 1
         del self._live[training.id]
         self._holders.pop(training.id, None)
-        member = self.state.jobs[training.id].members[0]
-        self._tell(ev.WorkerExited(time_s=self.now_s, job=training.id, member=member, outcome="finished"))
-        assert self.state.jobs[training.id].phase in ENDED
 
     def _predict(self, training: Training) -> None:
         end_s = training.end_s()
         if end_s < math.inf:
             now_s, changes = self.now_s, training.changes
-            self._later(max(end_s, now_s), Ended(training, changes))
+            self._later(max(end_s, now_s), Ended(training, changes, training.goals))
             lead_s = self.state.settings.successor_lead_s
             if lead_s and self.options.concurrency is not None:
                 left_s = min(lead_s, max(0.0, end_s - now_s))
@@ -306,14 +335,12 @@ class EventLoop:
     # -- the controller's effects ----------------------------------------------------------------------------
 
     def _claim(self, effect: ef.Claim) -> None:
-        boot_s = self.options.cost.boot_s
-        if not boot_s:
+        if not self.options.cost.boot_s:
             self._booted += effect.nodes
             return
         self._number += 1
-        for name in effect.nodes:
-            self._claims[name] = self._number
-        self._later(self.now_s + boot_s, Booted(self._number, effect.nodes))
+        self._claims.update(dict.fromkeys(effect.nodes, self._number))
+        self._later(self.now_s + self.options.cost.boot_s, Booted(self._number, effect.nodes))
 
     def _release(self, effect: ef.Release) -> None:
         """Make nodes idle again that the queue does not want."""

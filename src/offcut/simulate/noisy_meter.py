@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from offcut.advisor.throughput_meter import Segment, ThroughputMeter
+from offcut.model import events as ev
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,32 @@ class NoisyMeter:
     def __init__(self, noise: MeasurementNoise, seed: int) -> None:
         self._noise = noise
         self._random = Random(seed)
+
+    def measure(self, job_id: str, generation: int, size: int, rate: float, now_s: float) -> ev.JobMeasured:
+        """Draw what the controller is told of a generation's throughput, if the generation lasts long enough.
+
+        Args:
+            job_id: the job.
+            generation: the generation that forms now.
+            size: the number of its members.
+            rate: its true rate, in samples/s.
+            now_s: the time, in seconds.
+
+        Returns:
+            The event, at the time at which the measurement is done.
+        """
+        segment = self.segment(rate)
+        return ev.JobMeasured(
+            time_s=now_s + segment.span_s,
+            job=job_id,
+            generation=generation,
+            size=size,
+            rate=segment.rate,
+            spread=segment.spread,
+            stretches=segment.stretches,
+            span_s=segment.span_s,
+            settled=segment.settled,
+        )
 
     def segment(self, rate: float) -> Segment:
         """Draw the first segment that the meter measures in a new generation.

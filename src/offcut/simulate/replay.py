@@ -62,19 +62,11 @@ def replay(
         )
     if not jobs:
         raise InputError("replay: the job list is empty.", next_step="List at least one job.")
-    solver = _solver(options.policy)
+    solver = solver_of(options.policy)
     began = time.process_time()
     loop = EventLoop(JobArrivals(jobs, repeat=options.repeat), solver, options, start_s)
-    instants = 0
-    with _no_collection():
-        for at_s, offered, wanted in _changes(part):
-            if at_s >= end_s:
-                break
-            loop.run_until(at_s)
-            loop.instant(at_s, offered, wanted)
-            instants += 1
-            if progress is not None and instants % 256 == 0:
-                progress((at_s - start_s) / (end_s - start_s))
+    with without_collection():
+        instants = run_windows(loop, part, start_s, end_s, progress)
         loop.run_until(end_s)
     loop.finish(end_s)
     cpu_s = time.process_time() - began
@@ -82,8 +74,43 @@ def replay(
     return measure(loop, options, start_s, end_s, instants=instants, cpu_s=cpu_s, static_rate=static)
 
 
+def run_windows(
+    loop: EventLoop,
+    windows: Windows,
+    start_s: float,
+    end_s: float,
+    progress: Callable[[float], None] | None = None,
+    ended: Callable[[], bool] | None = None,
+) -> int:
+    """Let nodes come and go as the windows say.
+
+    Args:
+        loop: the replay's loop.
+        windows: the windows of the replayed time.
+        start_s: its start, in seconds.
+        end_s: its end, in seconds.
+        progress: called from time to time with the share that is done.
+        ended: returns whether the replay may end before the windows do.
+
+    Returns:
+        The number of instants at which windows began or ended.
+    """
+    instants = 0
+    for at_s, offered, wanted in _changes(windows):
+        if at_s >= end_s:
+            break
+        loop.run_until(at_s)
+        if ended is not None and ended():
+            break
+        loop.instant(at_s, offered, wanted)
+        instants += 1
+        if progress is not None and instants % 256 == 0:
+            progress((at_s - start_s) / (end_s - start_s))
+    return instants
+
+
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Switch garbage collection off.
 
     Events and effects have no reference cycles, and the search takes a tenth of the time.
@@ -161,8 +188,12 @@ def static_rate(jobs: Sequence[ListedJob], options: ReplayOptions, nodes: float,
     return rates[0] + (nodes - low) * (rates[1] - rates[0])
 
 
-def _solver(name: str) -> Solver:
-    """Return the function that solves the controller's allocation problems."""
+def solver_of(name: str) -> Solver:
+    """Return the function that solves the controller's allocation problems.
+
+    Args:
+        name: `exact`, a policy's name, or `FILE.py:FUNCTION`.
+    """
     if name == "exact":
         exact.warm()
         return solve

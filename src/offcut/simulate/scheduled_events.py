@@ -30,10 +30,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The training reaches its goal, if it has not changed since."""
+    """The training reaches its goal, if neither has changed since."""
 
     training: Training
     changes: int
+    goals: int
 
 
 @dataclass(frozen=True, slots=True)

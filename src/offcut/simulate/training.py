@@ -54,6 +54,8 @@ class Training:
     cause: Cause = "grow"
     #: Changes whenever the time of the end has to be computed again.
     changes: int = 0
+    #: How often the goal was moved: a trial of a sweep has its next report as its goal.
+    goals: int = 0
     work: float = 0.0
     redone: float = 0.0
     waiting: float = 0.0
