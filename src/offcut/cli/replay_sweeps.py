@@ -6,9 +6,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offcut.cli.number_format import format_count, format_duration, format_loss
 from offcut.cli.output import Sheet, line, print_json, print_table
 from offcut.errors import InputError
+from offcut.number_format import format_count, format_duration, format_loss
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
