@@ -27,10 +27,12 @@ test: .venv/.ready
 # What make test leaves out for its time: the whole fault matrix, long campaigns, other people's trainers.
 test-ci: .venv/.ready
 	scripts/install-slurm --accounting
+	scripts/install-promtool
 	$(PYTEST) -m "($(MORE)) and not slow"
 
 test-full: .venv/.ready
 	scripts/install-slurm --accounting
+	scripts/install-promtool
 	$(PYTEST)
 
 # make campaign SEEDS=1:100 JSON=1: whole systems under a simulated clock and network; see docs/faults.md.
