@@ -11,7 +11,8 @@
 - `rank_processes`: starting and ending a job's ranks, and reporting how they ended
 - `rank`: one worker process and its connection to the agent
 - `devices`: which of the node's accelerators each rank sees
-- `launch`: starting a worker's process, and making sure that it ends
+- `launch`: starting a worker's process, and making sure that it ends; `worker_process`: what is started
+- `trial_scripts`: loading the script of a sweep once, and forking its trials
 - `heartbeat_timeouts`: decides when a silent worker counts as frozen
 - `escaped_processes`: ending processes that escaped their process group
 - `disks`: finds out whether a worker failed because its files could not be written

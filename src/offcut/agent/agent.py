@@ -76,7 +76,7 @@ class Agent:
         exit_watchdog: Watchdog | None = None,
     ) -> None:
         self._config = config
-        self._system = system or LocalNode(config.template)
+        self._system = system or LocalNode(config.template, config.socket)
         self._jobs: dict[tuple[str, int], JobWorkers] = {}
         #: Workers start one after another: a node that passes from one job to the next is empty in between.
         self._turn = asyncio.Lock()

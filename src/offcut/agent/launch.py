@@ -1,6 +1,7 @@
 """Starts a worker's process, and makes sure that it ends.
 
-Python scripts are forked from a template that has torch imported; anything else is started as a program of its own.
+Python scripts are forked from a template that has torch imported, trials of a sweep from one that has their script
+loaded; anything else is started as a program of its own.
 Either way the process leads a group of its own, dies when its agent dies, and takes the whole group with it.
 """
 
@@ -11,15 +12,14 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from offcut.agent.agent_exit_watchdog import unblock
+from offcut.agent.trial_scripts import TrialScripts
+from offcut.agent.worker_process import Running, WorkerProcess, is_script
 from offcut.errors import ClusterError
 from offcut.process.fork_server import Forked
 from offcut.process.parent_death import die_with_parent
@@ -29,50 +29,23 @@ from offcut.process.process_group import kill_group
 _TEMPLATE_PATIENCE_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerProcess:
-    """What to start: a command in a directory with an environment, its output to a file."""
-
-    command: tuple[str, ...]
-    env: Mapping[str, str]
-    workdir: str
-    log: Path
-    setup: str = ""
-    #: None: the agent's own.
-    umask: int | None = None
-
-
-class Running(Protocol):
-    """A started process."""
-
-    pid: int
-
-    async def wait(self) -> int:
-        """Wait for the process. Return its exit code; minus the signal's number if one ended it."""
-        ...
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process alone. Nothing happens if it has ended."""
-        ...
-
-    def kill(self) -> None:
-        """Kill the process and everything that it started, at once. A second call does nothing."""
-        ...
-
-
-def is_script(command: tuple[str, ...]) -> bool:
-    """Return whether the command is a Python script for the agent's own Python."""
-    return command[0].endswith(".py")
-
-
 class Launcher:
-    """Starts workers; `template` is the socket of a running template, None: every worker imports for itself."""
+    """Starts workers.
 
-    def __init__(self, template: Path | None) -> None:
+    Args:
+        template: the socket of a running template; None: every worker imports for itself.
+        socket: the agent's socket; the sockets of loaded scripts lie beside it.
+    """
+
+    def __init__(self, template: Path | None, socket: Path) -> None:
         self._template = template
+        self._trials = TrialScripts(self._start, socket)
 
     async def start(self, process: WorkerProcess) -> Running:
         """Start a worker's process. Raises ClusterError if that fails."""
+        return await self._trials.start(process) or await self._start(process)
+
+    async def _start(self, process: WorkerProcess) -> Running:
         if self._template is not None and is_script(process.command) and not process.setup:
             with suppress(OSError):
                 return await Forked.start(

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from offcut.agent import disks, escaped_processes, launch_network
-from offcut.agent.launch import Launcher, Running, WorkerProcess
+from offcut.agent.launch import Launcher
+from offcut.agent.worker_process import Running, WorkerProcess
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.wire.worker_env import ENV_WORKERS_MARK
 
@@ -62,10 +63,10 @@ class NodeSystem(Protocol):
 
 
 class LocalNode:
-    """The computer on which the agent runs. `template` is the socket of a process that workers are forked from."""
+    """The computer on which the agent runs; `template` and `socket` are as for `Launcher`."""
 
-    def __init__(self, template: Path | None) -> None:
-        self._launcher = Launcher(template)
+    def __init__(self, template: Path | None, socket: Path) -> None:
+        self._launcher = Launcher(template, socket)
 
     async def start(self, process: WorkerProcess) -> Running:
         """See `NodeSystem`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from offcut.agent.launch import Running
+from offcut.agent.worker_process import Running
 from offcut.wire import worker_messages
 
 

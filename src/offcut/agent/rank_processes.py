@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from offcut.agent.launch import WorkerProcess, is_script
 from offcut.agent.node_system import NodeSystem
 from offcut.agent.rank import Rank
+from offcut.agent.worker_process import Running, WorkerProcess, is_script
 from offcut.errors import ClusterError
 from offcut.process import clocks
 from offcut.wire import messages
@@ -21,6 +21,8 @@ from offcut.wire.worker_env import (
     ENV_GOAL,
     ENV_JOB,
     ENV_JOB_DIR,
+    ENV_MAX_BUDGET,
+    ENV_PARAMETERS,
     ENV_RECORDS,
     ENV_WORKERS_MARK,
     HUGE_PAGES,
@@ -68,14 +70,23 @@ class RankProcesses:
             Rank(name := worker_name(node, self.incarnation, i), directory / "logs" / f"{name}.log")
             for i in range(self.launch.ranks_per_node)
         ]
-        #: The environment that all ranks have in common.
-        self.env = {
+        env = {
             **os.environ,
             **extra_env,
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "PYTHONUNBUFFERED": "1",
             HUGE_PAGES[0]: os.environ.get(*HUGE_PAGES),
             **self.launch.env,
+        }
+        #: See `WorkerProcess.load_env`.
+        self._load_env = None
+        if ENV_PARAMETERS in env:
+            self._load_env = {name: env[name] for name in env if name not in (ENV_PARAMETERS, ENV_MAX_BUDGET)}
+        #: Starts of processes that are under way.
+        self._starting: set[asyncio.Task[Running]] = set()
+        #: The environment that all ranks have in common.
+        self.env = {
+            **env,
             ENV_WORKERS_MARK: self._mark,
             ENV_JOB: self.launch.job,
             ENV_JOB_DIR: self.launch.directory,
@@ -108,7 +119,9 @@ class RankProcesses:
         return next((rank for rank in self.ranks if rank.name == name), None)
 
     def kill(self) -> None:
-        """Kill every rank, and all that it started."""
+        """Kill every rank, and all that it started; cancel starts that are under way."""
+        for starting in self._starting:
+            starting.cancel()
         for rank in self.ranks:
             if rank.running is not None:
                 rank.running.kill()
@@ -166,19 +179,35 @@ class RankProcesses:
         command = self.launch.command
         if is_script(command) and not os.path.isabs(command[0]):
             command = (os.path.join(self.launch.workdir, command[0]), *command[1:])
-        rank.running = await system.start(
-            WorkerProcess(
-                command=command,
-                env=env(),
-                workdir=self.launch.workdir,
-                log=rank.log,
-                setup=self.launch.setup,
-                umask=self.launch.umask,
-            )
+        process = WorkerProcess(
+            command=command,
+            env=env(),
+            workdir=self.launch.workdir,
+            log=rank.log,
+            setup=self.launch.setup,
+            umask=self.launch.umask,
+            load_env=self._load_env,
         )
+        rank.running = await self._started(system, process)
+        if rank.running is None:
+            return
         if self._leave_by is not None:  # told to leave meanwhile
             rank.running.kill()
         on_start(rank)
+
+    async def _started(self, system: NodeSystem, process: WorkerProcess) -> Running | None:
+        """Return the process once it has started; None if it was killed before."""
+        starting = asyncio.ensure_future(system.start(process))
+        self._starting.add(starting)
+        try:
+            return await starting
+        except asyncio.CancelledError:
+            if starting.cancelled() and self.leaving:
+                return None
+            starting.cancel()
+            raise
+        finally:
+            self._starting.discard(starting)
 
     @staticmethod
     async def _wait(rank: Rank, on_exit: Callable[[Rank, int], None]) -> int:

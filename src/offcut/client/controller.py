@@ -55,9 +55,9 @@ class Controller:
         told: dict[str, Any] = self.connection.get("/v1/status", **({} if ended is None else {"ended": ended}))
         return told
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> list[dict[str, Any]]:
         """Return what the controller measures of itself and its queue, as `offcut metrics --json` does."""
-        told: dict[str, Any] = self.connection.get("/v1/metrics")
+        told: list[dict[str, Any]] = self.connection.get("/v1/metrics")
         return told
 
     def metrics_text(self) -> str:

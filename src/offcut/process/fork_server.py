@@ -231,12 +231,15 @@ class Forked:
                     raise
                 await asyncio.sleep(0.02)
         request = {"argv": list(argv), "env": dict(env), "workdir": workdir, "log": str(log), "umask": umask}
-        writer.write(encode_line(request))
-        await writer.drain()
-        line = await reader.readline()
-        if not line:
-            writer.close()
-            raise ConnectionResetError("the fork server has ended")
+        try:
+            writer.write(encode_line(request))
+            await writer.drain()
+            line = await reader.readline()
+            if not line:
+                raise ConnectionResetError("the fork server has ended")
+        except BaseException:
+            writer.close()  # also if the caller no longer wants the process: the server kills it
+            raise
         return cls(json.loads(line)["pid"], reader, writer)
 
     async def wait(self) -> int:

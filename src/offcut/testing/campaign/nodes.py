@@ -10,7 +10,7 @@ from pathlib import Path
 
 from offcut.agent.agent import EXIT_WATCHDOG_S, LEAVE_LIMIT_S, Agent, AgentConfig
 from offcut.agent.heartbeat_timeouts import HeartbeatTimeouts
-from offcut.agent.launch import WorkerProcess
+from offcut.agent.worker_process import WorkerProcess
 from offcut.errors import ClusterError
 from offcut.membership.generation import Generation
 from offcut.testing.campaign.collectives import Group

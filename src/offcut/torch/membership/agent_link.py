@@ -14,7 +14,7 @@ from offcut.errors import InputError, ProtocolError
 from offcut.membership.generation import Generation
 from offcut.wire import worker_messages
 from offcut.wire.messages import NewGeneration
-from offcut.wire.worker_env import ENV_AGENT, ENV_JOB, ENV_WORKER, worker_name
+from offcut.wire.worker_env import ENV_AGENT, ENV_JOB, ENV_LOADING, ENV_WORKER, worker_name
 
 #: How often a worker sends a heartbeat.
 BEAT_S = 0.2
@@ -55,8 +55,15 @@ class AgentLink:
         """Connect to the agent that started this process; None in a script that runs without offcut.
 
         Raises:
-            InputError: in a job of mode `restart`, in which every rank would train for itself.
+            InputError: in a job of mode `restart`, in which every rank would train for itself; or while a script that
+                defines `trial(params)` is loaded.
         """
+        if ENV_LOADING in os.environ:
+            raise InputError(
+                "The script begins a training while it is loaded.",
+                next_step="Begin it in trial(params); what is for running the script alone belongs below "
+                'if __name__ == "__main__".',
+            )
         path = os.environ.get(ENV_AGENT)
         if not path and ENV_JOB in os.environ:
             raise InputError(

@@ -12,6 +12,7 @@ import runpy
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +26,16 @@ from offcut.wire.worker_env import ENV_AGENT
 
 def run_script(argv: list[str]) -> int:
     """Run a script as `python script.py ...` would. Return its exit code."""
+    return run_as_script(argv, lambda: runpy.run_path(argv[0], run_name="__main__"))
+
+
+def run_as_script(argv: list[str], program: Callable[[], object]) -> int:
+    """Call a function in a forked process as if it were a whole script. Return its exit code.
+
+    Args:
+        argv: the script and its arguments.
+        program: the function.
+    """
     # What Python itself would do at the start and end of a script has to be done here.
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > 1:
@@ -33,7 +44,7 @@ def run_script(argv: list[str]) -> int:
     if ENV_AGENT not in os.environ:
         keep_destroyed_groups()
     try:
-        code = _run(argv)
+        code = _run(argv, program)
     except Left:
         return 0  # its node is wanted: nothing is waited for
     # Waits for what the script has begun in threads.
@@ -41,12 +52,12 @@ def run_script(argv: list[str]) -> int:
     return code
 
 
-def _run(argv: list[str]) -> int:
+def _run(argv: list[str], program: Callable[[], object]) -> int:
     sys.argv = list(argv)
     sys.path.insert(0, os.path.dirname(os.path.abspath(argv[0])))
     try:
         try:
-            runpy.run_path(argv[0], run_name="__main__")
+            program()
         except SystemExit as leaving:
             if leaving.code or isinstance(leaving, Left):
                 raise
