@@ -13,7 +13,8 @@ import typer
 from offcut.cli.connection import connect
 from offcut.cli.options import JsonOption, StateOption
 from offcut.cli.output import Sheet, line, print_json, print_table, remark, text
-from offcut.client.sweep import Sweep
+from offcut.cli.sweep_follow import best_words, progress_sentence
+from offcut.cli.sweep_follow import follow as follow_sweep
 from offcut.errors import InputError
 from offcut.number_format import format_count, format_loss
 
@@ -42,38 +43,12 @@ def sweep(
         if follow:
             remark(f"Submitted {shown['id']}. Ctrl-C leaves it alone.")
             with suppress(KeyboardInterrupt):
-                raise typer.Exit(_follow(controller.sweep(shown["id"])))
+                raise typer.Exit(follow_sweep(controller.sweep(shown["id"]).follow()))
             return
     if json:
         print_json(shown)
     else:
         line("Submitted ", text(shown["id"], "bold"), f". Follow it with: offcut sweeps {shown['id']}")
-
-
-def _follow(sweep: Sweep) -> int:
-    """Print a line whenever trials end or the best one changes. Return the exit code."""
-    last = ""
-    shown: dict[str, Any] = {}
-    for event in sweep.follow():
-        shown = event.sweep
-        if (progress := _progress(shown)) != last:
-            line(progress)
-            last = progress
-    if shown["reason"]:
-        line(f"{shown['id']}: {shown['reason']}.")
-    return 0 if shown["state"] == "finished" else 1
-
-
-def _progress(shown: dict[str, Any]) -> str:
-    phases = ", ".join(f"{count} {phase}" for phase, count in shown["trials"].items())
-    return f"{shown['id']} is {shown['state']}: {phases or 'no trial yet'} of {shown['max_trials']}; {_best(shown)}"
-
-
-def _best(shown: dict[str, Any]) -> str:
-    best = shown["best"]
-    if best is None:
-        return "no objective reported yet"
-    return f"best {format_loss(best['value'])} (trial {best['trial']} at budget {format_count(best['budget'])})"
 
 
 def sweeps(
@@ -122,7 +97,7 @@ def _print_sweeps(found: list[dict[str, Any]]) -> None:
 
 
 def _print_trials(shown: dict[str, Any]) -> None:
-    line(_progress(shown))
+    line(progress_sentence(shown))
     if shown["reason"]:
         line(f"{shown['reason']}.", indent="  ")
     sheet = Sheet("trial", "state", "budget", "value", "parameters", right=("budget", "value"))
@@ -169,7 +144,7 @@ def best(
             # JSON's numbers, strings and booleans are TOML's; so are quoted keys.
             line(f"{json_format.dumps(parameter)} = {json_format.dumps(value)}")
     else:
-        line(f"{shown['id']}: {_best(shown)}")
+        line(f"{shown['id']}: {best_words(shown)}")
         for parameter, value in found["parameters"].items():
             line(f"{parameter} = {value}", indent="  ")
 
@@ -192,4 +167,4 @@ def extend(
     if json:
         print_json(shown)
     else:
-        line(_progress(shown))
+        line(progress_sentence(shown))
