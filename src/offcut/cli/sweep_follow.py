@@ -18,7 +18,7 @@ from offcut.client.sweep import SweepEvent
 from offcut.number_format import format_count, format_duration, format_loss
 
 _ACTIVE = ("asked", "ready", "running")
-#: Where the output is no terminal, a line of progress is printed whenever this share of the trials is done, or after
+#: Where the output is not a terminal, a line of progress is printed whenever this share of the trials is done, or after
 #: this many seconds if anything has changed.
 _SHARE, _EVERY_S = 0.05, 30.0
 
@@ -40,7 +40,7 @@ def best_words(shown: dict[str, Any]) -> str:
 def follow(events: Iterable[SweepEvent]) -> int:
     """Show a sweep's progress until it has ended. Return the exit code: 0 if it has finished, else 1.
 
-    Better values, trials that fail and objectives that are no number are lines of their own.
+    Better values, trials that fail and objectives that are not numbers are lines of their own.
 
     Args:
         events: what happens in the sweep.
