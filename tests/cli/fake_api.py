@@ -57,6 +57,8 @@ def sweep(text: str) -> dict[str, Any]:
         "state": text,
         "reason": text,
         "max_trials": 9,
+        "node_hours": 1.5,
+        "max_node_hours": 2.0,
         "trials": {text: 2},
         "started": 2,
         "ended": 1,

@@ -9,6 +9,7 @@ from test_state_machine import check_fold
 from world import World, job
 
 from offcut.control.check_state import check_state
+from offcut.control.sweeps import node_s, trial_node_s
 from offcut.model import effects as ef
 from offcut.model import events as ev
 from offcut.model.search_space import CategoricalParameter, FloatParameter, SearchSpace
@@ -324,3 +325,48 @@ def test_where_no_state_was_saved_the_trial_goes_on_all_the_same(world):
     assert world.story("s-1.0-1")[-2:] == ["s-1.1 has saved no state: goes on from that of s-1.0", "resumed"]
     world.run(20)
     assert sorted(running_jobs(world)) == ["s-1.0-1", "s-1.1"]
+
+
+def test_no_trial_starts_once_the_node_hours_are_used(world):
+    world.offer("n1", "n2")
+    submit(world, sweep("none", max_trials=50, max_node_hours=0.1))
+    world.until_settled()
+    report(world, 0, 0.5, 1.0)
+    world.until_settled()
+    state = world.state.sweeps["s-1"]
+    while state.search.phase == "running":
+        world.run(60)
+        for job_id in running_jobs(world):
+            world.trained(job_id)
+            world.exit(world.state.jobs[job_id].members[0], "finished")
+            ended = (ev.ObjectiveReport(9.0, 1.0),)
+            world.send(ev.ObjectivesRead(time_s=world.now_s, job=job_id, reports=ended, complete=True))
+        world.run(10)
+    assert state.search.phase == "finished"
+    used_s = node_s(world.state, state, world.now_s)
+    assert 360 <= used_s <= 360 + 2 * 70
+    assert used_s == pytest.approx(sum(trial_node_s(world.state, state, n, world.now_s) for n in state.search.trials))
+    assert len(state.search.trials) == pytest.approx(used_s / 70, abs=2)
+    world.send(ev.SweepExtended(time_s=world.now_s, sweep="s-1", max_node_hours=0.2))
+    assert state.search.phase == "running"
+    assert "extended: at most 50 trials, 0.2 node-hours" in world.story("s-1")
+    check_fold(world)
+
+
+def test_a_sweep_that_has_ended_is_forgotten_with_its_halted_trials(world):
+    world.offer("n1")
+    submit(world, sweep(max_trials=2, parallel=1))
+    world.send(ev.SweepForgotten(time_s=world.now_s, sweep="s-1"))
+    assert world.story("s-1")[-1] == "not forgotten: it has not ended"
+    for number in (0, 1):
+        world.until_settled()
+        report(world, number, 1.0, 1.0)
+    assert phases(world) == {0: "halted", 1: "halted"}
+    world.run(10)
+    assert [state.phase for state in world.state.jobs.values()] == ["paused", "paused"]
+    effects = world.send(ev.SweepForgotten(time_s=world.now_s, sweep="s-1", files=True))
+    found = [(effect.jobs, effect.files) for effect in effects if isinstance(effect, ef.ForgetJobs)]
+    assert found == [(("s-1.0", "s-1.1", "s-1"), True)]
+    assert world.state.sweeps == world.state.jobs == {}
+    assert world.state.queue == []
+    check_fold(world)

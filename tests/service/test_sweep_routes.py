@@ -96,6 +96,8 @@ def test_a_sweep_is_submitted_shown_extended_and_ended(run: Any) -> None:
         assert (await it.get("GET", "/v1/jobs/s-1.0"))["state"] == "paused"
         assert "s-1.0 is a trial of s-1" in await it.refused("POST", "/v1/jobs/s-1.0/resume")
         assert (await it.get("POST", "/v1/sweeps/s-1/resume"))["state"] == "running"
+        assert "s-1 is running: only sweeps that have ended" in await it.refused("POST", "/v1/forget", {"jobs": ["s"]})
+        assert "has no such limit" in await it.refused("PATCH", "/v1/sweeps/s", {"max_node_hours": 2})
         assert (await it.get("POST", "/v1/jobs/s-1/cancel"))["state"] == "cancelled"
         assert "has ended already (cancelled)" in await it.refused("POST", "/v1/sweeps/s/resume")
         assert "cannot be asked to fly" in await it.refused("POST", "/v1/sweeps/s/fly")
@@ -175,3 +177,29 @@ def test_a_trial_that_has_ended_is_read_to_its_end(run: Any) -> None:
 )
 def test_what_is_not_a_report_is_passed_over(line: bytes) -> None:
     assert parse_report(line) is None
+
+
+def test_sweeps_are_forgotten_with_their_files_by_hand_and_after_their_time(run: Any) -> None:
+    async def scenario(it: WithSweep) -> None:
+        for number in (1, 2, 3):
+            sweep_id = (await it.get("POST", "/v1/sweeps", SWEEP))["id"]
+            for part in (sweep_id, f"{sweep_id}.0"):
+                (it.paths.job(part) / "logs").mkdir(parents=True, exist_ok=True)
+            if number < 3:
+                await it.get("POST", f"/v1/sweeps/{sweep_id}/cancel")
+        first, second, third = it.controller.state.sweeps
+        forgotten = await it.get("POST", "/v1/forget", {"jobs": [first], "files": True})
+        assert forgotten["jobs"] == [first, f"{first}.0"]
+        retention = it.controller._retention
+        retention._now = lambda: it.now_s() + 31 * 86400.0  # type: ignore[method-assign]
+        retention.look()
+        assert list(it.controller.state.sweeps) == [third]
+        while any(it.paths.job(part).exists() for part in (first, f"{first}.0", second, f"{second}.0")):
+            await asyncio.sleep(0.01)
+        assert it.paths.job(f"{third}.0").exists()
+        # A controller that died before it had deleted the files leaves that to the next one.
+        (it.paths.job(f"{second}.0") / "logs").mkdir(parents=True)
+        await retention.delete_left_files()
+        assert not it.paths.job(f"{second}.0").exists()
+
+    run(scenario)

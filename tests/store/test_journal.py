@@ -96,6 +96,8 @@ EVENTS: list[ev.Event] = [
     ev.ClaimingResumed(time_s=16.0),
     ev.LeaseChecked(time_s=16.0, certain=False),
     ev.JobsForgotten(time_s=16.0, jobs=("b-1",), files=True),
+    ev.SweepForgotten(time_s=16.0, sweep="s-9", jobs=("s-9.0",), files=True),
+    ev.JobStateCopied(time_s=16.0, job="s-1.0-1", source="s-1.1"),
     ev.NodesForgiven(time_s=16.0, nodes=("n1",)),
     ev.Solved(time_s=17.0, version=3, allocation=ALLOCATION),
     ev.SolveFailed(time_s=18.0, version=4, reason="out of memory"),

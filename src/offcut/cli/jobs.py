@@ -131,12 +131,12 @@ def resume(job: JobArgument, state: StateOption = None, json: JsonOption = False
 
 
 def forget(
-    jobs: Annotated[list[str], typer.Argument(help="Names or ids of jobs that have ended.")],
+    jobs: Annotated[list[str], typer.Argument(help="Names or ids of jobs and sweeps that have ended.")],
     files: Annotated[bool, typer.Option("--files", help="Delete their logs, checkpoints and records, too.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Remove jobs that have ended from the history.
+    """Remove jobs that have ended from the history, and sweeps with all their trials.
 
     Examples: `offcut forget digits`, `offcut forget digits-1 digits-2 --files`
     """

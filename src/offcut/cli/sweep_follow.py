@@ -26,7 +26,10 @@ _SHARE, _EVERY_S = 0.05, 30.0
 def progress_sentence(shown: dict[str, Any]) -> str:
     """Return how far a sweep is, as one sentence without a full stop."""
     trials = _trials(shown) or "no trial yet"
-    return f"{shown['id']} is {shown['state']}: {trials} of {shown['max_trials']}; {best_words(shown)}"
+    hours = ""
+    if shown.get("max_node_hours") is not None:
+        hours = f"; {shown['node_hours']:.3g} of {shown['max_node_hours']:g} node-hours"
+    return f"{shown['id']} is {shown['state']}: {trials} of {shown['max_trials']}{hours}; {best_words(shown)}"
 
 
 def best_words(shown: dict[str, Any]) -> str:

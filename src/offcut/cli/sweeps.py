@@ -153,6 +153,7 @@ def extend(
     name: SweepArgument,
     trials: Annotated[int | None, typer.Option(help="At most this many trials in all.")] = None,
     budget: Annotated[float | None, typer.Option(help="At most this much budget in all.")] = None,
+    node_hours: Annotated[float | None, typer.Option(help="At most this many node-hours in all.")] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -160,10 +161,10 @@ def extend(
 
     Example: `offcut extend digits --trials 200`
     """
-    if trials is None and budget is None:
-        raise InputError("extend: nothing to change.", next_step="Give --trials or --budget.")
+    if trials is None and budget is None and node_hours is None:
+        raise InputError("extend: nothing to change.", next_step="Give --trials, --budget or --node-hours.")
     with connect(state) as controller:
-        shown = controller.sweep(name).extend(max_trials=trials, total_budget=budget)
+        shown = controller.sweep(name).extend(max_trials=trials, total_budget=budget, max_node_hours=node_hours)
     if json:
         print_json(shown)
     else:

@@ -88,15 +88,19 @@ class Sweep:
         """End the sweep and its trials now. Return its status."""
         return self._post("cancel")
 
-    def extend(self, *, max_trials: int | None = None, total_budget: float | None = None) -> dict[str, Any]:
+    def extend(
+        self, *, max_trials: int | None = None, total_budget: float | None = None, max_node_hours: float | None = None
+    ) -> dict[str, Any]:
         """Let the sweep run longer, also one that has finished. Return its status.
 
         Args:
             max_trials: at most this many trials in all; None: as before.
             total_budget: at most this much budget in all; None: as before.
+            max_node_hours: at most this many node-hours in all; None: as before.
         """
         shown: dict[str, Any] = self._connection.patch(
-            sweep_path(self.name), {"max_trials": max_trials, "total_budget": total_budget}
+            sweep_path(self.name),
+            {"max_trials": max_trials, "total_budget": total_budget, "max_node_hours": max_node_hours},
         )
         return shown
 
@@ -158,7 +162,8 @@ def _events(before: dict[str, Any], shown: dict[str, Any]) -> Iterator[SweepEven
     known = {trial["trial"]: trial for trial in before["each"]}
     rows = _rows(shown)
     for trial, row in zip(shown["each"], rows, strict=True):
-        if known.get(trial["trial"]) != trial:
+        # Node-hours grow all the time.
+        if {**known.get(trial["trial"], {}), "node_hours": 0} != {**trial, "node_hours": 0}:
             yield SweepEvent(kind="trial", sweep=shown, trial=row)
     if shown["best"] is not None and shown["best"] != before["best"]:
         yield SweepEvent(kind="best", sweep=shown, trial=shown["best"])

@@ -80,6 +80,20 @@ def on_jobs_forgotten(context: EventContext, event: ev.JobsForgotten) -> None:
         context.emit(ForgetJobs, jobs=tuple(forgotten), files=event.files)
 
 
+def forget(context: EventContext, job_ids: tuple[str, ...], *, files: bool) -> None:
+    """Let the jobs of a sweep that have ended, and the sweep itself, leave the state and the history.
+
+    Args:
+        context: the event.
+        job_ids: the jobs; those that are in the history need not be in the state.
+        files: whether what offcut wrote for them is deleted.
+    """
+    for job_id in job_ids:
+        if job_id in context.state.jobs:
+            _drop(context.state, job_id)
+    context.emit(ForgetJobs, jobs=job_ids, files=files)
+
+
 def _drop(state: State, job_id: str) -> None:
     del state.jobs[job_id]
     state.ended.pop(job_id, None)

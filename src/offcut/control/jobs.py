@@ -218,7 +218,8 @@ def end(context: EventContext, job: JobState, phase: JobPhase, reason: str, exit
     context.cancel_timer(Timer("finish", job.job.id))
     context.log(job.job.id, f"{phase}: {reason}")
     ended_jobs.note_end(context, job)
-    note_trial_end(context.state.sweeps, job.job.id, failed=phase != "finished", reason=job.reason)
+    node_s = job.node_s(context.now_s)
+    note_trial_end(context.state.sweeps, job.job.id, failed=phase != "finished", reason=job.reason, node_s=node_s)
 
 
 def give_up_finishing(context: EventContext, job_id: str) -> None:

@@ -17,6 +17,7 @@ def assign(context: EventContext, job: JobState, node: NodeState) -> None:
     context.cancel_timer(Timer("hold", node.name))
     node.job = job.job.id
     node.worker = "none"
+    job.note_node_s(context.now_s)
     job.nodes[node.name] = None
     admission.note_start(context.state, job)
 
@@ -28,6 +29,7 @@ def detach(context: EventContext, job: JobState, node: NodeState, *, gone: bool)
     """
     if node.worker != "none":
         context.change_membership(job.job.id, gone=gone and node.worker == "member")
+    job.note_node_s(context.now_s)
     job.nodes.pop(node.name, None)
     node.job = None
     node.worker = "none"

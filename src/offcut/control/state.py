@@ -196,6 +196,9 @@ class JobState:
     submitted_s: float
     #: The nodes assigned to it, oldest first, whatever their workers do.
     nodes: dict[str, None] = field(default_factory=dict)
+    #: How long nodes were assigned to it until `nodes_since_s`, when their number changed last: node-seconds.
+    past_node_s: float = 0.0
+    nodes_since_s: float = 0.0
     generation: int = 0
     members: tuple[Member, ...] = ()
     #: Members of newer generations than the last that formed, which are still to report.
@@ -246,6 +249,14 @@ class JobState:
         """Do not count the failure of the present launch, which lost a node. Other modes have no launch."""
         if self.launch is not None:
             self.launch.excused = True
+
+    def node_s(self, now_s: float) -> float:
+        """Return for how long nodes were assigned to it, those that boot included, in node-seconds."""
+        return self.past_node_s + len(self.nodes) * max(0.0, now_s - self.nodes_since_s)
+
+    def note_node_s(self, now_s: float) -> None:
+        """Note the node-seconds until now: the number of its nodes changes."""
+        self.past_node_s, self.nodes_since_s = self.node_s(now_s), now_s
 
     @property
     def size(self) -> int:

@@ -34,6 +34,7 @@ _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
     ev.SweepResumed: sweeps.on_sweep_resumed,
     ev.SweepCancelled: sweeps.on_sweep_cancelled,
     ev.SweepExtended: sweeps.on_sweep_extended,
+    ev.SweepForgotten: sweeps.on_sweep_forgotten,
     ev.TrialSuggested: sweeps.on_trial_suggested,
     ev.ObjectivesRead: sweeps.on_objectives_read,
     ev.JobStateCopied: trial_copies.on_state_copied,

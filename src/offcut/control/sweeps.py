@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from offcut import search
-from offcut.control import jobs, trial_copies
+from offcut.control import ended_jobs, jobs, trial_copies
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, State
 from offcut.control.sweep_state import SweepState, TrialJob, sweep_id_of
@@ -45,7 +45,24 @@ def on_sweep_cancelled(context: EventContext, event: ev.SweepCancelled) -> None:
 
 
 def on_sweep_extended(context: EventContext, event: ev.SweepExtended) -> None:
-    _tell(context, event.sweep, search_events.SearchExtended(event.max_trials, event.total_budget))
+    extended = search_events.SearchExtended(event.max_trials, event.total_budget, event.max_node_hours)
+    _tell(context, event.sweep, extended)
+
+
+def on_sweep_forgotten(context: EventContext, event: ev.SweepForgotten) -> None:
+    state, sweep = context.state, context.state.sweeps.get(event.sweep)
+    if sweep is None:
+        return
+    if sweep.ended_s is None:
+        context.log(event.sweep, "not forgotten: it has not ended")
+        return
+    job_ids = sweep.job_ids()
+    del state.sweeps[event.sweep]
+    for job_id in job_ids:
+        job = state.jobs.get(job_id)
+        if job is not None and job.phase not in ENDED:
+            jobs.end(context, job, "cancelled", "its sweep is forgotten", CANCELLED_CODE)
+    ended_jobs.forget(context, (*job_ids, event.sweep), files=event.files)
 
 
 def on_trial_suggested(context: EventContext, event: ev.TrialSuggested) -> None:
@@ -75,7 +92,20 @@ def follow_nodes(context: EventContext) -> None:
         if sweep.search.phase == "running":
             slots = useful_trials(context.state, sweep, sweep.search.sweep)
             if slots != sweep.search.slots:
-                _carry_out(context, sweep, search.step(sweep.search, search_events.SlotsChanged(slots)))
+                _step(context, sweep, search_events.SlotsChanged(slots))
+
+
+def trial_node_s(state: State, sweep: SweepState, trial: int, now_s: float) -> float:
+    """Return for how long nodes were assigned to the jobs of a trial, in node-seconds."""
+    job = state.jobs.get(sweep.job_id(trial))
+    running_s = job.node_s(now_s) if job is not None and job.phase not in ENDED else 0.0
+    return sweep.ended_node_s.get(trial, 0.0) + running_s
+
+
+def node_s(state: State, sweep: SweepState, now_s: float) -> float:
+    """Return for how long nodes were assigned to the jobs of all trials, in node-seconds."""
+    living = [job for job_id in sweep.trial_jobs if (job := state.jobs.get(job_id)) is not None]
+    return sum(sweep.ended_node_s.values()) + sum(job.node_s(now_s) for job in living if job.phase not in ENDED)
 
 
 def useful_trials(state: State, sweep: SweepState | None, definition: Sweep) -> int:
@@ -89,7 +119,15 @@ def useful_trials(state: State, sweep: SweepState | None, definition: Sweep) -> 
 def _tell(context: EventContext, sweep_id: str, event: search_events.SearchEvent) -> None:
     sweep = context.state.sweeps.get(sweep_id)
     if sweep is not None:
-        _carry_out(context, sweep, search.step(sweep.search, event))
+        _step(context, sweep, event)
+
+
+def _step(context: EventContext, sweep: SweepState, event: search_events.SearchEvent) -> None:
+    """Let the search answer an event, and carry out what follows. It is told the node-hours if they have a limit."""
+    if sweep.search.sweep.max_node_hours is not None:
+        used = search_events.NodeTimeUsed(node_s(context.state, sweep, context.now_s))
+        _carry_out(context, sweep, search.step(sweep.search, used))
+    _carry_out(context, sweep, search.step(sweep.search, event))
 
 
 def _carry_out(context: EventContext, sweep: SweepState, effects: list[search_events.SearchEffect]) -> None:

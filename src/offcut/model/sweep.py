@@ -47,6 +47,9 @@ class Sweep:
     max_trials: int = 100
     #: No trial is started or resumed once all together have used this much budget; None: no limit.
     total_budget: float | None = None
+    #: No trial is started or resumed once nodes were assigned to all together for this long, in node-hours; None: no
+    #: limit.
+    max_node_hours: float | None = None
     order: ResultOrder = "arrival"
     #: How many trials run at once, at most. Order `logical`: exactly this many, as far as decisions are concerned.
     parallel: int = 8
@@ -62,5 +65,7 @@ class Sweep:
             raise InputError(f"parallel must be at least 1, not {self.parallel}.")
         if self.total_budget is not None and not self.total_budget > 0:
             raise InputError(f"total_budget must be greater than 0, not {self.total_budget:g}.")
+        if self.max_node_hours is not None and not self.max_node_hours > 0:
+            raise InputError(f"max_node_hours must be greater than 0, not {self.max_node_hours:g}.")
         if not self.space.parameters and self.max_trials > 1 and self.suggester != "random":
             raise InputError("space: it has no parameters.", next_step="Name what is searched over.")

@@ -168,7 +168,7 @@ def _fill_slots(context: SearchContext) -> bool:
     """Start and resume trials while there is room. Return True if there is room and nothing to run in it."""
     state = context.state
     while len(state.active()) < _capacity(state):
-        if state.sweep.total_budget is not None and state.used_budget >= state.sweep.total_budget:
+        if state.budget_is_used:
             return True
         action = context.scheduler.next_trial(context.view)
         if isinstance(action, Resume):

@@ -55,6 +55,13 @@ class SlotsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeTimeUsed:
+    """For how long nodes were assigned to all trials together until now, in node-seconds."""
+
+    node_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SearchPaused:
     """The user paused the sweep: no trial runs until it is resumed."""
 
@@ -75,6 +82,7 @@ class SearchExtended:
 
     max_trials: int | None = None
     total_budget: float | None = None
+    max_node_hours: float | None = None
 
 
 SearchEvent = (
@@ -83,6 +91,7 @@ SearchEvent = (
     | ParametersSuggested
     | SuggestionFailed
     | SlotsChanged
+    | NodeTimeUsed
     | SearchPaused
     | SearchResumed
     | SearchCancelled

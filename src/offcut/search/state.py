@@ -28,12 +28,22 @@ class SearchState:
     clock: float = 0.0
     #: The budget that all results together took.
     used_budget: float = 0.0
+    #: For how long nodes were assigned to all trials together, in node-seconds. Known where there is a limit.
+    used_node_s: float = 0.0
     #: Whether a trial has reported: until then only one runs, so that a fault of the script shows once.
     proven: bool = False
     #: The trials that the executor was told to pause.
     paused: set[int] = field(default_factory=set)
     #: Why it failed.
     reason: str = ""
+
+    @property
+    def budget_is_used(self) -> bool:
+        """Whether no trial may be started or resumed any more: a limit of the sweep is reached."""
+        budget, node_hours = self.sweep.total_budget, self.sweep.max_node_hours
+        return (budget is not None and self.used_budget >= budget) or (
+            node_hours is not None and self.used_node_s >= node_hours * 3600.0
+        )
 
     def active(self) -> list[Trial]:
         """Return the trials that run or are about to, by number."""

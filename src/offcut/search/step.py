@@ -52,6 +52,8 @@ def step(state: SearchState, event: ev.SearchEvent) -> list[ev.SearchEffect]:
                 give_parameters(context, state.trials[event.trial], _random(state, event.trial))
         case ev.SlotsChanged():
             state.slots = max(0, event.slots)
+        case ev.NodeTimeUsed():
+            state.used_node_s = max(state.used_node_s, event.node_s)
         case ev.SearchPaused():
             if state.phase == "running":
                 state.phase = "paused"
@@ -138,10 +140,22 @@ def _on_extended(context: SearchContext, event: ev.SearchExtended) -> None:
     state, sweep = context.state, context.state.sweep
     if state.phase in ("cancelled", "failed"):
         return
-    total_budget = sweep.total_budget
-    if total_budget is not None and event.total_budget is not None:
-        total_budget = max(total_budget, event.total_budget)
-    state.sweep = replace(sweep, max_trials=max(sweep.max_trials, event.max_trials or 0), total_budget=total_budget)
+    state.sweep = replace(
+        sweep,
+        max_trials=max(sweep.max_trials, event.max_trials or 0),
+        total_budget=_raised(sweep.total_budget, event.total_budget),
+        max_node_hours=_raised(sweep.max_node_hours, event.max_node_hours),
+    )
     if state.phase == "finished":
         state.phase = "running"
-    context.log(f"extended: at most {state.sweep.max_trials} trials")
+    limits = [f"{state.sweep.max_trials} trials"]
+    if state.sweep.total_budget is not None:
+        limits.append(f"a budget of {state.sweep.total_budget:g}")
+    if state.sweep.max_node_hours is not None:
+        limits.append(f"{state.sweep.max_node_hours:g} node-hours")
+    context.log(f"extended: at most {', '.join(limits)}")
+
+
+def _raised(limit: float | None, to: float | None) -> float | None:
+    """Return the higher one of two limits. None: there is no limit, and none is set."""
+    return limit if limit is None or to is None else max(limit, to)

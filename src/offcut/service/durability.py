@@ -12,7 +12,7 @@ _REMEMBERED = (effects.SetGeneration, effects.StartWorkers)
 #: Events whose senders are told that the request is done.
 _PROMISED = (
     *(events.JobSubmitted, events.JobChanged, events.JobCancelled, events.JobPaused, events.JobResumed),
-    *(events.ReleaseAsked, events.ClaimingResumed, events.NodesForgiven, events.JobsForgotten),
+    *(events.ReleaseAsked, events.ClaimingResumed, events.NodesForgiven, events.JobsForgotten, events.SweepForgotten),
     *(events.SweepSubmitted, events.SweepPaused, events.SweepResumed, events.SweepCancelled, events.SweepExtended),
 )
 

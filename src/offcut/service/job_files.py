@@ -10,8 +10,10 @@ from pathlib import Path
 from offcut.wire.metric_records import METRICS_FILE
 from offcut.wire.worker_env import OBJECTIVES_FILE
 
+#: In a sweep's directory: copies of the state of trials that are not complete yet.
+UNFINISHED_COPIES = ".copies"
 #: Files that workers and agents write there. Other files in the directory are the user's own.
-_DIRECTORIES = ("logs", "checkpoints", "records")
+_DIRECTORIES = ("logs", "checkpoints", "records", UNFINISHED_COPIES)
 _FILES = ("generation", ".generation.*", METRICS_FILE, OBJECTIVES_FILE)
 
 

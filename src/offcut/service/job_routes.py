@@ -78,7 +78,7 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
     async def _verb(job: str, verb: str) -> dict[str, Any]:
         if verb not in verbs:
             raise InputError(f"A job cannot be asked to {verb}.", next_step=f"It can: {', '.join(verbs)}.")
-        if not job_lookup.is_job(controller, job) and sweep_lookup.is_sweep(controller.state, job):
+        if _is_sweep(controller, job):
             return sweep_routes.ask(controller, job, verb)
         job_id = job_lookup.find_live(controller, job).job.id
         if verb != "cancel":
@@ -118,12 +118,30 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
 
     @routes.post("/v1/forget")
     async def _forget(asked: Forgotten) -> dict[str, Any]:
-        jobs = job_lookup.find_ended(controller, asked.jobs)
-        controller.ask(events.JobsForgotten(time_s=controller.clock.now(), jobs=jobs, files=asked.files))
-        return {"jobs": list(jobs), "directories": [str(paths.job(job)) for job in jobs]}
+        forgotten = _forget_all(controller, asked)
+        return {"jobs": forgotten, "directories": [str(paths.job(job)) for job in forgotten]}
 
     @routes.get("/v1/story/{subject}")
     async def _story(subject: str, last: Annotated[int, Query(ge=1, le=_MOST_LINES)] = 100) -> list[dict[str, Any]]:
         return [{"time_s": time_s, "text": text} for time_s, text in journal.story(subject, last)]
 
     return routes
+
+
+def _is_sweep(controller: Controller, name: str) -> bool:
+    return not job_lookup.is_job(controller, name) and sweep_lookup.is_sweep(controller.state, name)
+
+
+def _forget_all(controller: Controller, asked: Forgotten) -> list[str]:
+    """Forget jobs and sweeps. Return the ids of all jobs that are forgotten, and of the sweeps."""
+    state, now_s = controller.state, controller.clock.now()
+    sweeps = sweep_lookup.find_ended(state, [name for name in asked.jobs if _is_sweep(controller, name)])
+    jobs = job_lookup.find_ended(controller, [name for name in asked.jobs if not _is_sweep(controller, name)])
+    forgotten = list(jobs)
+    for sweep_id in sweeps:
+        trials = state.sweeps[sweep_id].job_ids()
+        forgotten += [sweep_id, *trials]
+        controller.ask(events.SweepForgotten(time_s=now_s, sweep=sweep_id, jobs=trials, files=asked.files))
+    if jobs:
+        controller.ask(events.JobsForgotten(time_s=now_s, jobs=jobs, files=asked.files))
+    return forgotten

@@ -50,19 +50,27 @@ class Retention:
             await asyncio.sleep(_LOOK_S)
 
     def look(self) -> None:
-        """Have the jobs forgotten that are outdated now."""
+        """Have the jobs and sweeps forgotten that are outdated now."""
         now_s, jobs = self._now(), self._state.jobs
         ended = self._journal.history.ended_before(forgotten_before_s(self._state.settings, now_s))
         ended += [(job_id, jobs[job_id].ended_s or now_s) for job_id in self._state.ended]
         old = outdated(ended, self._state.settings, now_s)
         for first in range(0, len(old), _AT_ONCE):
             self._handle(events.JobsForgotten(time_s=now_s, jobs=old[first : first + _AT_ONCE], files=True))
+        ended = [
+            (sweep_id, sweep.ended_s) for sweep_id, sweep in self._state.sweeps.items() if sweep.ended_s is not None
+        ]
+        for sweep_id in outdated(ended, self._state.settings, now_s):
+            jobs_of_trials = self._state.sweeps[sweep_id].job_ids()
+            self._handle(events.SweepForgotten(time_s=now_s, sweep=sweep_id, jobs=jobs_of_trials, files=True))
 
     async def delete_left_files(self) -> None:
         """Delete files of jobs that are forgotten: the controller before this one may have died while it did that."""
-        for event in self._journal.recent("jobs_forgotten", _RECENT_EVENTS):
-            assert isinstance(event, events.JobsForgotten)
-            for job in event.jobs if event.files else ():
+        recent = self._journal.recent
+        for event in (*recent("jobs_forgotten", _RECENT_EVENTS), *recent("sweep_forgotten", _RECENT_EVENTS)):
+            assert isinstance(event, events.JobsForgotten | events.SweepForgotten)
+            jobs = event.jobs if isinstance(event, events.JobsForgotten) else (*event.jobs, event.sweep)
+            for job in jobs if event.files else ():
                 if job not in self._state.jobs:
                     await in_daemon_thread(delete_job_files, self._paths.job(job))
 

@@ -17,7 +17,7 @@ from offcut.control.sweep_state import sweep_id_of
 from offcut.model import JobMode, events
 from offcut.model.effects import CopyJobState
 from offcut.process.daemon_thread import in_daemon_thread
-from offcut.service.job_files import is_written_by_offcut
+from offcut.service.job_files import UNFINISHED_COPIES, is_written_by_offcut
 
 _log = structlog.get_logger()
 
@@ -25,8 +25,6 @@ _log = structlog.get_logger()
 AGAIN_S = 2.0
 #: A checkpoint that is complete: see `offcut.torch.state.checkpoint_directory`.
 _CHECKPOINT = re.compile(r"step-(\d+)")
-#: What is not complete yet is in this directory of the sweep's.
-UNFINISHED = "copies"
 
 
 class StateCopies:
@@ -61,7 +59,7 @@ class StateCopies:
                     copy_first,
                     [self._directory(each) for each in effect.sources],
                     self._directory(effect.job),
-                    self._directory(sweep_id) / UNFINISHED / effect.job,
+                    self._directory(sweep_id) / UNFINISHED_COPIES / effect.job,
                     mode,
                 )
             except OSError as error:

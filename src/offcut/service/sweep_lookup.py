@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from offcut.control import State
+from offcut.control import State, sweeps
 from offcut.control.sweep_state import SweepState, sweep_id_of
 from offcut.errors import InputError
 from offcut.search.trials import FINAL, Trial, best
@@ -30,6 +30,23 @@ def is_sweep(state: State, name: str) -> bool:
     return any(name in (sweep_id, sweep.search.sweep.name) for sweep_id, sweep in state.sweeps.items())
 
 
+def find_ended(state: State, names: list[str]) -> tuple[str, ...]:
+    """Return the ids of sweeps that have ended.
+
+    Raises:
+        InputError: One does not exist, or has not ended.
+    """
+    found = [find(state, name) for name in names]
+    for sweep in found:
+        if sweep.ended_s is None:
+            sweep_id = sweep.search.sweep.id
+            raise InputError(
+                f"{sweep_id} is {sweep.search.phase}: only sweeps that have ended can be forgotten.",
+                next_step=f"End it with: offcut cancel {sweep_id}",
+            )
+    return tuple(dict.fromkeys(sweep.search.sweep.id for sweep in found))
+
+
 def refuse_trial(state: State, job_id: str) -> None:
     """Raise InputError if the job is a trial of a sweep that has not ended: the sweep halts and resumes its trials."""
     sweep = state.sweeps.get(sweep_id_of(job_id))
@@ -41,7 +58,7 @@ def refuse_trial(state: State, job_id: str) -> None:
         )
 
 
-def shown(sweep: SweepState) -> dict[str, Any]:
+def shown(state: State, sweep: SweepState, now_s: float) -> dict[str, Any]:
     """Return one line of `offcut sweeps`."""
     search, definition = sweep.search, sweep.search.sweep
     phases = [trial.phase for trial in search.trials.values()]
@@ -58,6 +75,9 @@ def shown(sweep: SweepState) -> dict[str, Any]:
         "started": len(phases),
         "ended": sum(phase in FINAL for phase in phases),
         "used_budget": search.used_budget,
+        "total_budget": definition.total_budget,
+        "node_hours": sweeps.node_s(state, sweep, now_s) / 3600.0,
+        "max_node_hours": definition.max_node_hours,
         "best": best_of(sweep),
         "submitted_s": sweep.submitted_s,
         "ended_s": sweep.ended_s,
@@ -79,12 +99,12 @@ def best_of(sweep: SweepState) -> dict[str, Any] | None:
     }
 
 
-def trials(sweep: SweepState) -> list[dict[str, Any]]:
+def trials(state: State, sweep: SweepState, now_s: float) -> list[dict[str, Any]]:
     """Return every trial of a sweep, in order."""
-    return [_trial(sweep, trial) for trial in sweep.search.trials.values()]
+    return [_trial(state, sweep, trial, now_s) for trial in sweep.search.trials.values()]
 
 
-def _trial(sweep: SweepState, trial: Trial) -> dict[str, Any]:
+def _trial(state: State, sweep: SweepState, trial: Trial, now_s: float) -> dict[str, Any]:
     last = trial.last_report
     return {
         "trial": trial.number,
@@ -95,6 +115,7 @@ def _trial(sweep: SweepState, trial: Trial) -> dict[str, Any]:
         "budget": None if last is None else last.budget,
         "value": None if last is None or not math.isfinite(last.value) else last.value,
         "rungs": [[result.budget, _finite(result.value)] for result in trial.results],
+        "node_hours": sweeps.trial_node_s(state, sweep, trial.number, now_s) / 3600.0,
         "parent": trial.parent,
         "copies": [
             {"budget": copy.budget, "source": copy.source, "source_budget": copy.source_budget} for copy in trial.copies

@@ -7,8 +7,10 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from offcut.control.sweep_state import SweepState
 from offcut.errors import InputError
 from offcut.model import events
+from offcut.model.sweep import Sweep
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.search.schedulers.load import BUILT_IN, load
 from offcut.search.suggestion import grid_points
@@ -27,12 +29,16 @@ class SweepExtension(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     max_trials: int | None = Field(None, ge=1, le=100_000)
     total_budget: float | None = Field(None, gt=0)
+    max_node_hours: float | None = Field(None, gt=0)
 
 
 def sweep_routes(controller: Controller, journal: Journal, paths: StatePaths) -> APIRouter:
     """Return the routes that submit, show and change sweeps."""
     routes = APIRouter()
     state = controller.state
+
+    def shown(sweep: SweepState) -> dict[str, Any]:
+        return sweep_lookup.shown(state, sweep, controller.clock.now())
 
     @routes.post("/v1/sweeps")
     async def _submit(spec: SweepSpec) -> dict[str, Any]:
@@ -42,19 +48,19 @@ def sweep_routes(controller: Controller, journal: Journal, paths: StatePaths) ->
         sweep_id = await in_daemon_thread(paths.new_job, spec.name, number)
         sweep = spec.to_sweep(sweep_id, job)
         controller.ask(events.SweepSubmitted(time_s=controller.clock.now(), sweep=sweep))
-        return sweep_lookup.shown(state.sweeps[sweep_id])
+        return shown(state.sweeps[sweep_id])
 
     @routes.get("/v1/sweeps")
     async def _sweeps() -> list[dict[str, Any]]:
-        return [sweep_lookup.shown(sweep) for sweep in state.sweeps.values()]
+        return [shown(sweep) for sweep in state.sweeps.values()]
 
     @routes.get("/v1/sweeps/{name}")
     async def _sweep(name: str) -> dict[str, Any]:
         sweep = sweep_lookup.find(state, name)
         story = journal.story(sweep.search.sweep.id, last=20)
         return {
-            **sweep_lookup.shown(sweep),
-            "each": sweep_lookup.trials(sweep),
+            **shown(sweep),
+            "each": sweep_lookup.trials(state, sweep, controller.clock.now()),
             "story": [{"time_s": time_s, "text": text} for time_s, text in story],
         }
 
@@ -63,20 +69,17 @@ def sweep_routes(controller: Controller, journal: Journal, paths: StatePaths) ->
         sweep = sweep_lookup.find(state, name)
         if sweep.search.phase in ("cancelled", "failed"):
             raise InputError(f"{sweep.search.sweep.id} has ended ({sweep.search.phase}), and cannot be extended.")
-        if asked.max_trials is not None and asked.max_trials <= sweep.search.sweep.max_trials:
-            raise InputError(
-                f"max_trials: {sweep.search.sweep.id} has {sweep.search.sweep.max_trials} already.",
-                next_step="Give a larger number.",
-            )
+        _check_extension(sweep.search.sweep, asked)
         controller.ask(
             events.SweepExtended(
                 time_s=controller.clock.now(),
                 sweep=sweep.search.sweep.id,
                 max_trials=asked.max_trials,
                 total_budget=asked.total_budget,
+                max_node_hours=asked.max_node_hours,
             )
         )
-        return sweep_lookup.shown(sweep_lookup.find(state, sweep.search.sweep.id))
+        return shown(sweep_lookup.find(state, sweep.search.sweep.id))
 
     @routes.post("/v1/sweeps/{name}/{verb}")
     async def _verb(name: str, verb: str) -> dict[str, Any]:
@@ -98,7 +101,21 @@ def ask(controller: Controller, name: str, verb: str) -> dict[str, Any]:
     if sweep.search.phase in ("cancelled", "failed") or (sweep.search.phase == "finished" and verb != "cancel"):
         raise InputError(f"{sweep_id} has ended already ({sweep.search.phase}).")
     controller.ask(_VERBS[verb](time_s=controller.clock.now(), sweep=sweep_id))
-    return sweep_lookup.shown(controller.state.sweeps[sweep_id])
+    return sweep_lookup.shown(controller.state, controller.state.sweeps[sweep_id], controller.clock.now())
+
+
+def _check_extension(sweep: Sweep, asked: SweepExtension) -> None:
+    """Raise InputError unless each limit that is given is higher than the sweep's."""
+    limits: dict[str, tuple[float | None, float | None]] = {
+        "max_trials": (sweep.max_trials, asked.max_trials),
+        "total_budget": (sweep.total_budget, asked.total_budget),
+        "max_node_hours": (sweep.max_node_hours, asked.max_node_hours),
+    }
+    for name, (now, new) in limits.items():
+        if new is not None and now is None:
+            raise InputError(f"{name}: {sweep.id} has no such limit.", next_step="Give a limit that it has.")
+        if new is not None and now is not None and new <= now:
+            raise InputError(f"{name}: {sweep.id} has {now:g} already.", next_step="Give a larger number.")
 
 
 def _check(spec: SweepSpec) -> None:

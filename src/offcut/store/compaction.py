@@ -42,7 +42,7 @@ class Compaction:
     def note_snapshot(self, state: State) -> None:
         """Decide what is kept, now that a snapshot of this state is stored. Delete the snapshots that are not."""
         newest = state.event_id
-        self._jobs = frozenset(state.jobs)
+        self._jobs = frozenset((*state.jobs, *state.sweeps))
         if newest - max(self.first, self._middle) >= max(1, state.settings.journal_events // 2):
             if self._middle > self.first:
                 self.first, self._lags = self._middle, True
@@ -63,7 +63,7 @@ class Compaction:
             return
         span = oldest, min(self.first, oldest + _AT_ONCE - 1)
         self._db.execute("DELETE FROM events WHERE id BETWEEN ? AND ?", span)
-        # The story of a job stays as long as the job does.
+        # The story of a job or a sweep stays as long as that does.
         for (subject,) in self._db.execute(
             "SELECT DISTINCT subject FROM story WHERE event_id BETWEEN ? AND ? "
             "AND subject NOT IN (SELECT job FROM history)",

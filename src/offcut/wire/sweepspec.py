@@ -92,6 +92,9 @@ class SweepSpec(BaseModel):
     total_budget: float | None = Field(
         None, gt=0, description="No trial starts or is promoted once all together have used this much budget."
     )
+    max_node_hours: float | None = Field(
+        None, gt=0, description="No trial starts or is promoted once all together have used this many node-hours."
+    )
     order: ResultOrder = Field("arrival", description="'logical': decisions do not depend on when nodes come and go.")
     parallel: int = Field(8, ge=1, le=10_000, description="At most this many trials at once.")
     arguments: bool = Field(True, description="Give the parameters as arguments: --name=value.")
@@ -139,6 +142,7 @@ class SweepSpec(BaseModel):
             seed=self.seed,
             max_trials=self.max_trials,
             total_budget=self.total_budget,
+            max_node_hours=self.max_node_hours,
             order=self.order,
             parallel=self.parallel,
             arguments=self.arguments,

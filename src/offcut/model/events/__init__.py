@@ -53,6 +53,7 @@ from offcut.model.events.sweeps import (
     ObjectivesRead,
     SweepCancelled,
     SweepExtended,
+    SweepForgotten,
     SweepPaused,
     SweepResumed,
     SweepSubmitted,
@@ -115,6 +116,7 @@ __all__ = [
     "Solved",
     "SweepCancelled",
     "SweepExtended",
+    "SweepForgotten",
     "SweepPaused",
     "SweepResumed",
     "SweepSubmitted",
@@ -169,6 +171,7 @@ Event = (
     | ObjectivesRead
     | SweepCancelled
     | SweepExtended
+    | SweepForgotten
     | SweepPaused
     | SweepResumed
     | SweepSubmitted

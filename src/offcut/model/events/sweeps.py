@@ -53,7 +53,20 @@ class SweepExtended:
     sweep: str
     max_trials: int | None = None
     total_budget: float | None = None
+    max_node_hours: float | None = None
     kind: Literal["sweep_extended"] = "sweep_extended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepForgotten:
+    """A sweep that has ended leaves the state, with its trials. `files`: what offcut wrote for them is deleted, too."""
+
+    time_s: float
+    sweep: str
+    #: The jobs of its trials.
+    jobs: tuple[str, ...] = ()
+    files: bool = False
+    kind: Literal["sweep_forgotten"] = "sweep_forgotten"
 
 
 @dataclass(frozen=True, slots=True)
