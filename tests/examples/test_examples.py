@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import io
+import json
 import os
 import re
 import runpy
@@ -118,6 +120,34 @@ def test_a_trial_of_an_architecture_search_runs_alone(printed: Callable[..., str
     text = printed("sweep/architecture.py", "--epochs", "2", *cell)
     assert figure(text, r"error ([\d.]+) with") < 0.85
     assert "with 1,906 weights" in text
+
+
+@pytest.mark.ci
+def test_a_perceptron_learns_below_the_transition_and_not_above(
+    printed: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OFFCUT_JOB_DIR", str(tmp_path))
+    assert "0 of 50 patterns wrong" in printed("sweep/perceptron.py", "--n", "101", "--alpha=0.5")
+    reports = [json.loads(line) for line in (tmp_path / "objectives.jsonl").read_text().splitlines()]
+    assert reports[-1]["value"] == 0
+    assert [report["budget"] for report in reports] == [100 * (1 + place) for place in range(len(reports))]
+    assert figure(printed("sweep/perceptron.py", "--n", "101", "--alpha=1.5"), r"(\d+) of 152 patterns wrong") > 5
+
+
+@pytest.mark.ci
+def test_the_figure_of_the_transition_is_drawn_from_a_sweeps_results(
+    printed: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = [
+        {"state": "completed", "value": wrong, "parameters": {"n": 101, "alpha": alpha, "seed": seed}}
+        for alpha, values in ((0.5, (0, 0)), (0.7, (0, 3)))
+        for seed, wrong in enumerate(values)
+    ]
+    failed = {"state": "failed", "value": None, "parameters": None}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"each": [*trials, failed]})))
+    text = printed("sweep/perceptron_figure.py", "--out", str(tmp_path / "transition.png"))
+    assert "n = 101, alpha = 0.7: 50% of 2 solved, 1.5 wrong" in text
+    assert (tmp_path / "transition.png").stat().st_size > 1000
 
 
 def test_every_sweep_file_can_be_read() -> None:

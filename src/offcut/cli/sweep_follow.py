@@ -43,7 +43,7 @@ def best_words(shown: dict[str, Any]) -> str:
 def follow(events: Iterable[SweepEvent]) -> int:
     """Show a sweep's progress until it has ended. Return the exit code: 0 if it has finished, else 1.
 
-    Better values, trials that fail and objectives that are not numbers are lines of their own.
+    Another best trial, trials that fail and objectives that are not numbers are lines of their own.
 
     Args:
         events: what happens in the sweep.
@@ -75,6 +75,7 @@ class _TrialLines:
     """Prints what happens to trials: once for each."""
 
     def __init__(self) -> None:
+        self._best: int | None = None
         self._failed: set[int] = set()
         self._not_numbers: set[int] = set()
 
@@ -84,6 +85,9 @@ class _TrialLines:
             return
         number = trial["trial"]
         if event.kind == "best":
+            if number == self._best:
+                return  # it trains on, and the progress tells its value
+            self._best = number
             parameters = ", ".join(f"{name}={_short(value)}" for name, value in trial["parameters"].items())
             line(
                 text(f"best {format_loss(trial['value'])}", "bold green"),

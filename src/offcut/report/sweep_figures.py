@@ -74,13 +74,16 @@ def best_value(record: SweepRecord) -> Figure:
     y = [best.value for best in record.best]
     axes.step(x, [*y, *y[-1:]], where="post", color=COLOURS[0], linewidth=2)
     axes.plot(x[:-1], y, "o", color=COLOURS[0], markersize=4)
-    # Few labels, so that they do not cover each other: the last one counts most.
-    places = sorted({len(y) - 1, *range(len(y) - 1, -1, -max(1, len(y) // 5))}) if y else []
-    for place in places:
+    # A label where another trial is best, the last one first, unless it would cover one that is there.
+    free_until = float("inf")
+    for place in range(len(y) - 1, -1, -1):
         best = record.best[place]
-        axes.annotate(
-            f"trial {best.trial}", (x[place], y[place]), textcoords="offset points", xytext=(4, 5), fontsize=8
-        )
+        changed = place == 0 or record.best[place - 1].trial != best.trial
+        if changed and x[place] < free_until:
+            axes.annotate(
+                f"trial {best.trial}", (x[place], y[place]), textcoords="offset points", xytext=(4, 5), fontsize=8
+            )
+            free_until = x[place] - 0.07 * x[-1]
     axes.set(xlabel=f"node-{unit} of the sweep", ylabel="best value so far", xlim=(0, None))
     axes.margins(y=0.15)
     if y and min(y) > 0 and max(y) / min(y) > 30:
@@ -112,7 +115,7 @@ def learning_curves(record: SweepRecord) -> Figure:
     _limit_values(axes, shown, record.sweep.direction)
     phases = dict.fromkeys(_outcome(trial.phase) for trial in shown)
     keys = [Line2D([], [], color=OUTCOMES[phase], label=phase) for phase in OUTCOMES if phase in phases]
-    axes.legend(handles=keys, frameon=False, fontsize=8, ncols=2)
+    axes.legend(handles=keys, frameon=False, fontsize=8, ncols=6, loc="lower left", bbox_to_anchor=(0, 1))
     axes.set(xlabel="budget of the trial", ylabel="objective")
     return figure
 

@@ -162,7 +162,8 @@ def _trials(record: SweepRecord) -> str:
 
 def _row(trial: TrialRecord, record: SweepRecord) -> tuple[object, ...]:
     best, last = trial.best, trial.last
-    reason = _line(trial.reason)
+    # That the script came to its end needs no words.
+    reason = "" if trial.phase == "completed" else _line(trial.reason)
     if trial.nan_reports:
         reason = "; ".join(filter(None, [reason, f"{_count(trial.nan_reports, 'report', 'reports')} of NaN"]))
     return (
