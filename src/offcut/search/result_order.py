@@ -27,6 +27,16 @@ def logical_time(trial: Trial) -> float:
     return round(trial.clock + (trial.rung_budget - trial.clock_budget), _DECIMALS)
 
 
+def awaited(state: SearchState) -> list[int]:
+    """Return the numbers of the trials without which no further result takes part in decisions, in order."""
+    asked = [trial.number for trial in state.trials.values() if trial.phase == "asked"]
+    if state.sweep.order == "arrival" or asked:
+        return asked if state.sweep.order == "logical" else []
+    running = [trial for trial in state.trials.values() if trial.phase in ("ready", "running")]
+    time = min((logical_time(trial) for trial in running), default=0.0)
+    return [trial.number for trial in running if logical_time(trial) == time and not has_outcome(trial)]
+
+
 def next_outcomes(state: SearchState) -> list[Trial]:
     """Return the trials whose outcomes take part in decisions now, together, by number. Empty: none does yet."""
     running = [trial for trial in state.trials.values() if trial.phase in ("ready", "running")]

@@ -9,6 +9,7 @@ from offcut.control.state import ENDED, LIVE
 from offcut.model.ended_job import EndedJob
 from offcut.service import curve_report, views
 from offcut.service.controller import Controller
+from offcut.service.explain_trial import trial_words
 
 
 async def why(controller: Controller, job_id: str, story: list[tuple[float, str]]) -> dict[str, Any]:
@@ -87,14 +88,15 @@ def _nodes(count: int) -> str:
 def _words(controller: Controller, item: JobState, decision: dict[str, Any] | None) -> list[str]:
     if item.phase in ENDED:
         return [f"It has {item.phase}: {item.reason}."]
+    words = trial_words(controller.state, item)
     if item.phase == "paused":
-        return ["It was paused by hand; resume it with: offcut resume"]
+        return words or ["It was paused by hand; resume it with: offcut resume"]
     if item.phase == "finishing":
         limit = f"{item.finish_limit_s:g} s"
         return [
-            f"It has done its last step; its script runs to its end, and is ended if that takes longer than {limit}."
+            *words,
+            f"It has done its last step; its script runs to its end, and is ended if that takes longer than {limit}.",
         ]
-    words: list[str] = []
     if controller.state.lease_uncertain:
         words.append("No node is claimed: the shared directory does not answer, and another controller may have it.")
     if not controller.state.claiming:

@@ -12,7 +12,16 @@ from offcut.errors import InputError
 from offcut.model import Sizes, events
 from offcut.model.ended_job import EndedJob
 from offcut.process.daemon_thread import in_daemon_thread
-from offcut.service import curve_report, explain, job_lookup, loss_history, sweep_lookup, sweep_routes, views
+from offcut.service import (
+    curve_report,
+    explain,
+    explain_trial,
+    job_lookup,
+    loss_history,
+    sweep_lookup,
+    sweep_routes,
+    views,
+)
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.service.pipeline_jobs import check_sizes, with_plans
@@ -88,6 +97,8 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
 
     @routes.get("/v1/jobs/{job}/why")
     async def _why(job: str) -> dict[str, Any]:
+        if not job_lookup.is_job(controller, job):
+            explain_trial.refuse_not_started(controller.state, job)
         found = job_lookup.find(controller, job)
         story = journal.story(found.job.id, last=20)
         if isinstance(found, EndedJob):
