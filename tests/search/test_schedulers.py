@@ -201,3 +201,17 @@ def test_a_file_without_a_method_is_refused(tmp_path) -> None:
 def test_built_in_schedulers_load_with_their_least_options() -> None:
     for name in BUILT_IN:
         assert load(SchedulerChoice(name, (("max_budget", 81),))).max_budget == 81
+
+
+def test_a_population_larger_than_the_number_of_trials_at_once_takes_turns() -> None:
+    sweep = sweep_of("pbt", max_budget=10.0, population=6, parallel=2, max_trials=6)
+    executor = Executor(sweep, nodes=2, seed=3)
+    spread = 0.0
+    while executor.state.phase == "running":
+        executor.tick()
+        budgets = [trial.budget for trial in executor.state.trials.values()]
+        if len(budgets) == 6 and min(budgets) > 0:
+            spread = max(spread, max(budgets) - min(budgets))
+    assert [trial.phase for trial in executor.state.trials.values()] == ["completed"] * 6
+    assert spread <= 3.0, "all are at about the same budget"
+    assert any(trial.copies for trial in executor.state.trials.values())

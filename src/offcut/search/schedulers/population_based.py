@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from offcut.errors import InputError
 from offcut.search.random_numbers import random_for
 from offcut.search.rungs import check_budgets, next_multiple
-from offcut.search.schedulers.base import Continue, Decision, Exploit, Resume, SearchView, StartNew
+from offcut.search.schedulers.base import Continue, Decision, Exploit, Halt, Resume, SearchView, StartNew
 from offcut.search.suggestion import perturb
 from offcut.search.trials import Trial, loss
 
@@ -20,7 +20,10 @@ from offcut.search.trials import Trial, loss
 class PopulationBasedTraining:
     """At every multiple of `interval`, a trial among the worst `quantile` continues from one among the best.
 
-    `waits_at_rungs`: the state that is copied is then the one at which the copied trial was compared.
+    Where fewer trials run at once than the population has, they take turns: one that has reached its rung halts if
+    another one has not got as far. So all are compared at about the same budget.
+
+    `waits_at_rungs`: the state that is copied is then about the one at which the copied trial was compared.
     """
 
     max_budget: float
@@ -65,7 +68,7 @@ class PopulationBasedTraining:
             if other_loss < own_loss and view.trials[number].budget < self.max_budget
         ]
         if trial.number not in worst or not better:
-            return Continue()
+            return Halt() if self._others_wait(view, trial) else Continue()
         random = random_for(sweep.seed, "exploit", trial.number, trial.leg, trial.budget)
         source = view.trials[better[random.randrange(len(better))]]
         parameters = perturb(
@@ -78,4 +81,14 @@ class PopulationBasedTraining:
         return Exploit(source.number, parameters)
 
     def next_trial(self, view: SearchView) -> StartNew | Resume | None:
-        return StartNew() if view.next_number < self.population else None
+        if view.next_number < self.population:
+            return StartNew()
+        halted = [(trial.budget, number) for number, trial in view.trials.items() if trial.phase == "halted"]
+        return Resume(min(halted)[1]) if halted else None
+
+    def _others_wait(self, view: SearchView, trial: Trial) -> bool:
+        """Return whether another trial has not been started, or is halted at a lower budget or number."""
+        if view.next_number < min(self.population, view.sweep.max_trials):
+            return True
+        own = (trial.budget, trial.number)
+        return any((other.budget, n) < own for n, other in view.trials.items() if other.phase == "halted")
