@@ -64,6 +64,7 @@ RUN = {
     "report": ["--state", "{}/journal"],
     "logs": ["a"],
     "metrics": [],
+    "audit": ["--state", "{}/state"],
     "forget": ["a"],
     "node want": ["n01"],
     "node offer": ["n01"],

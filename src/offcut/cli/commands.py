@@ -30,6 +30,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report", "report"),
     "logs": ("logs", "logs"),
     "metrics": ("metrics", "metrics"),
+    "audit": ("audit", "audit"),
     "node": ("nodes", "node"),
     "release": ("nodes", "release"),
     "certificate": ("certificate", "certificate"),

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import socket
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from offcut.errors import InputError
 
 #: The kernel's limit on a UNIX socket's path, less its terminating zero and the dot under which `listen` makes it.
 PATH_LIMIT = 106
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end of a UNIX socket, when it connected, and its user."""
+
+    pid: int
+    uid: int
 
 
 def check_socket_path(path: Path) -> None:
@@ -51,6 +60,11 @@ async def answers(path: Path) -> bool:
 
 def peer_pid(connection: socket.socket) -> int:
     """Return the number of the process at the other end of a UNIX socket, as this process's PID namespace counts."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid
+    return peer_of(connection).pid
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Return who is at the other end of a UNIX socket; the kernel says it, so that it cannot be pretended."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    pid, uid, _ = struct.unpack("iII", credentials)
+    return Peer(pid, uid)

@@ -22,6 +22,7 @@ The listeners:
   `job_lookup`, `sweep_lookup`: which job or sweep is meant
 - `agent_server`, `agent_socket`, `agent_protocol`, `limits`: the listener that agents dial
 - `listen`: where that is
+- `owner_connection`, `audit`: who is at the other end of the owner's socket, and what each asked for
 - `views`, `explain`, `explain_trial`, `curve_report`: what people and programs are shown
 
 What is around it:

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from offcut import __version__
 from offcut.cluster.base import Cluster
 from offcut.service import error_responses
+from offcut.service.audit import Audited, AuditLog
 from offcut.service.body_limit import BodyLimit
 from offcut.service.controller import Controller
 from offcut.service.job_routes import job_routes
@@ -25,6 +26,7 @@ def build(controller: Controller, journal: Journal, cluster: Cluster, paths: Sta
     """Return the API of one controller. Only its owner can connect to it."""
     app = FastAPI(title="offcut", version=__version__)
     app.add_middleware(BodyLimit, most_bytes=BODY_BYTES)
+    app.add_middleware(Audited, log=AuditLog(paths.audit, paths.older_audit), role="owner")
     error_responses.install_handlers(app)
     app.include_router(job_routes(controller, journal, paths))
     app.include_router(sweep_routes(controller, journal, paths))

@@ -19,7 +19,7 @@ from offcut.model import Allocation, effects, events
 from offcut.model.events import Member
 from offcut.plaintext import visible
 from offcut.process import clocks
-from offcut.service import durability, recovery
+from offcut.service import audit, durability, recovery
 from offcut.service.agent_messages import event_of, exit_of, launch_of, ready_of
 from offcut.service.agents import AgentConnection, Agents
 from offcut.service.clock import Clock
@@ -255,10 +255,11 @@ class Controller:
         Raises:
             OffcutError: The event could not be answered.
         """
-        if not self.handle(event):
-            reason = self.state.skipped[-1].reason
+        answered = self.handle(event)
+        audit.note_event(self.state.event_id, event)
+        if not answered:
             raise OffcutError(
-                f"The controller could not answer this ({event.kind}): {reason}.",
+                f"The controller could not answer this ({event.kind}): {self.state.skipped[-1].reason}.",
                 next_step="Nothing has changed. This is a defect of offcut or of a plug-in: the log has the traceback.",
             )
 

@@ -130,6 +130,16 @@ class StatePaths:
         return self.root / "losses"
 
     @property
+    def audit(self) -> Path:
+        """Who asked for what: JSON lines."""
+        return self.root / "audit.jsonl"
+
+    @property
+    def older_audit(self) -> Path:
+        """The lines before those of `audit`."""
+        return self.root / "audit.older.jsonl"
+
+    @property
     def statistics(self) -> Path:
         """The cluster's statistics, written when the controller is stopped."""
         return self.root / "statistics.json"

@@ -32,6 +32,7 @@ from offcut.service.lease import Lease, LeaseLost
 from offcut.service.limits import NetworkLimits, network_limits, owner_connections, raise_descriptor_limit
 from offcut.service.listen import endpoint
 from offcut.service.objective_files import ObjectiveFiles
+from offcut.service.owner_connection import OwnerConnection
 from offcut.service.paths import StatePaths
 from offcut.service.searcher.searcher import Searcher
 from offcut.service.shutdown import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
@@ -250,7 +251,7 @@ class _OwnerServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http="h11",
+                http=OwnerConnection,
                 ws="none",
                 limit_concurrency=connections,
             )
