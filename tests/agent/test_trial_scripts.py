@@ -158,7 +158,7 @@ def test_a_loaded_script_ends_before_another_job_starts_on_the_node(node: Node) 
         assert server.exit.done()
 
     run(node, scenario)
-    assert node.loads() == ["served"], "a job that is no trial runs its script"
+    assert node.loads() == ["served"], "a job that is not a trial runs its script"
 
 
 @pytest.mark.parametrize("change", ["a script that starts threads", "a job with setup lines"])

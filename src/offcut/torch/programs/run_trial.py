@@ -92,7 +92,7 @@ def _cannot_fork() -> str:
 class _SeedsGiven:
     """Random numbers of trials: those of a generator that the script seeds while it is loaded go on from that seed.
 
-    Others begin anew in each trial, as in a new process. torch's own generator always has a seed.
+    Others are seeded from the system in each trial, as in a new process. torch's own generator always has a seed.
     """
 
     def __enter__(self) -> _SeedsGiven:
