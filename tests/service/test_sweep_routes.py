@@ -14,8 +14,10 @@ from httpx import ASGITransport, AsyncClient, Response
 
 from offcut.control import Settings
 from offcut.model import events as ev
+from offcut.model.sweep import SchedulerTraits
 from offcut.service import app
 from offcut.service.objective_files import ObjectiveFiles, parse_report
+from offcut.service.searcher.user_schedulers import UserSchedulers
 from offcut.wire.worker_env import OBJECTIVES_FILE
 
 SWEEP: dict[str, Any] = {
@@ -111,7 +113,7 @@ def test_a_sweep_is_submitted_shown_extended_and_ended(run: Any) -> None:
     [
         ({"scheduler": {"name": "asha"}}, "missing 1 required keyword-only argument: 'max_budget'"),
         ({"scheduler": {"name": "ahsa", "max_budget": 9}}, "unknown scheduler 'ahsa'."),
-        ({"scheduler": {"name": "mine.py:Mine"}}, "the controller runs only its own schedulers"),
+        ({"scheduler": {"name": "/none/mine.py:Mine"}}, "scheduler file /none/mine.py: not found."),
         ({"suggest": "grid"}, "lr: a grid needs choices or integers"),
         ({"job": {"command": ["t.py"], "env_file": "x"}}, "env_file: the file is read on the machine"),
     ],
@@ -201,5 +203,32 @@ def test_sweeps_are_forgotten_with_their_files_by_hand_and_after_their_time(run:
         (it.paths.job(f"{second}.0") / "logs").mkdir(parents=True)
         await retention.delete_left_files()
         assert not it.paths.job(f"{second}.0").exists()
+
+    run(scenario)
+
+
+def test_a_users_scheduler_is_described_once_and_asked_in_its_process(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from offcut.search.schedulers.run_all import RunAll\nclass Scheduler(RunAll):\n    waits_at_rungs = True\n"
+    )
+
+    async def scenario(it: WithSweep) -> None:
+        assert "the path must be absolute" in await it.refused(
+            "POST", "/v1/sweeps", SWEEP | {"scheduler": {"name": "mine.py", "max_budget": 9}}
+        )
+        shown = await it.get("POST", "/v1/sweeps", SWEEP | {"scheduler": {"name": str(file), "max_budget": 9}})
+        sweep = it.controller.state.sweeps[shown["id"]]
+        assert sweep.search.sweep.scheduler_traits == SchedulerTraits(9.0, True)
+        assert shown["trials"] == {}, "its scheduler has not answered yet"
+        schedulers = UserSchedulers(it.controller.state, it.now_s, it.controller.handle)
+        try:
+            await schedulers.look()
+        finally:
+            schedulers.close()
+        assert it.trial(0).phase == "running"
+        file.unlink()
+        it.restart()
+        assert it.trial(0).phase == "running", "the journal has its answers"
 
     run(scenario)

@@ -20,7 +20,7 @@ from offcut.model import events as ev
 from offcut.model.effects import WriteLog
 from offcut.model.events import Member, Timer
 from offcut.model.search_space import CategoricalParameter, Condition, FloatParameter, IntParameter, SearchSpace
-from offcut.model.sweep import SchedulerChoice, Sweep
+from offcut.model.sweep import SchedulerAnswer, SchedulerChoice, Sweep
 from offcut.store import Journal, row_format
 from offcut.store.migrations import VERSION
 
@@ -97,6 +97,12 @@ EVENTS: list[ev.Event] = [
     ev.LeaseChecked(time_s=16.0, certain=False),
     ev.JobsForgotten(time_s=16.0, jobs=("b-1",), files=True),
     ev.SweepForgotten(time_s=16.0, sweep="s-9", jobs=("s-9.0",), files=True),
+    ev.SchedulerAnswered(
+        time_s=16.0,
+        sweep="s-1",
+        revision=3,
+        answers=(SchedulerAnswer(call="decide", trial=1, action="exploit", number=2, parameters={"lr": 0.1}),),
+    ),
     ev.JobStateCopied(time_s=16.0, job="s-1.0-1", source="s-1.1"),
     ev.NodesForgiven(time_s=16.0, nodes=("n1",)),
     ev.Solved(time_s=17.0, version=3, allocation=ALLOCATION),

@@ -36,6 +36,7 @@ _HANDLERS: dict[type, Callable[[EventContext, Any], None]] = {
     ev.SweepExtended: sweeps.on_sweep_extended,
     ev.SweepForgotten: sweeps.on_sweep_forgotten,
     ev.TrialSuggested: sweeps.on_trial_suggested,
+    ev.SchedulerAnswered: sweeps.on_scheduler_answered,
     ev.ObjectivesRead: sweeps.on_objectives_read,
     ev.JobStateCopied: trial_copies.on_state_copied,
     ev.ControllerStopping: lifecycle.on_controller_stopping,

@@ -72,6 +72,13 @@ def on_trial_suggested(context: EventContext, event: ev.TrialSuggested) -> None:
         _tell(context, event.sweep, search_events.ParametersSuggested(event.trial, event.parameters))
 
 
+def on_scheduler_answered(context: EventContext, event: ev.SchedulerAnswered) -> None:
+    if event.failure:
+        _tell(context, event.sweep, search_events.SchedulerFailed(event.failure))
+    else:
+        _tell(context, event.sweep, search_events.SchedulerAnswered(event.revision, event.answers))
+
+
 def on_objectives_read(context: EventContext, event: ev.ObjectivesRead) -> None:
     sweep_id = sweep_id_of(event.job)
     sweep = context.state.sweeps.get(sweep_id)

@@ -9,7 +9,7 @@ from offcut.control.sweep_state import trial_job_id
 from offcut.model import Job
 from offcut.model.search_space import ParameterValue, ParameterValues
 from offcut.model.sweep import Sweep
-from offcut.search.schedulers.load import load
+from offcut.search.schedulers.load import scheduler_of
 from offcut.wire.worker_env import ENV_MAX_BUDGET, ENV_PARAMETERS
 
 
@@ -26,7 +26,7 @@ def trial_job(sweep: Sweep, number: int, parameters: ParameterValues, leg: int =
     env = {
         **dict(sweep.job.env),
         ENV_PARAMETERS: json.dumps(parameters),
-        ENV_MAX_BUDGET: f"{load(sweep.scheduler).max_budget:g}",
+        ENV_MAX_BUDGET: f"{scheduler_of(sweep).max_budget:g}",
     }
     return replace(
         sweep.job,

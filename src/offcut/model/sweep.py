@@ -7,7 +7,7 @@ from typing import Literal
 
 from offcut.errors import InputError
 from offcut.model.job import Job
-from offcut.model.search_space import ParameterValue, SearchSpace
+from offcut.model.search_space import ParameterValue, ParameterValues, SearchSpace
 
 Direction = Literal["minimize", "maximize"]
 #: When a trial's result takes part in decisions. `arrival`: as soon as it is known. `logical`: in the order of a
@@ -25,6 +25,31 @@ class SchedulerChoice:
     options: tuple[tuple[str, ParameterValue], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerTraits:
+    """What a scheduler in a user's file has said of itself when the sweep was submitted."""
+
+    max_budget: float
+    waits_at_rungs: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerAnswer:
+    """What a scheduler in a user's file answered to one call; see `offcut.search.schedulers.base`."""
+
+    call: Literal["next_rung", "decide", "next_trial"]
+    #: The trial that the call was about; None for `next_trial`.
+    trial: int | None = None
+    action: Literal["rung", "continue", "halt", "stop", "exploit", "start", "resume", "none"]
+    #: `rung`: the cumulative budget.
+    budget: float = 0.0
+    #: `exploit`: the source. `resume`: the trial. `start`: the bracket.
+    number: int = 0
+    reason: str = ""
+    parameters: ParameterValues | None = None
+    parent: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """A search: a space of parameters, a job that is trained with them, and who decides what is tried.
@@ -38,6 +63,8 @@ class Sweep:
     job: Job
     space: SearchSpace
     scheduler: SchedulerChoice
+    #: For a scheduler in a user's file: the controller never loads the file. None: one of offcut's own.
+    scheduler_traits: SchedulerTraits | None = None
     direction: Direction = "minimize"
     suggester: Suggester = "random"
     #: Optuna's sampler: `tpe`, `random`, `cmaes`, ....

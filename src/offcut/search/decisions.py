@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
@@ -20,7 +21,6 @@ from offcut.search.schedulers.base import (
     Stop,
     TrialScheduler,
 )
-from offcut.search.schedulers.load import load
 from offcut.search.state import SearchState
 from offcut.search.suggestion import grid_points, suggest_random
 from offcut.search.trials import FINAL, CopiedState, Trial
@@ -31,11 +31,14 @@ class SearchContext:
 
     Args:
         state: the search.
+        scheduler: who decides.
     """
 
-    def __init__(self, state: SearchState) -> None:
+    def __init__(self, state: SearchState, scheduler: TrialScheduler) -> None:
         self.state = state
-        self.scheduler: TrialScheduler = load(state.sweep.scheduler)
+        self.scheduler = scheduler
+        #: How many rounds of decisions have been made: a trial was started or resumed, or results took part.
+        self.rounds = 0
         self._effects: list[ev.SearchEffect] = []
 
     @property
@@ -143,16 +146,23 @@ class SearchContext:
         return self._effects
 
 
-def decide_all(context: SearchContext) -> None:
-    """Make all decisions that the results allow, until one waits for a result or a suggestion."""
+def decide_all(context: SearchContext, stop: Callable[[], bool] = lambda: False) -> None:
+    """Make all decisions that the results allow, until one waits for a result or a suggestion.
+
+    Args:
+        context: the search.
+        stop: asked before each round of decisions; if it returns True, that round and later ones are not made.
+    """
     state = context.state
     while state.phase == "running":
-        nothing_left = _fill_slots(context)
+        nothing_left = _fill_slots(context, stop)
+        if nothing_left is None:
+            return
         if nothing_left and not state.active():
             state.phase = "finished"
             context.log(f"finished: {len(state.trials)} trials")
             return
-        due = next_outcomes(state)
+        due = [] if stop() else next_outcomes(state)
         if not due:
             return
         entered = [trial for trial in due if _enter(context, trial)]
@@ -162,23 +172,32 @@ def decide_all(context: SearchContext) -> None:
         # Copies come first: the state that they copy must not train on before.
         for trial, decision in sorted(decided, key=lambda pair: not isinstance(pair[1], Exploit)):
             _apply(context, trial, decision)
+        context.rounds += 1
 
 
-def _fill_slots(context: SearchContext) -> bool:
-    """Start and resume trials while there is room. Return True if there is room and nothing to run in it."""
+def _fill_slots(context: SearchContext, stop: Callable[[], bool]) -> bool | None:
+    """Start and resume trials while there is room.
+
+    Returns:
+        Whether there is room and nothing to run in it; None if that was not decided, because it was to stop.
+    """
     state = context.state
-    while len(state.active()) < _capacity(state):
+    while len(state.active()) < capacity(state):
         if state.budget_is_used:
             return True
+        if stop():
+            return None
         action = context.scheduler.next_trial(context.view)
         if isinstance(action, Resume):
             _resume(context, state.trials[action.number])
         elif action is None or not _start_new(context, action):
             return True
+        context.rounds += 1
     return False
 
 
-def _capacity(state: SearchState) -> int:
+def capacity(state: SearchState) -> int:
+    """Return how many trials may run at once."""
     if state.sweep.order == "logical":
         return state.sweep.parallel
     slots = min(state.sweep.parallel, state.slots)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offcut.model.search_space import ParameterValues
+from offcut.model.sweep import SchedulerAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,21 @@ class SuggestionFailed:
     """The suggester has no answer to `AskParameters`, for this reason: the parameters are drawn at random."""
 
     trial: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerAnswered:
+    """What the scheduler in a user's file answered, call by call, to the search as it was at `revision`."""
+
+    revision: int
+    answers: tuple[SchedulerAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerFailed:
+    """The scheduler in a user's file has no answer, for this reason: the sweep is paused."""
+
     reason: str
 
 
@@ -90,6 +106,8 @@ SearchEvent = (
     | TrialEnded
     | ParametersSuggested
     | SuggestionFailed
+    | SchedulerAnswered
+    | SchedulerFailed
     | SlotsChanged
     | NodeTimeUsed
     | SearchPaused

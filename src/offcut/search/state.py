@@ -34,7 +34,11 @@ class SearchState:
     proven: bool = False
     #: The trials that the executor was told to pause.
     paused: set[int] = field(default_factory=set)
-    #: Why it failed.
+    #: For a scheduler in a user's file: the number of the newest state that it is to be asked about, and of the newest
+    #: one that it has answered.
+    revision: int = 0
+    answered: int = 0
+    #: Why it failed, or why it was paused if not by its user.
     reason: str = ""
 
     @property

@@ -9,9 +9,11 @@ from offcut.model.search_space import ParameterValues
 from offcut.model.sweep import Sweep
 from offcut.search import events as ev
 from offcut.search.decisions import SearchContext, decide_all, give_parameters
+from offcut.search.schedulers.load import scheduler_of
 from offcut.search.state import SearchState
 from offcut.search.suggestion import suggest_random
 from offcut.search.trials import FINAL, Result, TrialEnd
+from offcut.search.user_scheduler import use_answers, waits_for_scheduler
 
 
 def begin(sweep: Sweep, slots: int = 1) -> tuple[SearchState, list[ev.SearchEffect]]:
@@ -38,7 +40,10 @@ def step(state: SearchState, event: ev.SearchEvent) -> list[ev.SearchEffect]:
         state: the search.
         event: what happened.
     """
-    context = SearchContext(state)
+    traits = state.sweep.scheduler_traits
+    if traits is not None and isinstance(event, ev.SchedulerAnswered):
+        return use_answers(state, traits, event).finish()
+    context = SearchContext(state, scheduler_of(state.sweep))
     match event:
         case ev.TrialReported():
             _on_reported(context, event)
@@ -50,6 +55,12 @@ def step(state: SearchState, event: ev.SearchEvent) -> list[ev.SearchEffect]:
             if _is_asked(state, event.trial):
                 context.log(f"no suggestion ({event.reason}): its parameters are drawn at random", event.trial)
                 give_parameters(context, state.trials[event.trial], _random(state, event.trial))
+        case ev.SchedulerFailed():
+            if traits is not None and state.phase == "running":
+                state.phase, state.reason = "paused", event.reason
+                context.log(f"paused: {event.reason}")
+        case ev.SchedulerAnswered():
+            pass  # the scheduler is one of offcut's own
         case ev.SlotsChanged():
             state.slots = max(0, event.slots)
         case ev.NodeTimeUsed():
@@ -60,15 +71,19 @@ def step(state: SearchState, event: ev.SearchEvent) -> list[ev.SearchEffect]:
                 context.log("paused")
         case ev.SearchResumed():
             if state.phase == "paused":
-                state.phase = "running"
+                state.phase, state.reason = "running", ""
                 context.log("resumed")
         case ev.SearchCancelled():
             context.end("cancelled", "cancelled by hand")
         case ev.SearchExtended():
             _on_extended(context, event)
+    if traits is not None:
+        if waits_for_scheduler(state):
+            state.revision += 1
+        return context.finish()
     try:
         decide_all(context)
-    except Exception as error:  # of a user's scheduler
+    except Exception as error:  # of a user's scheduler, in a replay
         context.end("failed", f"the scheduler {state.sweep.scheduler.name} failed: {type(error).__name__}: {error}")
     return context.finish()
 

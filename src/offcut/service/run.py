@@ -35,6 +35,7 @@ from offcut.service.objective_files import ObjectiveFiles
 from offcut.service.owner_connection import OwnerConnection
 from offcut.service.paths import StatePaths
 from offcut.service.searcher.searcher import Searcher
+from offcut.service.searcher.user_schedulers import UserSchedulers
 from offcut.service.shutdown import END_LIMIT_S, HURRIED, HURRY_LIMIT_S, Endings
 from offcut.store.journal import Journal
 from offcut.wire.credentials import Credentials
@@ -127,7 +128,7 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
     network.start()
     controller.tasks.need("cluster", controller.run)
     controller.tasks.need("lease", lease.keep)
-    opened.callback(_follow_sweeps(controller, paths).close)
+    _follow_sweeps(controller, paths, opened)
     controller.tasks.keep("lease watch", partial(lease_watch.watch, lease, controller))
     asked = asyncio.create_task(endings.asked.wait())
     taken_over = False
@@ -154,14 +155,17 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
         raise not_closed
 
 
-def _follow_sweeps(controller: Controller, paths: StatePaths) -> Searcher:
-    """Read what trials report, and suggest what they try."""
+def _follow_sweeps(controller: Controller, paths: StatePaths, opened: AsyncExitStack) -> None:
+    """Read what trials report, suggest what they try, and ask users' schedulers."""
     now, tasks = controller.clock.now, controller.tasks
     tasks.keep("objectives of trials", ObjectiveFiles(controller.state, paths.job, now, controller.handle).keep)
     searcher = Searcher(controller.state, paths.studies, now, controller.handle)
     tasks.keep("searcher", searcher.keep)
     tasks.keep("studies", searcher.keep_studies)
-    return searcher
+    schedulers = UserSchedulers(controller.state, now, controller.handle)
+    tasks.keep("schedulers of users", schedulers.keep)
+    opened.callback(searcher.close)
+    opened.callback(schedulers.close)
 
 
 async def _drop(lease: Lease, endings: Endings) -> None:

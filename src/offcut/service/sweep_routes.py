@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,13 +14,14 @@ from offcut.errors import InputError
 from offcut.model import events
 from offcut.model.sweep import Sweep
 from offcut.process.daemon_thread import in_daemon_thread
-from offcut.search.schedulers.load import BUILT_IN, load
+from offcut.search.schedulers.load import load
 from offcut.search.suggestion import grid_points
 from offcut.service import sweep_lookup
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.service.pipeline_jobs import with_plans
 from offcut.service.searcher.searcher import check_optuna
+from offcut.service.searcher.user_schedulers import describe, is_user_file
 from offcut.store.journal import Journal
 from offcut.wire.sweepspec import SweepSpec
 
@@ -43,10 +46,13 @@ def sweep_routes(controller: Controller, journal: Journal, paths: StatePaths) ->
     @routes.post("/v1/sweeps")
     async def _submit(spec: SweepSpec) -> dict[str, Any]:
         _check(spec)
+        choice = spec.to_sweep(spec.name).scheduler
+        # Its file may do anything, so that not even its import is done here.
+        traits = await describe(choice) if is_user_file(choice.name) else None
         job = with_plans(spec.job)
         number = max(state.submitted, len(state.jobs)) + 1
         sweep_id = await in_daemon_thread(paths.new_job, spec.name, number)
-        sweep = spec.to_sweep(sweep_id, job)
+        sweep = replace(spec.to_sweep(sweep_id, job), scheduler_traits=traits)
         controller.ask(events.SweepSubmitted(time_s=controller.clock.now(), sweep=sweep))
         return shown(state.sweeps[sweep_id])
 
@@ -127,13 +133,11 @@ def _check(spec: SweepSpec) -> None:
         )
     sweep = spec.to_sweep(spec.name)
     name = sweep.scheduler.name
-    if name.partition(":")[0].endswith(".py"):
-        # It would be called between two releases, and a controller must never wait.
-        raise InputError(
-            f"scheduler {name}: the controller runs only its own schedulers.",
-            next_step=f"Choose one of {', '.join(BUILT_IN)}.",
-        )
-    load(sweep.scheduler)
+    if is_user_file(name):
+        if not Path(name).is_absolute():
+            raise InputError(f"scheduler {name}: the path must be absolute.", next_step="Submit it as a file.")
+    else:
+        load(sweep.scheduler)
     if sweep.suggester == "grid":
         grid_points(sweep.space)
     if sweep.suggester == "optuna":

@@ -169,7 +169,13 @@ def with_checked_files(spec: SweepSpec, directory: Path, *, where: str) -> Sweep
         InputError: a file of its job is not there. The message begins with `where`.
     """
     job = with_env_file(check_files(with_absolute_paths(spec.job, directory), where=where))
-    return spec.model_copy(update={"job": job})
+    return spec.model_copy(update={"job": job, "scheduler": _with_absolute_path(spec.scheduler, directory)})
+
+
+def _with_absolute_path(scheduler: dict[str, ParameterValue], directory: Path) -> dict[str, ParameterValue]:
+    """Return a scheduler with the path of its file, which is relative to `directory`, made absolute."""
+    file, colon, name = str(scheduler["name"]).partition(":")
+    return {**scheduler, "name": f"{(directory / file).resolve()}{colon}{name}"} if file.endswith(".py") else scheduler
 
 
 def parse_sweep(data: dict[str, Any], *, where: str) -> SweepSpec:

@@ -51,6 +51,7 @@ from offcut.model.events.sweeps import (
     JobStateCopied,
     ObjectiveReport,
     ObjectivesRead,
+    SchedulerAnswered,
     SweepCancelled,
     SweepExtended,
     SweepForgotten,
@@ -112,6 +113,7 @@ __all__ = [
     "Purpose",
     "ReleaseAsked",
     "RunningWorker",
+    "SchedulerAnswered",
     "SolveFailed",
     "Solved",
     "SweepCancelled",
@@ -177,6 +179,7 @@ Event = (
     | SweepSubmitted
     | TrialSuggested
     | JobStateCopied
+    | SchedulerAnswered
     | Solved
     | SolveFailed
     | TimerFired

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from offcut.model.search_space import ParameterValues
-from offcut.model.sweep import Sweep
+from offcut.model.sweep import SchedulerAnswer, Sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +98,18 @@ class TrialSuggested:
     parameters: ParameterValues
     failure: str = ""
     kind: Literal["trial_suggested"] = "trial_suggested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerAnswered:
+    """What the scheduler in a user's file answered about a sweep at `revision`. `failure`: why it did not answer."""
+
+    time_s: float
+    sweep: str
+    revision: int
+    answers: tuple[SchedulerAnswer, ...] = ()
+    failure: str = ""
+    kind: Literal["scheduler_answered"] = "scheduler_answered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from offcut.errors import InputError
-from offcut.model.sweep import SchedulerChoice
-from offcut.search.schedulers.base import TrialScheduler
+from offcut.model.sweep import SchedulerChoice, SchedulerTraits, Sweep
+from offcut.search.schedulers.base import Decision, Resume, SearchView, StartNew, TrialScheduler
 from offcut.search.schedulers.hyperband import Hyperband
 from offcut.search.schedulers.median_stopping import MedianStopping
 from offcut.search.schedulers.population_based import PopulationBasedTraining
@@ -17,6 +17,7 @@ from offcut.search.schedulers.promotion_asha import PromotionAsha
 from offcut.search.schedulers.regularized_evolution import RegularizedEvolution
 from offcut.search.schedulers.run_all import RunAll
 from offcut.search.schedulers.stopping_asha import StoppingAsha
+from offcut.search.trials import Trial
 from offcut.userfile import load_function
 
 #: The schedulers that come with offcut.
@@ -76,6 +77,27 @@ def load(choice: SchedulerChoice) -> TrialScheduler:
         )
     scheduler: TrialScheduler = made
     return scheduler
+
+
+class _InAnotherProcess:
+    """Stands for a scheduler in a user's file, which is asked in a process of its own."""
+
+    def __init__(self, traits: SchedulerTraits) -> None:
+        self.max_budget, self.waits_at_rungs = traits.max_budget, traits.waits_at_rungs
+
+    def next_rung(self, trial: Trial, budget: float) -> float:
+        raise NotImplementedError
+
+    def decide(self, view: SearchView, trial: Trial) -> Decision:
+        raise NotImplementedError
+
+    def next_trial(self, view: SearchView) -> StartNew | Resume | None:
+        raise NotImplementedError
+
+
+def scheduler_of(sweep: Sweep) -> TrialScheduler:
+    """Return the scheduler of a sweep. One in a user's file is not loaded: of that only its traits are there."""
+    return load(sweep.scheduler) if sweep.scheduler_traits is None else _InAnotherProcess(sweep.scheduler_traits)
 
 
 def _check_numbers(choice: SchedulerChoice) -> None:
