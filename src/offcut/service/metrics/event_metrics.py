@@ -87,5 +87,7 @@ class EventMetrics:
             return
         self._last_ended = last
         for job_id in self._state.ended.keys() - self._ended_before:
-            self.ended[self._state.jobs[job_id].phase] += 1
+            job = self._state.jobs.get(job_id)
+            if job is not None:
+                self.ended[job.phase] += 1
         self._ended_before = set(self._state.ended)
