@@ -28,11 +28,13 @@ test: .venv/.ready
 test-ci: .venv/.ready
 	scripts/install-slurm --accounting
 	scripts/install-promtool
+	scripts/install-chromium
 	$(PYTEST) -m "($(MORE)) and not slow"
 
 test-full: .venv/.ready
 	scripts/install-slurm --accounting
 	scripts/install-promtool
+	scripts/install-chromium
 	$(PYTEST)
 
 # make campaign SEEDS=1:100 JSON=1: whole systems under a simulated clock and network; see docs/faults.md.

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Tests that are not about one package.
-BESIDE = {"conformance", "docs", "e2e", "examples", "faults", "torch/idioms"}
+BESIDE = {"browser", "conformance", "docs", "e2e", "examples", "faults", "torch/idioms"}
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])

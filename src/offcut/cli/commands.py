@@ -33,6 +33,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("audit", "audit"),
     "node": ("nodes", "node"),
     "release": ("nodes", "release"),
+    "page": ("page", "page"),
     "certificate": ("certificate", "certificate"),
     "doctor": ("doctor", "doctor"),
     "journal": ("journal", "journal"),

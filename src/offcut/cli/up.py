@@ -50,6 +50,10 @@ def up(
     listen: Annotated[
         str | None, typer.Option(help="HOST[:PORT] that agents dial over a network, behind TLS; default: loopback.")
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(help="[HOST:]PORT of the page for browsers, a named host behind TLS; off: none. See: offcut page"),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file: tables [settings] and [slurm].", dir_okay=False)
     ] = None,
@@ -106,6 +110,7 @@ def up(
         site=site,
         policy=policy,
         listen=listen,
+        page=page,
         begin=not wait_begin,
         ready=say_ready(ready_fd),
     )

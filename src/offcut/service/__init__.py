@@ -21,7 +21,8 @@ The listeners:
 - `app`, `job_routes`, `sweep_routes`, `node_routes`, `metric_routes`, `error_responses`, `body_limit`: the owner's API;
   `job_lookup`, `sweep_lookup`: which job or sweep is meant
 - `agent_server`, `agent_socket`, `agent_protocol`, `limits`: the listener that agents dial
-- `listen`: where that is
+- `page`: the page for browsers, with a listener of its own
+- `listen`: where these are
 - `owner_connection`, `audit`: who is at the other end of the owner's socket, and what each asked for
 - `views`, `explain`, `explain_trial`, `curve_report`: what people and programs are shown
 

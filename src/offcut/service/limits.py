@@ -13,6 +13,8 @@ _LARGEST_RESERVE = 256
 _MOST_CONNECTIONS = 16_384
 #: A TLS handshake takes tens of KiB; those that come all at once take turns.
 _MOST_PENDING = 512
+#: Connections of browsers.
+_MOST_OF_PAGE = 320
 #: A report that is written to the journal counts as this many, because it costs more than others.
 JOURNALLED = 20
 
@@ -53,13 +55,18 @@ def raise_descriptor_limit() -> int:
 
 def network_limits(descriptors: int) -> NetworkLimits:
     """Return the limits of a process that may open `descriptors` files."""
-    connections = max(8, min(_MOST_CONNECTIONS, descriptors - _reserve(descriptors)))
+    connections = max(8, min(_MOST_CONNECTIONS, descriptors - _reserve(descriptors) - page_connections(descriptors)))
     return NetworkLimits(connections=connections, pending=max(4, min(_MOST_PENDING, connections // 4)))
 
 
 def owner_connections(descriptors: int) -> int:
     """Return how many commands of the owner may be answered at once."""
     return _reserve(descriptors) // 2
+
+
+def page_connections(descriptors: int) -> int:
+    """Return how many connections browsers may have at once, in a process that may open `descriptors` files."""
+    return max(24, min(_MOST_OF_PAGE, descriptors // 16))
 
 
 def _reserve(descriptors: int) -> int:

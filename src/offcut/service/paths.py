@@ -81,6 +81,26 @@ class StatePaths:
         return self.root / "control.sock"
 
     @property
+    def page_token(self) -> Path:
+        """The token that opens the page, alone, as Prometheus reads it."""
+        return self.root / "page.token"
+
+    @property
+    def page_key(self) -> Path:
+        """The secret with which the page's tokens are made."""
+        return self.root / "page.key"
+
+    @property
+    def page_address(self) -> Path:
+        """Where the page is served."""
+        return self.root / "page.json"
+
+    @property
+    def page_opener(self) -> Path:
+        """A file that leads a browser to the page with the token, so that this is in no process's arguments."""
+        return self.root / "page.html"
+
+    @property
     def address(self) -> Path:
         """Where agents look up how to reach the controller."""
         return self.shared / "address.json"

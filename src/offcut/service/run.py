@@ -29,10 +29,16 @@ from offcut.service.agent_server import AgentServer
 from offcut.service.agent_socket import AgentSocket
 from offcut.service.controller import Controller
 from offcut.service.lease import Lease, LeaseLost
-from offcut.service.limits import NetworkLimits, network_limits, owner_connections, raise_descriptor_limit
+from offcut.service.limits import (
+    NetworkLimits,
+    network_limits,
+    owner_connections,
+    raise_descriptor_limit,
+)
 from offcut.service.listen import endpoint
 from offcut.service.objective_files import ObjectiveFiles
 from offcut.service.owner_connection import OwnerConnection
+from offcut.service.page.server import PageListener
 from offcut.service.paths import StatePaths
 from offcut.service.searcher.searcher import Searcher
 from offcut.service.searcher.user_schedulers import UserSchedulers
@@ -62,6 +68,9 @@ class ServiceConfig:
     policy: str | None = None
     #: HOST[:PORT] that agents dial over a network, behind TLS; None: loopback.
     listen: str | None = None
+    #: [HOST:]PORT at which the page is served, behind TLS where a host is named; None: a free port of loopback; `off`:
+    #: it is not served.
+    page: str | None = None
     #: Start the windows' clock at once; a demo starts it when everything is ready.
     begin: bool = True
     #: The workers' umask. Files of the controller and its agents are private in any case.
@@ -104,6 +113,7 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
     paths.prepare()
     agents = endpoint(config.listen, paths.certificates)
     tcp = opened.enter_context(agents.bind())
+    page = PageListener.bound(config.page, paths, opened)
     opened.enter_context(paths.take_lock())
     lease = Lease(paths.lease)
     await in_daemon_thread(lease.acquire)
@@ -128,8 +138,7 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
     network.start()
     controller.tasks.need("cluster", controller.run)
     controller.tasks.need("lease", lease.keep)
-    _follow_sweeps(controller, paths, opened)
-    controller.tasks.keep("lease watch", partial(lease_watch.watch, lease, controller))
+    _keep_beside(controller, journal, paths, lease, page, opened)
     asked = asyncio.create_task(endings.asked.wait())
     taken_over = False
     try:
@@ -166,6 +175,20 @@ def _follow_sweeps(controller: Controller, paths: StatePaths, opened: AsyncExitS
     tasks.keep("schedulers of users", schedulers.keep)
     opened.callback(searcher.close)
     opened.callback(schedulers.close)
+
+
+def _keep_beside(
+    controller: Controller,
+    journal: Journal,
+    paths: StatePaths,
+    lease: Lease,
+    page: PageListener,
+    opened: AsyncExitStack,
+) -> None:
+    """Start what the controller can go on without: sweeps, the page, the watch over the lease."""
+    _follow_sweeps(controller, paths, opened)
+    page.serve(controller, journal, paths)
+    controller.tasks.keep("lease watch", partial(lease_watch.watch, lease, controller))
 
 
 async def _drop(lease: Lease, endings: Endings) -> None:
