@@ -21,6 +21,7 @@ from offcut.model import events as ev
 from offcut.process import clocks
 from offcut.service.page import token_file
 from offcut.service.page.server import PageServer, cookie_name
+from offcut.wire.sweepspec import SweepSpec
 
 HTML = {"accept": "text/html"}
 #: A job's id is made of its name, which may have any of these.
@@ -210,6 +211,39 @@ def test_a_job_s_figures_have_numbers_before_anything_was_measured(paged: Any) -
         assert "It needs at least 1 nodes; 0 are idle or held." in (await it.get("/jobs/a-1")).text
 
     asyncio.run(run())
+
+
+def test_a_sweep_shows_its_best_trial(paged: Any) -> None:
+    async def run() -> None:
+        it = paged()
+        spec = SweepSpec.model_validate(
+            {
+                "name": "s",
+                "job": {"name": "s", "command": ["train.py"], "sizes": "1"},
+                "space": {"kind": {"choices": [EVIL, EVIL + "2"]}},
+                "scheduler": {"name": "none", "max_budget": 9},
+                "max_trials": 9,
+            }
+        )
+        sweep = spec.to_sweep("s-1", spec.job.to_job("s"))
+        it.controller.handle(ev.SweepSubmitted(time_s=it.controller.clock.now(), sweep=sweep))
+        assert "There is no sweep yet." not in (await it.get("/")).text
+        assert "sweeps/s-1" in (await it.get("/")).text
+        page = (await it.get("/sweeps/s-1")).text
+        assert re.search(r"trials ended</dt><dd>0 <span class=\"note\">of 9", page)
+        assert "<script>alert" not in page
+        assert "kind=&lt;script&gt;alert" in page
+        assert "event: sweep" in await first_events(it, "sweep:s-1")
+
+    asyncio.run(run())
+
+
+async def first_events(it: Paged, view: str) -> str:
+    """Return what a browser that connects to a view's updates gets at once."""
+    stream = it.server._updates.stream(view)
+    found = await anext(stream) + await anext(stream)
+    await stream.aclose()
+    return found
 
 
 def test_libraries_of_others_are_unchanged() -> None:

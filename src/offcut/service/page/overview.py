@@ -71,8 +71,9 @@ def jobs(controller: Controller) -> dict[str, Any]:
 
 def sweeps(controller: Controller) -> list[dict[str, Any]]:
     """Return the newest sweeps."""
-    newest = sorted(controller.state.sweeps.values(), key=lambda sweep: -sweep.submitted_s)[:MOST_SWEEPS]
-    return [sweep_lookup.shown(sweep) for sweep in newest]
+    state, now_s = controller.state, controller.clock.now()
+    newest = sorted(state.sweeps.values(), key=lambda sweep: -sweep.submitted_s)[:MOST_SWEEPS]
+    return [sweep_lookup.shown(state, sweep, now_s) for sweep in newest]
 
 
 async def reclaims(controller: Controller) -> dict[str, Any]:

@@ -114,12 +114,12 @@ class Views:
         return words
 
     def _sweep(self, name: str) -> dict[str, str]:
-        sweep = sweep_lookup.find(self._controller.state, name)
-        trials = sweep_lookup.trials(sweep)
+        state, now_s = self._controller.state, self._controller.clock.now()
+        sweep = sweep_lookup.find(state, name)
+        trials = sweep_lookup.trials(state, sweep, now_s)
         shown = trials[::-1][:_MOST_TRIALS]
-        return {
-            "sweep": render("_sweep.html", sweep=sweep_lookup.shown(sweep), trials=shown, more=len(trials) - len(shown))
-        }
+        line = sweep_lookup.shown(state, sweep, now_s)
+        return {"sweep": render("_sweep.html", sweep=line, trials=shown, more=len(trials) - len(shown))}
 
     async def loss(self, job_id: str) -> dict[str, Any]:
         """Return the numbers of the figure of a job's loss: `step` and `loss`. InputError: no such job."""
