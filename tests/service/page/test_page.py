@@ -225,7 +225,7 @@ def test_a_sweep_shows_its_best_trial(paged: Any) -> None:
                 "max_trials": 9,
             }
         )
-        sweep = spec.to_sweep("s-1", spec.job.to_job("s"))
+        sweep = spec.to_sweep("s-1", spec.job)
         it.controller.handle(ev.SweepSubmitted(time_s=it.controller.clock.now(), sweep=sweep))
         assert "There is no sweep yet." not in (await it.get("/")).text
         assert "sweeps/s-1" in (await it.get("/")).text
