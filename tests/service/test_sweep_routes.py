@@ -232,3 +232,20 @@ def test_a_users_scheduler_is_described_once_and_asked_in_its_process(run: Any, 
         assert it.trial(0).phase == "running", "the journal has its answers"
 
     run(scenario)
+
+
+def test_the_file_of_a_trial_that_is_halted_is_not_read_for_ever(run: Any) -> None:
+    async def scenario(it: WithSweep) -> None:
+        await it.get("POST", "/v1/sweeps", SWEEP)
+        it.report("s-1.0", '{"budget": 1, "value": 3}\n')
+        await it.reader.look()
+        job = it.controller.state.jobs["s-1.0"]
+        assert it.trial(0).phase == "halted"
+        it.reader._now = lambda: job.size_since_s + 30.0  # type: ignore[method-assign]
+        assert it.reader._may_report("s-1.0"), "its members may still be leaving"
+        it.reader._now = lambda: job.size_since_s + 300.0  # type: ignore[method-assign]
+        assert not it.reader._may_report("s-1.0")
+        job.phase = "running"
+        assert it.reader._may_report("s-1.0")
+
+    run(scenario)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from offcut import search
 from offcut.control import ended_jobs, jobs, trial_copies
 from offcut.control.event_context import EventContext
-from offcut.control.state import ENDED, State
+from offcut.control.state import ENDED, LIVE, State
 from offcut.control.sweep_state import SweepState, TrialJob, sweep_id_of
 from offcut.control.trial_jobs import trial_job
 from offcut.model import events as ev
@@ -96,8 +96,9 @@ def on_objectives_read(context: EventContext, event: ev.ObjectivesRead) -> None:
 def follow_nodes(context: EventContext) -> None:
     """Tell the searches how many trials are useful now that nodes or jobs have changed."""
     for sweep in context.state.sweeps.values():
-        if sweep.search.phase == "running":
-            slots = useful_trials(context.state, sweep, sweep.search.sweep)
+        definition = sweep.search.sweep
+        if sweep.search.phase == "running" and definition.order == "arrival":
+            slots = min(useful_trials(context.state, sweep, definition), definition.parallel)
             if slots != sweep.search.slots:
                 _step(context, sweep, search_events.SlotsChanged(slots))
 
@@ -155,6 +156,8 @@ def _carry_out(context: EventContext, sweep: SweepState, effects: list[search_ev
                     jobs.end(context, stopped, "cancelled", f"stopped by its sweep: {effect.reason}", CANCELLED_CODE)
             case search_events.CopyState():
                 trial_copies.begin(context, sweep, effect)
+            case search_events.RungReached():
+                _weigh(context, sweep, effect.trial, effect.rungs)
             case search_events.LogDecision():
                 about = "" if effect.trial is None else f"trial {effect.trial}: "
                 context.log(definition.id, about + effect.text)
@@ -163,20 +166,16 @@ def _carry_out(context: EventContext, sweep: SweepState, effects: list[search_ev
             case search_events.AskParameters():
                 pass  # the suggester's task finds the trials that wait in the state
     trial_copies.settle(context, sweep)
-    _weigh(context, sweep)
     if sweep.search.phase in ("running", "paused"):
         sweep.ended_s = None
     elif sweep.ended_s is None:
         sweep.ended_s = context.now_s
 
 
-def _weigh(context: EventContext, sweep: SweepState) -> None:
-    """Let the jobs of trials weigh the more the more rungs they have reached."""
-    for trial in sweep.search.trials.values():
-        if trial.phase != "running":
-            continue
-        job = context.state.jobs.get(sweep.job_id(trial.number))
-        weight = sweep.search.sweep.job.weight * (1 + len(trial.results))
-        if job is not None and job.phase not in ENDED and job.job.weight != weight:
-            job.job = replace(job.job, weight=weight)
-            context.problem_changed = True
+def _weigh(context: EventContext, sweep: SweepState, trial: int, rungs: int) -> None:
+    """Let the job of a trial weigh the more the more rungs it has reached."""
+    job = context.state.jobs.get(sweep.job_id(trial))
+    weight = sweep.search.sweep.job.weight * (1 + rungs)
+    if job is not None and job.phase not in ENDED and job.job.weight != weight:
+        job.job = replace(job.job, weight=weight)
+        context.problem_changed = context.problem_changed or job.phase in LIVE

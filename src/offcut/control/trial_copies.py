@@ -8,6 +8,8 @@ before anything is copied, and after a restart the copying is asked for again.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from offcut.control import jobs, membership
 from offcut.control.event_context import EventContext
 from offcut.control.state import ENDED, LIVE, State
@@ -32,6 +34,8 @@ def begin(context: EventContext, sweep: SweepState, effect: CopyState) -> None:
         reason = f"its trial goes on from the state of {source}"
         jobs.end(context, old_job, "cancelled", reason, CANCELLED_CODE)
     job = trial_job(definition, effect.trial, effect.parameters, effect.leg)
+    if old_job is not None:
+        job = replace(job, weight=old_job.job.weight)
     sweep.trial_jobs[job.id] = TrialJob(effect.trial, effect.leg)
     sweep.copies[job.id] = StateCopy((source, old))
     jobs.submit(context, job)

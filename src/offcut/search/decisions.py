@@ -118,6 +118,10 @@ class SearchContext:
         if started and trial.end is None:
             self.emit(ev.StopTrial(trial.number, reason))
 
+    def unchanged(self) -> list[ev.SearchEffect]:
+        """Return the effects of an event that leaves nothing to decide."""
+        return self._effects
+
     def finish(self) -> list[ev.SearchEffect]:
         """Return the effects, with those that halt and resume trials.
 
@@ -271,6 +275,7 @@ def _enter(context: SearchContext, trial: Trial) -> bool:
         return False
     ended = not trial.reports
     trial.results.append(result)
+    context.emit(ev.RungReached(trial.number, len(trial.results)))
     state.used_budget += result.budget - trial.clock_budget
     trial.clock, trial.clock_budget = state.clock, result.budget
     if ended or result.budget >= context.scheduler.max_budget:

@@ -170,6 +170,14 @@ class CopyState:
 
 
 @dataclass(frozen=True, slots=True)
+class RungReached:
+    """The trial has a result at one more rung. `rungs`: how many it has reached."""
+
+    trial: int
+    rungs: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogDecision:
     """A line of the sweep's log. `trial`: the one that it is about; None: the whole sweep."""
 
@@ -177,4 +185,4 @@ class LogDecision:
     trial: int | None = None
 
 
-SearchEffect = AskParameters | StartTrial | HaltTrial | ResumeTrial | StopTrial | CopyState | LogDecision
+SearchEffect = AskParameters | StartTrial | HaltTrial | ResumeTrial | StopTrial | CopyState | RungReached | LogDecision

@@ -11,7 +11,7 @@ those before it. The time at which a result arrives has no influence then, and n
 from __future__ import annotations
 
 from offcut.search.state import SearchState
-from offcut.search.trials import Trial
+from offcut.search.trials import ACTIVE, Trial
 
 #: Logical times are compared to this many decimals: budgets such as 0.1 are not exact.
 _DECIMALS = 9
@@ -39,13 +39,14 @@ def awaited(state: SearchState) -> list[int]:
 
 def next_outcomes(state: SearchState) -> list[Trial]:
     """Return the trials whose outcomes take part in decisions now, together, by number. Empty: none does yet."""
-    running = [trial for trial in state.trials.values() if trial.phase in ("ready", "running")]
+    active = [trial for trial in state.trials.values() if trial.phase in ACTIVE]
     if state.sweep.order == "arrival":
-        return next(([trial] for trial in running if has_outcome(trial)), [])
-    if not running or any(trial.phase == "asked" for trial in state.trials.values()):
+        return next(([trial] for trial in active if trial.phase != "asked" and has_outcome(trial)), [])
+    if not active or any(trial.phase == "asked" for trial in active):
         return []  # a suggestion takes no logical time
-    time = min(logical_time(trial) for trial in running)
-    due = [trial for trial in running if logical_time(trial) == time]
+    times = [logical_time(trial) for trial in active]
+    time = min(times)
+    due = [trial for trial, its in zip(active, times, strict=True) if its == time]
     if not all(has_outcome(trial) for trial in due):
         return []
     state.clock = time

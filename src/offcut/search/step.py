@@ -46,7 +46,8 @@ def step(state: SearchState, event: ev.SearchEvent) -> list[ev.SearchEffect]:
     context = SearchContext(state, scheduler_of(state.sweep))
     match event:
         case ev.TrialReported():
-            _on_reported(context, event)
+            if not _on_reported(context, event):
+                return context.unchanged()
         case ev.TrialEnded():
             _on_ended(context, event)
         case ev.ParametersSuggested():
@@ -108,15 +109,19 @@ def _random(state: SearchState, number: int) -> ParameterValues:
     return suggest_random(state.sweep.space, state.sweep.seed, number)
 
 
-def _on_reported(context: SearchContext, event: ev.TrialReported) -> None:
+def _on_reported(context: SearchContext, event: ev.TrialReported) -> bool:
+    """Note a report. Return whether there may be something to decide: most reports are of budgets before a rung."""
     state = context.state
     trial = state.trials.get(event.trial)
     if trial is None or trial.leg != event.leg or trial.phase in FINAL:
-        return
-    if trial.note_report(Result(event.budget, event.value), state.sweep.direction):
-        if event.value != event.value:
-            context.log(f"its objective is NaN at budget {event.budget:g}: that counts as the worst", trial.number)
-        context.prove()
+        return False
+    was_proven = state.proven
+    if not trial.note_report(Result(event.budget, event.value), state.sweep.direction):
+        return False
+    if event.value != event.value:
+        context.log(f"its objective is NaN at budget {event.budget:g}: that counts as the worst", trial.number)
+    context.prove()
+    return bool(trial.reports) or not was_proven
 
 
 def _on_ended(context: SearchContext, event: ev.TrialEnded) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from offcut.control import State
+from offcut.control.state import ENDED
 from offcut.control.sweep_state import SweepState, TrialJob
 from offcut.model import events
 from offcut.model.events import ObjectiveReport
@@ -29,8 +30,8 @@ _log = structlog.get_logger()
 _LOOK_S = 0.25
 #: At most this much of a file is read at once, in bytes.
 _MOST_BYTES = 1 << 20
-#: Trials in these phases may report; a paused one may have reported just before.
-_MAY_REPORT = ("running", "finishing", "paused", "waiting")
+#: A trial that has lost its members may report for this long: until they have ended.
+_LATE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -73,8 +74,11 @@ class ObjectiveFiles:
             if trial_job.ended or self._may_report(job_id)
         ]
         if not due:
-            self._readings.clear()
             return
+        for forgotten in self._readings.keys() - {
+            job_id for sweep in self._state.sweeps.values() for job_id in sweep.trial_jobs
+        }:
+            del self._readings[forgotten]
         readings = [
             self._readings.setdefault(job_id, _Reading(self._directory(job_id) / OBJECTIVES_FILE))
             for _, job_id, _ in due
@@ -91,8 +95,12 @@ class ObjectiveFiles:
                 self._readings.pop(job_id, None)
 
     def _may_report(self, job_id: str) -> bool:
+        """Return whether there may be something new in the trial's file. Halted trials are not read for ever."""
         job = self._state.jobs.get(job_id)
-        return job is not None and job.phase in _MAY_REPORT and job.trained_since_s is not None
+        if job is None or job.trained_since_s is None or job.phase in ENDED:
+            return False
+        trains = job.phase in ("running", "finishing") or bool(job.state_holders)
+        return trains or job_id not in self._readings or self._now() < job.size_since_s + _LATE_S
 
 
 def _unknown(sweep: SweepState, trial_job: TrialJob, reports: list[ObjectiveReport]) -> tuple[ObjectiveReport, ...]:
