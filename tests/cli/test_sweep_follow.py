@@ -57,6 +57,7 @@ def test_a_pipe_gets_few_lines_and_each_failure_once(monkeypatch: pytest.MonkeyP
     assert lines.count("trial 8 has failed: ValueError: [red]no") == 1
     assert lines.count("trial 7: its objective is NaN or infinite at budget 2: it counts as the worst") == 1
     assert "best 0.5000: trial 50 at budget 3 (lr=0.01235)" in lines
+    assert sum("is finished" in line for line in lines) == 1
     assert lines[-1] == "s-1 is finished: 99 completed, 1 failed of 200; best 0.3333 (trial 100 at budget 3)"
     progress = [line for line in lines if line.startswith("s-1 is running")]
     assert 10 <= len(progress) <= 12, progress

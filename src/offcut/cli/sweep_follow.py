@@ -126,7 +126,8 @@ class _Pipe:
         before = self._printed
         if before:
             step = max(1.0, _SHARE * shown["max_trials"])
-            due = abs(_done(shown) - _done(before)) >= step or shown["state"] != before["state"]
+            changed = shown["state"] != before["state"] and shown["state"] in ("running", "paused")  # not its end
+            due = changed or abs(_done(shown) - _done(before)) >= step
             waited = time.monotonic() - self._printed_s >= _EVERY_S and shown["trials"] != before["trials"]
             if not due and not waited:
                 return

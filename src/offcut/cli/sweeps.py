@@ -53,15 +53,23 @@ def sweep(
 
 def sweeps(
     name: Annotated[str | None, typer.Argument(help="Only this sweep, with each of its trials.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print the sweep's progress until it has ended; exit 1 if it failed.")
+    ] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show sweeps, or the trials of one.
 
-    Examples: `offcut sweeps`, `offcut sweeps digits`
+    Examples: `offcut sweeps`, `offcut sweeps digits`, `offcut sweeps digits --follow`
     """
+    if follow and (json or name is None):
+        raise InputError("sweeps: --follow needs a sweep, and excludes --json.", next_step="Name one sweep.")
     with connect(state) as controller:
-        if name is None:
+        if follow and name is not None:
+            with suppress(KeyboardInterrupt):
+                raise typer.Exit(follow_sweep(controller.sweep(name).follow()))
+        elif name is None:
             _show(controller.sweeps(), _print_sweeps, json)
         else:
             _show(controller.sweep(name).status(), _print_trials, json)
