@@ -2,7 +2,7 @@
 
     python examples/sweep/perceptron.py --alpha=0.6 --seed=1             # alone, in a second
     offcut sweep examples/sweep/perceptron.toml --follow                 # every load, size and seed
-    offcut sweeps perceptron --json | python examples/sweep/perceptron_figure.py
+    offcut sweeps perceptron --json > perceptron.json                    # perceptron_figure.py draws them
 
 `alpha * n` random patterns with random labels are to be told apart by n weights of +1 or -1. The weights are drawn at
 random with means m between -1 and 1; gradient ascent in m maximises the likelihood that all patterns are right, and the

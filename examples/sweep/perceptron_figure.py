@@ -1,24 +1,26 @@
 """Draw the transition that the sweep of perceptron.py finds: which share of the problems is solved at which load.
 
-    offcut sweeps perceptron --json | python examples/sweep/perceptron_figure.py --out perceptron.png
+    offcut sweeps perceptron --json > perceptron.json
+    python examples/sweep/perceptron_figure.py perceptron.json --out perceptron.png
 
 Bars are 95 % Wilson intervals of the share, over the seeds.
 """
 
 import argparse
 import json
-import sys
 from collections import defaultdict
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
 parser = argparse.ArgumentParser(description="Draw the share of solved problems against the load.")
+parser.add_argument("results", type=Path, help="what `offcut sweeps perceptron --json` prints")
 parser.add_argument("--out", default="perceptron.png")
 arguments = parser.parse_args()
 
 #: By size and load: how many patterns were wrong at the end, one number for each seed.
 wrong: dict[tuple[int, float], list[int]] = defaultdict(list)
-for trial in json.load(sys.stdin)["each"]:
+for trial in json.loads(arguments.results.read_text())["each"]:
     if trial["state"] == "completed":
         wrong[trial["parameters"]["n"], trial["parameters"]["alpha"]].append(trial["value"])
 

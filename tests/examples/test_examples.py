@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import json
 import os
 import re
@@ -136,7 +135,7 @@ def test_a_perceptron_learns_below_the_transition_and_not_above(
 
 @pytest.mark.ci
 def test_the_figure_of_the_transition_is_drawn_from_a_sweeps_results(
-    printed: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    printed: Callable[..., str], tmp_path: Path
 ) -> None:
     trials = [
         {"state": "completed", "value": wrong, "parameters": {"n": 101, "alpha": alpha, "seed": seed}}
@@ -144,10 +143,11 @@ def test_the_figure_of_the_transition_is_drawn_from_a_sweeps_results(
         for seed, wrong in enumerate(values)
     ]
     failed = {"state": "failed", "value": None, "parameters": None}
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"each": [*trials, failed]})))
-    text = printed("sweep/perceptron_figure.py", "--out", str(tmp_path / "transition.png"))
+    results, drawn = tmp_path / "results.json", tmp_path / "transition.png"
+    results.write_text(json.dumps({"each": [*trials, failed]}))
+    text = printed("sweep/perceptron_figure.py", str(results), "--out", str(drawn))
     assert "n = 101, alpha = 0.7: 50% of 2 solved, 1.5 wrong" in text
-    assert (tmp_path / "transition.png").stat().st_size > 1000
+    assert drawn.stat().st_size > 1000
 
 
 def test_every_sweep_file_can_be_read() -> None:

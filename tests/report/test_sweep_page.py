@@ -122,6 +122,14 @@ def test_importance_finds_the_parameter_that_matters() -> None:
     assert (found.rung, found.trials) == (1.0, 40)
 
 
+def test_nan_is_the_worst_value_of_a_rung() -> None:
+    record = of_results({0: [float("nan")], 1: [4.0], 2: [5.0]})
+    record.best.append(BestSoFar(0.0, 4.0, 1))
+    rung, trials, halted, best, median = "1", "3", "3", "4", "5"
+    row = "".join(f"<td>{cell}</td>" for cell in (rung, trials, halted, best, median))
+    assert f"<tr>{row}</tr>" in sweep_page(record)
+
+
 def test_a_trial_counts_as_promoted_where_it_has_a_later_result() -> None:
     record = of_results({0: [3.0, 1.0], 1: [4.0], 2: [5.0]})
     record.trials[2].phase = "failed"

@@ -9,6 +9,7 @@ from offcut.report import sweep_figures as figures
 from offcut.report import sweep_parameters as parameters
 from offcut.report.html import Section, page, paragraph, svg, table
 from offcut.report.sweep_record import SweepRecord, TrialRecord
+from offcut.search.trials import loss
 
 #: At most this many trials have a row in the table, and this many failed ones are named above it.
 _MOST_ROWS, _MOST_FAILED = 1000, 20
@@ -58,7 +59,7 @@ def _lead(record: SweepRecord) -> str:
     text = paragraph(
         f"The sweep is {record.phase}: {len(record.trials)} of at most {sweep.max_trials} trials ({counts}). They used "
         f"{factor * record.node_h:.3g} node-{unit} in {took_factor * (record.end_s - record.start_s) / 3600:.3g} "
-        f"{took_unit}. {_count(len(record.reclaims), 'time', 'times')} a node was wanted that a trial had."
+        f"{took_unit}. {_reclaims(len(record.reclaims))}"
     )
     if record.reason:
         text += paragraph(f"{record.phase}: {_line(record.reason)}", "broken" if record.phase == "failed" else "")
@@ -75,6 +76,12 @@ def _lead(record: SweepRecord) -> str:
     if not record.best:
         text += paragraph("No trial has reported a number yet.")
     return text
+
+
+def _reclaims(number: int) -> str:
+    return (
+        f"The queue wanted a node of a trial {_count(number, 'time', 'times')}." if number else "No trial lost a node."
+    )
 
 
 def _count(number: int, one: str, many: str) -> str:
@@ -103,12 +110,12 @@ def _rungs(record: SweepRecord) -> str:
     occurring = [outcome for outcome in figures.OUTCOMES if any(of_rung[outcome] for of_rung in outcomes.values())]
     rows = []
     for rung, of_rung in outcomes.items():
-        values = sorted(
-            result.value for trial in record.trials.values() for result in trial.rungs if result.budget == rung
-        )
-        best = values[0] if record.sweep.direction == "minimize" else values[-1]
+        at_rung = [result.value for trial in record.trials.values() for result in trial.rungs if result.budget == rung]
+        values = sorted(at_rung, key=lambda value: loss(value, record.sweep.direction))  # NaN is the worst
         counts = (of_rung[outcome] for outcome in occurring)
-        rows.append((f"{rung:g}", sum(of_rung.values()), *counts, f"{best:.4g}", f"{values[len(values) // 2]:.4g}"))
+        rows.append(
+            (f"{rung:g}", sum(of_rung.values()), *counts, f"{values[0]:.4g}", f"{values[len(values) // 2]:.4g}")
+        )
     return body + svg(figures.rung_bars(record)) + table(["rung", "trials", *occurring, "best", "median"], rows)
 
 

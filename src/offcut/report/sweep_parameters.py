@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from offcut.model.search_space import CategoricalParameter, Parameter, ParameterValue, same_value
+from offcut.model.search_space import CategoricalParameter, IntParameter, Parameter, ParameterValue, same_value
 from offcut.plaintext import in_figure
 from offcut.report.figures import COLOURS
 from offcut.report.sweep_figures import ranked
@@ -227,7 +227,7 @@ def _height(parameter: Parameter, value: ParameterValue | None, trial: int) -> f
         return _choice(parameter, value) / max(1, len(parameter.choices) - 1) + 0.006 * (trial % 7 - 3)
     low, high, number = float(parameter.low), float(parameter.high), float(value)
     if high == low:
-        return 0.5
+        return 0.0 if isinstance(parameter, IntParameter) else 0.5
     if parameter.log:
         return (math.log(number) - math.log(low)) / (math.log(high) - math.log(low))
     return (number - low) / (high - low)
@@ -244,6 +244,9 @@ def _ticks(parameter: Parameter) -> tuple[list[float], list[str]]:
         places = range(0, len(parameter.choices), step)
         return [place / last for place in places], [str(parameter.choices[place]) for place in places]
     low, high = float(parameter.low), float(parameter.high)
+    if isinstance(parameter, IntParameter) and not parameter.log and (high - low) / parameter.step < _MOST_CHOICES:
+        values = range(parameter.low, parameter.high + 1, parameter.step)
+        return [(value - low) / ((high - low) or 1.0) for value in values], [str(value) for value in values]
     middle = math.sqrt(low * high) if parameter.log else (low + high) / 2
     return [0.0, 0.5, 1.0], [_number(value) for value in (low, middle, high)]
 
