@@ -236,6 +236,7 @@ class ElasticTraining:
         finally:
             self.loops.finished = True
             self.step.drop()
+            self._gradients.end()
             if self.step.shards is not None:
                 self.step.shards.end()
             for optimizer in self.state.optimizers:

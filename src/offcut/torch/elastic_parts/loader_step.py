@@ -154,7 +154,7 @@ class LoaderStep:
     def begin(self, group: Group) -> torch.Tensor:
         """See `Step`."""
         state = self._state
-        self._gradients.begin(group)
+        self._gradients.begin(group, lambda: self._own_weight)
         if self.shards is not None:
             self.shards.begin_step([p for several in self._gradients.parameters.values() for p in several])
         state.buffers.begin()

@@ -10,6 +10,7 @@ import torch
 
 from offcut.torch.membership.process_group import Group, Pending
 from offcut.torch.membership.state_checksum import STATE_BITS
+from offcut.torch.step.gradient_buckets import flats_by_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,79 +46,18 @@ class StepOutcome:
     changes: torch.Tensor
     #: There are changes of further buffers on some member.
     more_changes: bool = False
+    #: All sum their gradients once more, because some member's have changed since it sent them.
+    sum_again: bool = False
 
 
-#: After a buffer's gradients there is room for this many numbers: the signals of 292 members.
+#: After a buffer's gradients there is room for this many numbers: the signals of 291 members.
 _ROOM = 2048
 #: How many numbers each member has of its own: whether it leaves, three of its loss, two hashes (see `_write`).
 _OWN = 7
 #: How many numbers are the sum of all members'.
-_SHARED = 4
+_SHARED = 5
 #: A float32 holds whole numbers of this many bits; a state's checksum (STATE_BITS) takes two numbers.
 WHOLE_BITS = STATE_BITS // 2
-
-
-class _Flat:
-    """The gradients of parameters of one type on one device, in one buffer, and how many members have each of them."""
-
-    def __init__(self, parameters: list[torch.nn.Parameter], dtype: torch.dtype, device: torch.device) -> None:
-        sizes = [*(p.numel() for p in parameters), len(parameters), _ROOM]
-        # Touched here, not in the first step: a joiner makes it before the others wait for it.
-        self.buffer = torch.empty(sum(sizes), dtype=dtype, device=device).zero_()
-        *parts, self.counts, _ = self.buffer.split(sizes)
-        self.gradients = self.buffer[: sum(sizes[:-2])]
-        # `data`: each view counts by itself how often something was written into it.
-        self.views = [(p, _like(p, part).data) for p, part in zip(parameters, parts, strict=True)]
-        self._versions = [0] * len(parameters)
-
-    def remade(self) -> _Flat:
-        return _Flat([p for p, _ in self.views], self.buffer.dtype, self.buffer.device)
-
-    def zero(self) -> None:
-        self.buffer.zero_()
-        for parameter, view in self.views:
-            parameter.grad = view
-        self._versions = [view._version for _, view in self.views]
-
-    def gather(self) -> None:
-        """Move the gradients to their places in the buffer, and note which there are."""
-        there = []
-        for (parameter, view), version in zip(self.views, self._versions, strict=True):
-            grad = parameter.grad
-            if grad is None:
-                view.zero_()
-                there.append(0.0)
-            elif grad.data_ptr() != view.data_ptr():
-                view.copy_(grad)
-                there.append(1.0)
-            else:
-                there.append(float(grad._version != version))
-            parameter.grad = view
-        if all(there):
-            self.counts.fill_(1.0)
-        else:
-            self.counts.copy_(torch.tensor(there, dtype=self.counts.dtype, device="cpu"))
-
-    def scale(self, factor: float) -> None:
-        if factor == 0.0:
-            self.buffer.zero_()
-        elif factor != 1.0:
-            self.gradients.mul_(factor)
-
-    def drop_missing(self) -> None:
-        for (parameter, _), count in zip(self.views, self.counts.tolist(), strict=True):
-            if count == 0.0:
-                parameter.grad = None
-
-
-def _like(parameter: torch.nn.Parameter, flat: torch.Tensor) -> torch.Tensor:
-    """Return a view of `flat` with the parameter's shape and its strides, if these cover the memory without gaps.
-
-    Fused optimizers go through both in the order of the memory; other strides are slow or, there, wrong.
-    """
-    if torch.empty_like(parameter, device="meta").stride() != parameter.stride():
-        return flat.view_as(parameter)
-    return flat.as_strided(parameter.size(), parameter.stride())
 
 
 class Reducer:
@@ -128,10 +68,7 @@ class Reducer:
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        by_kind: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
-        for parameter in parameters:
-            by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-        self._groups = [_Flat(members, dtype, device) for (dtype, device), members in by_kind.items()]
+        self._groups = flats_by_kind(parameters, _ROOM)
 
     def abandon_buffers(self) -> None:
         """Make new buffers: a reduce that no member waits for may still write into the old ones when it ends."""
@@ -192,6 +129,7 @@ class StepSignals:
         changes: its weighted sum of the buffers' changes, float64 [n].
         check: it wants all to compare their states in the next step.
         more_changes: it has changes of further buffers.
+        sum_again: it wants all to sum their gradients once more.
         trains: a hash of the names of the parameters that it trains; 0: not said.
         state: the checksum of its state; 0: not said.
     """
@@ -207,13 +145,14 @@ class StepSignals:
         changes: torch.Tensor,
         check: bool = False,
         more_changes: bool = False,
+        sum_again: bool = False,
         trains: int = 0,
         state: int = 0,
     ) -> None:
         self._rank = group.rank
         self._world = group.world
         self._loss = loss
-        self._flags = float(switch), float(save), float(check), float(more_changes)
+        self._flags = float(switch), float(save), float(check), float(more_changes), float(sum_again)
         self._leaves = float(leaving)
         self._changes = changes
         self._numbers = trains, state >> WHOLE_BITS, state % (1 << WHOLE_BITS)
@@ -270,6 +209,7 @@ class StepSignals:
             states=tuple((int(row[5]) << WHOLE_BITS) + int(row[6]) for row in rows),
             changes=self._place[votes:],
             more_changes=numbers[3] > 0,
+            sum_again=numbers[4] > 0,
         )
 
 

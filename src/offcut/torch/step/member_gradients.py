@@ -14,6 +14,9 @@ from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.membership.state_checksum import StateChecks
 from offcut.torch.state.trained_parameters import Trained, names_in, parameters_in, parameters_of, trained_now
 from offcut.torch.state.training_state import TrainingState
+from offcut.torch.step import gradient_buckets
+from offcut.torch.step.backward_overlap import BackwardOverlap, OverlappedSum
+from offcut.torch.step.gradient_buckets import bucketed, gradient_bytes
 from offcut.torch.step.gradient_reduce import WHOLE_BITS, MemberFlags, Reducer, StepOutcome, StepSignals
 
 
@@ -39,24 +42,35 @@ class MemberGradients:
         self._built: Trained | None = None
         self._built_hash = 0
         self._added: dict[int, Reducer] = {}
+        #: In place of `_reducers`, for more gradients than a bucket has.
+        self._overlap: BackwardOverlap | None = None
         #: Weighted gradients of earlier batches of this step, where the batches have other weights; see `fold`.
         self._folded: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._find_trained_parameters()
         self._checks = StateChecks(state)
 
-    def begin(self, group: Group) -> None:
+    def begin(self, group: Group, weight: Callable[[], float] | None = None) -> None:
         """Begin a step on the state of a boundary.
 
         Args:
             group: the members.
+            weight: returns this member's share of the global batch, by which its gradients are multiplied, as it is
+                during a backward pass; None: they are weighted already.
+
+        Raises:
+            Abandoned: the generation broke.
         """
         self._checks.begin(group)
         self._state.buffers.begin_generation(group.membership.generation)
         self._folded = {}
         self._find_trained_parameters()
+        if self._overlap is not None:
+            self._overlap.begin(group, weight)
 
     def zero(self) -> None:
-        """Set the gradients to zero, in the buffers in which they will be summed."""
+        """Set the gradients to zero in the buffers in which they will be summed, or remove them."""
+        if self._overlap is not None:
+            self._overlap.zero()
         for reducer in (*self._reducers.values(), *self._added.values()):
             reducer.zero()
 
@@ -93,7 +107,7 @@ class MemberGradients:
             return
         if state.trained is not self._built:
             there = parameters_in(state.model, state.trained)
-            self._reducers = {id(item): Reducer(several) for item, several in zip(state.optimizers, there, strict=True)}
+            self._build(there)
             self._built, self._built_hash = state.trained, _short(state.trained)
         self._added = {}
         if self._trained_hash != self._built_hash:
@@ -101,6 +115,22 @@ class MemberGradients:
                 new = [p for p, name in zip(self.parameters[id(item)], names, strict=True) if name not in before]
                 if new:
                     self._added[id(item)] = Reducer(new)
+
+    def _build(self, parameters: list[list[torch.nn.Parameter]]) -> None:
+        """Make the buffers for the gradients of `parameters`, which are by optimizer."""
+        state = self._state
+        if self._overlap is not None:
+            self._overlap.end()
+        self._overlap, self._reducers = None, {}
+        owner = {p: i for i, several in enumerate(parameters) for p in several}
+        # One that two optimizers train is in no single bucket.
+        shared = len(owner) < sum(map(len, parameters))
+        if gradient_bytes(owner) > gradient_buckets.BUCKET_BYTES and not shared:
+            buckets = bucketed([(owner[p], p) for p in state.model.parameters() if p in owner])
+            self._overlap = BackwardOverlap(buckets, self._visit, lambda: bool(self._folded))
+        else:
+            pairs = zip(state.optimizers, parameters, strict=True)
+            self._reducers = {id(item): Reducer(several) for item, several in pairs}
 
     def reduce(
         self,
@@ -139,6 +169,8 @@ class MemberGradients:
         if self._visit("before-reduce"):
             raise Abandoned("injected before the reduce")
         agreed = place + zlib.crc32(logged.encode())
+        scale = self._weighted(weight, optimizers) if weight is not None else None
+        sums = self._start_buckets(group, optimizers, scale) if group.world > 1 else None
         signals = StepSignals(
             group,
             loss=loss,
@@ -148,11 +180,12 @@ class MemberGradients:
             changes=self._state.buffers.changes,
             more_changes=any(self._state.buffers.changed_unsent),
             check=check and self._checks.times.due,
+            sum_again=sums is not None and sums.changed,
             trains=_at(self._trained_hash, agreed),
             state=self._checks.total,
         )
-        scale = self._weighted(weight, optimizers) if weight is not None else None
-        reducers = [] if scale is not None and group.world == 1 else [self._reducers[id(item)] for item in optimizers]
+        alone = scale is not None and group.world == 1
+        reducers = [] if alone or self._overlap is not None else [self._reducers[id(item)] for item in optimizers]
         under_way = [work for reducer in reducers for work in reducer.start(group, signals, scale)]
         if not signals.sent:
             under_way.append(signals.start(group))
@@ -160,18 +193,30 @@ class MemberGradients:
             raise Abandoned("injected inside the reduce")
         for work in under_way:
             group.wait(work)
+        outcome = signals.outcome()
+        if sums is not None:
+            sums.finish(again=outcome.sum_again)
         for reducer in reducers:
             reducer.drop_missing()
         if self._visit("after-reduce"):
             raise Abandoned("injected after the reduce")
-        outcome = signals.outcome()
         self._check_agreed(group, outcome, place, logged)
         if outcome.more_changes:
             outcome = self._reduce_more_changes(group, outcome)
-        if reducers and any(trains != _at(self._built_hash, agreed) for trains in outcome.trains):
+        summed = reducers or sums is not None
+        if summed and any(trains != _at(self._built_hash, agreed) for trains in outcome.trains):
             self._reduce_added(group, optimizers, scale)
         self._checks.compare(group, outcome.states)
         return outcome
+
+    def _start_buckets(
+        self, group: Group, optimizers: list[torch.optim.Optimizer], scale: float | None
+    ) -> OverlappedSum | None:
+        """Start what the backward pass has not started; return None where gradients are not in buckets."""
+        if self._overlap is None:
+            return None
+        numbers = [i for i, item in enumerate(self._state.optimizers) if item in optimizers]
+        return self._overlap.start(group, numbers, scale)
 
     def _weighted(self, weight: float, optimizers: list[torch.optim.Optimizer]) -> float:
         """Return the factor that the gradients still need, once those that were put aside are back."""
@@ -221,6 +266,8 @@ class MemberGradients:
 
     def fail(self) -> None:
         """Note that the generation broke: a reduce that this member did not wait for may still write when it ends."""
+        if self._overlap is not None:
+            self._overlap.fail()
         for reducer in (*self._reducers.values(), *self._added.values()):
             reducer.abandon_buffers()
 
@@ -229,6 +276,11 @@ class MemberGradients:
         self._folded = {}
         for p in (p for several in self.parameters.values() for p in several):
             p.grad = None
+
+    def end(self) -> None:
+        """End the training: backward passes are as in plain torch from now on."""
+        if self._overlap is not None:
+            self._overlap.end()
 
     def applied(self, outcome: StepOutcome) -> None:
         """Note that the step was applied.

@@ -55,6 +55,7 @@ POINTS = (
     "receiving",
     "loaded",
     "exchange",
+    "bucket",
     "before-reduce",
     "inside-reduce",
     "after-reduce",
