@@ -25,6 +25,7 @@ from offcut.membership.generation import Generation
 from offcut.torch.membership.reachable_address import Unreachable, reachable_address
 from offcut.torch.membership.rendezvous_store import RendezvousStore
 from offcut.torch.transport.abort import abort_or_exit
+from offcut.torch.transport.choice import MakeTransport, data_transport
 from offcut.torch.transport.gloo import FORMING, GlooTransport
 from offcut.torch.transport.protocol import Transport, TransportError
 from offcut.wire.worker_env import ENV_GLOO_INTERFACE
@@ -71,9 +72,15 @@ class Forming:
     """
 
     def __init__(
-        self, membership: Generation, rank: int, changed: threading.Condition, address: str | None = None
+        self,
+        membership: Generation,
+        rank: int,
+        changed: threading.Condition,
+        address: str | None = None,
+        make: MakeTransport = GlooTransport,
     ) -> None:
         self.membership = membership
+        self._make = make
         #: Where the other members connect to this one; found out unless it is known. None: as gloo's own settings say.
         self.address = address
         self._rank = rank
@@ -93,7 +100,7 @@ class Forming:
             store = dist.PrefixStore(membership.group, self.store)
             if self.address is None and not os.environ.get(ENV_GLOO_INTERFACE):
                 self.address = reachable_address(membership, self._rank, store)
-            transport = GlooTransport(self._wake)
+            transport = self._make(self._wake)
             transport.form(store, self._rank, membership.world, self.address)
             self._outcome = transport
         except Exception as error:  # any error of the store or the transport ends this attempt, and nothing else
@@ -224,7 +231,7 @@ class Group:
         """Begin to form the data transport, in the background; all members call it. Later calls do nothing."""
         if self.world > 1 and self._data_forming is None:
             data = replace(self.membership, group=f"{self.membership.group}/data")
-            self._data_forming = Forming(data, self.rank, self._changed, self._address)
+            self._data_forming = Forming(data, self.rank, self._changed, self._address, data_transport())
 
     @property
     def data_formed(self) -> bool:
