@@ -66,7 +66,7 @@ def test_a_member_dies_while_sums_are_enqueued(point: str) -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_sum_ends_on_some_members_only(hangs: bool) -> None:
-    """It is the last one of the third step. The member that has it goes on, and the other one waits until it is told."""
+    """It is the last one of the third step. The member that has it goes on; the other one waits until it is told."""
     fake = {"who": "n1", "lost": frozenset({4 * 3 - 1}), "abort_hangs": hangs}
     with Cluster(scripts.in_buckets, inner=PLAIN, fake=fake) as cluster:
         names = cluster.start(2)
