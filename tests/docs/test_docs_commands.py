@@ -14,8 +14,8 @@ from offcut.cli import app, commands
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.*"))]
-#: At the start of a line, after a prompt, a comment sign or indentation; up to a comment or the end of the line.
-SHOWN = re.compile(r"^(?:\$ |# |\s+)?(?:\.venv/bin/)?(offcut [a-z][^#\n]*)", re.MULTILINE)
+#: At the start of a line, after a prompt, a comment sign or indentation; up to a comment, a pipe or the line's end.
+SHOWN = re.compile(r"^(?:\$ |# |\s+)?(?:\.venv/bin/)?(offcut [a-z][^#\n|]*)", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
