@@ -106,11 +106,16 @@ class RankProcesses:
         return 0.0 if self._leave_by is None else max(0.0, self._leave_by - clocks.steady_s())
 
     def leave_within(self, limit_s: float) -> bool:
-        """Kill what is left after `limit_s`; return False where an earlier limit holds already."""
+        """Kill what is left after `limit_s`, and at once what has not started.
+
+        Returns:
+            False where an earlier limit holds already.
+        """
         leave_by = clocks.steady_s() + limit_s
         if self._leave_by is not None and leave_by >= self._leave_by:
             return False
         self._leave_by = leave_by
+        self._cancel_starts()
         asyncio.get_running_loop().call_later(limit_s, self.kill)
         return True
 
@@ -120,11 +125,14 @@ class RankProcesses:
 
     def kill(self) -> None:
         """Kill every rank, and all that it started; cancel starts that are under way."""
-        for starting in self._starting:
-            starting.cancel()
+        self._cancel_starts()
         for rank in self.ranks:
             if rank.running is not None:
                 rank.running.kill()
+
+    def _cancel_starts(self) -> None:
+        for starting in self._starting:
+            starting.cancel()
 
     async def run(
         self,
@@ -202,10 +210,10 @@ class RankProcesses:
         try:
             return await starting
         except asyncio.CancelledError:
-            if starting.cancelled() and self.leaving:
-                return None
-            starting.cancel()
-            raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # it is not this start alone that is cancelled
+            return None
         finally:
             self._starting.discard(starting)
 

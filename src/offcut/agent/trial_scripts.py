@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import itertools
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -129,6 +128,7 @@ class _Server:
         if not self.exit.done():  # else another process may have its number
             self._running.kill()
         await self.exit
+        self._socket.unlink(missing_ok=True)
 
 
 class TrialScripts:
@@ -136,7 +136,7 @@ class TrialScripts:
 
     Args:
         start: starts a process on this node.
-        socket: fork servers listen at this path and a number.
+        socket: the agent's socket; fork servers listen beside it.
     """
 
     def __init__(self, start: Callable[[WorkerProcess], Awaitable[Running]], socket: Path) -> None:
@@ -178,9 +178,8 @@ class TrialScripts:
         return await self._start_process(replace(process, command=(PROGRAM, *process.command)))
 
     async def _load(self, key: _Key, process: WorkerProcess) -> _Server | None:
-        socket = self._socket.with_name(f"{self._socket.name}.{next(self._numbers)}")
-        with suppress(OSError):
-            os.unlink(socket)  # an earlier agent's
+        socket = self._socket.with_name(f"{self._socket.stem}-{next(self._numbers)}.sock")
+        socket.unlink(missing_ok=True)  # an earlier agent's
         env = {**dict(key.env), **dict.fromkeys(_ONE_THREAD, "1")}
         try:
             running = await self._start_process(
