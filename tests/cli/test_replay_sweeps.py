@@ -61,6 +61,14 @@ def test_sweeps_are_compared_at_equal_node_hours(place):
     assert "node-hours" in result.output
 
 
+def test_a_replayed_sweep_has_the_report_of_a_live_one(place, tmp_path):
+    result = run(*arguments(place, "--sweep", place / "asha.toml", "--report", tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "out" / "sweep-1.html").read_text()
+    assert "<svg" in page
+    assert "asha" in page
+
+
 def test_optuna_suggests_in_replay_too(place):
     result = run(*arguments(place, "--sweep", place / "none.toml", "--json"))
     assert result.exit_code == 0, result.output

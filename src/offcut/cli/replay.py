@@ -153,7 +153,7 @@ def replay(
             policies.load(one.policy)
         load(one.profiler)
     if sweep is not None and curves is not None:
-        replay_sweeps(table, sweep, curves, unit, options, start, end, as_json=as_json)
+        replay_sweeps(table, sweep, curves, unit, options, start, end, report, as_json=as_json)
         return
     listed = _read_jobs(jobs)
     results = _run(table, listed, options, start, end, quiet=as_json)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from offcut.model.sweep import Sweep
+    from offcut.report.sweep_record import SweepRecorder
     from offcut.simulate.options import ReplayOptions
     from offcut.simulate.sweep_replay import SweepMetrics
     from offcut.simulate.sweep_trials import Suggest
@@ -60,12 +61,14 @@ def replay_sweeps(
     options: Sequence[ReplayOptions],
     start_s: float | None,
     end_s: float | None,
+    report: Path | None,
     *,
     as_json: bool,
 ) -> None:
     """Replay each sweep with each of the options, one after the other, and print the results."""
     from dataclasses import asdict
 
+    from offcut.report.sweep_record import SweepRecorder
     from offcut.simulate.sweep_replay import replay_sweep
     from offcut.traces.learning_curves import read_learning_curves
     from offcut.wire.sweepspec import read_sweep_file
@@ -75,17 +78,54 @@ def replay_sweeps(
         table = table.scaled(unit_s)
     sweeps = [read_sweep_file(file).to_sweep(f"{file.stem}-1") for file in files]
     runs: list[tuple[Sweep, ReplayOptions, SweepMetrics]] = []
-    for sweep, one in product(sweeps, options):
-        metrics = replay_sweep(windows, sweep, table, one, start_s=start_s, end_s=end_s, suggest=_suggest(sweep))
+    pages: list[Path | None] = []
+    for number, (sweep, one) in enumerate(product(sweeps, options), 1):
+        recorder = SweepRecorder(sweep.id)
+        metrics = replay_sweep(
+            windows,
+            sweep,
+            table,
+            one,
+            start_s=start_s,
+            end_s=end_s,
+            suggest=_suggest(sweep),
+            observe=recorder.observe if report is not None else None,
+        )
         runs.append((sweep, one, metrics))
+        pages.append(None if report is None else _write(report, number, recorder))
     if as_json:
         documents = [
-            metrics.as_dict() | {"sweep": sweep.name, "options": asdict(one), "best_in_table": table.best_value}
-            for sweep, one, metrics in runs
+            metrics.as_dict()
+            | {
+                "sweep": sweep.name,
+                "options": asdict(one),
+                "best_in_table": table.best_value,
+                "report": None if page is None else str(page),
+            }
+            for (sweep, one, metrics), page in zip(runs, pages, strict=True)
         ]
         print_json(documents[0] if len(documents) == 1 else {"runs": documents})
         return
     _print(runs, table.best_value)
+    for page in pages:
+        if page is not None:
+            line(f"Report: {page}")
+
+
+def _write(directory: Path, number: int, recorder: SweepRecorder) -> Path | None:
+    """Write the report of one of the replayed sweeps."""
+    from offcut.report.sweep_page import sweep_page
+
+    record = recorder.record()
+    if record is None:
+        return None
+    page = directory / f"sweep-{number}.html"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        page.write_text(sweep_page(record), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--report {directory}: {error.strerror}.", next_step="Name a directory.") from None
+    return page
 
 
 def _suggest(sweep: Sweep) -> Suggest | None:

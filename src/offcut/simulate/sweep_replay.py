@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from offcut.simulate.metrics import ReplayMetrics, measure
 from offcut.simulate.options import ReplayOptions
 from offcut.simulate.replay import run_windows, solver_of, without_collection
 from offcut.simulate.sweep_trials import LogLine, Suggest, SweepTrials, TrialReport, best_so_far
+from offcut.simulate.training import Training
 from offcut.traces.learning_curves import LearningCurves
 from offcut.traces.windows import Windows
 
@@ -104,10 +105,10 @@ def replay_sweep(
             "replay: a sweep says itself how many trials run at once.", next_step="Set `parallel` in the sweep file."
         )
     trials = SweepTrials(sweep, curves, options, suggest)
-    reclaims = _ReclaimCount(trials.sweep.id)
+    reclaims = _ReclaimCount()
 
     def note(state: State, event: ev.Event) -> None:
-        reclaims.note(state, event)
+        reclaims.note(event, loop.trainings.values())
         if observe is not None:
             observe(state, event)
 
@@ -122,6 +123,7 @@ def replay_sweep(
             loop.run_until(end_s)
     stop_s = loop.now_s if trials.ended else end_s
     loop.finish(stop_s)
+    reclaims.finish(loop.trainings.values())
     replayed = measure(
         loop,
         options,
@@ -183,39 +185,32 @@ def _line(line: LogLine, start_s: float) -> dict[str, Any]:
 
 
 class _ReclaimCount:
-    """Counts reclaims of trials' nodes by the number of trials that had nodes just before.
+    """Counts reclaims of trials' nodes by the number of trials that had nodes just before."""
 
-    Args:
-        sweep_id: the sweep.
-    """
-
-    def __init__(self, sweep_id: str) -> None:
+    def __init__(self) -> None:
         self.by_trials: Counter[int] = Counter()
-        self._sweep_id = sweep_id
-        #: The members of each trial's job after the event before.
-        self._nodes: dict[str, frozenset[str]] = {}
+        #: The number of trials with nodes, and of reclaims so far, before the last change of nodes.
+        self._before: tuple[int, int] | None = None
 
-    def note(self, state: State, event: ev.Event) -> None:
-        """Count the trials that lost nodes in an event.
+    def note(self, event: ev.Event, trainings: Iterable[Training]) -> None:
+        """Note an event, before its effects are carried out.
 
         Args:
-            state: the controller's, after the event.
             event: the event.
+            trainings: the trainings of all trials.
         """
         if isinstance(event, ev.NodesChanged) and event.wanted:
-            wanted = set(event.wanted)
-            self.by_trials[len(self._nodes)] += sum(not wanted.isdisjoint(nodes) for nodes in self._nodes.values())
-        sweep = state.sweeps.get(self._sweep_id)
-        if sweep is None or not isinstance(event, _MOVES):
-            return
-        jobs = state.jobs
-        # Only trials that run have members; most trials of a long sweep are halted.
-        self._nodes = {
-            job_id: frozenset(member.node for member in job.members)
-            for job_id in sweep.trial_jobs
-            if (job := jobs.get(job_id)) is not None and job.members
-        }
+            self.finish(trainings)
+            self._before = sum(each.size > 0 for each in trainings), sum(each.reclaims for each in trainings)
 
+    def finish(self, trainings: Iterable[Training]) -> None:
+        """Count the reclaims of the last change of nodes.
 
-#: Events after which other nodes may be members than before.
-_MOVES = (ev.ObjectivesRead, ev.NodesChanged, ev.WorkersReady, ev.Solved, ev.WorkerExited, ev.TimerFired)
+        Args:
+            trainings: the trainings of all trials.
+        """
+        if self._before is not None:
+            trials, reclaims = self._before
+            if found := sum(each.reclaims for each in trainings) - reclaims:
+                self.by_trials[trials] += found
+            self._before = None
