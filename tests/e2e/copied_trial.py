@@ -38,7 +38,7 @@ with Session(model, optimizer, TensorDataset(x, y), global_batch=4) as session:
             moments = [each["momentum_buffer"].tolist() for each in optimizer.state.values()]
             line = [epoch.number, batch.y.tolist(), [p.tolist() for p in model.parameters()], moments]
             with (directory / "seen.jsonl").open("a") as file:
-                file.write(json.dumps({"lr": lr, "state": line}) + "\n")
+                file.write(json.dumps({"lr": optimizer.param_groups[0]["lr"], "state": line}) + "\n")
             session.step(nn.functional.mse_loss(session.model(batch.x), batch.y))
         with torch.no_grad():
             offcut.torch.report_objective(float(nn.functional.mse_loss(model(x), y)), budget=epoch.number + 1)

@@ -83,6 +83,7 @@ def test_a_trial_takes_over_weights_optimizer_and_place_in_the_data(up: Callable
             "suggest": "grid",
             "parallel": 2,
             "order": "logical",
+            "seed": 1,  # the changed learning rate is 0 again
         },
     )["id"]
     jobs = running.paths.shared / "jobs"
@@ -108,4 +109,5 @@ def test_a_trial_takes_over_weights_optimizer_and_place_in_the_data(up: Callable
     assert first in [line["state"] for line in seen["1"]], "bit for bit a state of the source, before the same batch"
     assert first not in [line["state"] for line in seen["0"]]
     assert first[0] == 1, "and not from the beginning"
+    assert {line["lr"] for line in seen["0-1"]} == {each[0]["parameters"]["lr"]} == {0.0}, "not that of the source"
     assert any(any(any(row) for row in moment if isinstance(row, list)) for moment in first[3])

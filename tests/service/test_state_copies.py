@@ -53,7 +53,11 @@ def test_of_a_session_the_newest_complete_checkpoint_is_copied_without_taking_ro
     source = write(tmp_path / "a", **SESSION)
     target = tmp_path / "b"
     assert copy_first([source], target, tmp_path / "s" / "b", "session") == 0
-    assert tree(target) == {"checkpoints/step-0000000010/a": "new", "checkpoints/step-0000000010/b": "new b"}
+    assert tree(target) == {
+        "checkpoints/copied-step": "10",
+        "checkpoints/step-0000000010/a": "new",
+        "checkpoints/step-0000000010/b": "new b",
+    }
     assert (target / "checkpoints/step-0000000010/a").stat().st_nlink == 2
     # The source deletes its own later on.
     shutil.rmtree(source)

@@ -18,6 +18,7 @@ from offcut.model import JobMode, events
 from offcut.model.effects import CopyJobState
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service.job_files import UNFINISHED_COPIES, is_written_by_offcut
+from offcut.wire.worker_env import COPIED_STEP_FILE
 
 _log = structlog.get_logger()
 
@@ -91,7 +92,8 @@ def copy_first(sources: list[Path], target: Path, unfinished: Path, mode: JobMod
         OSError: the copy cannot be written, or the source not be read.
     """
     for place, source in enumerate(sources):
-        files = _saved_by_session(source) if mode == "session" else _saved_by_script(source)
+        checkpoint = _newest_checkpoint(source) if mode == "session" else None
+        files = _saved_by_script(source) if mode == "restart" else _files(checkpoint[1]) if checkpoint else []
         if not files:
             continue
         if not target.exists():
@@ -100,22 +102,20 @@ def copy_first(sources: list[Path], target: Path, unfinished: Path, mode: JobMod
                 new = unfinished / file.relative_to(source)
                 new.parent.mkdir(parents=True, exist_ok=True)
                 _copy_file(file, new, link=mode == "session")
+            if checkpoint is not None:
+                (unfinished / "checkpoints" / COPIED_STEP_FILE).write_text(f"{checkpoint[0]}")
             unfinished.rename(target)
         return place
     return None
 
 
-def _saved_by_session(directory: Path) -> list[Path]:
-    """Return the files of the newest complete checkpoint."""
-    with suppress(FileNotFoundError):
-        found = [(int(match[1]), path) for path in (directory / "checkpoints").iterdir() if (match := _named(path))]
-        if found:
-            return _files(max(found)[1])
-    return []
-
-
-def _named(path: Path) -> re.Match[str] | None:
-    return _CHECKPOINT.fullmatch(path.name)
+def _newest_checkpoint(directory: Path) -> tuple[int, Path] | None:
+    """Return the step and the directory of the newest complete checkpoint; None if there is none."""
+    try:
+        paths = list((directory / "checkpoints").iterdir())
+    except FileNotFoundError:
+        return None
+    return max(((int(match[1]), path) for path in paths if (match := _CHECKPOINT.fullmatch(path.name))), default=None)
 
 
 def _saved_by_script(directory: Path) -> list[Path]:

@@ -31,6 +31,8 @@ ENV_LOADING = "OFFCUT_LOADING"
 CANNOT_SERVE_CODE = 75
 #: The file in a trial's directory to which its script appends what it reports.
 OBJECTIVES_FILE = "objectives.jsonl"
+#: The file beside a trial's checkpoints that has the step of the one which was copied from another trial.
+COPIED_STEP_FILE = "copied-step"
 
 
 def worker_name(node: str, incarnation: int, local_rank: int) -> str:

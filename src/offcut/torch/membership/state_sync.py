@@ -16,6 +16,7 @@ from offcut.torch.membership.state_checksum import Checksum, replica_checksum
 from offcut.torch.membership.state_transfer import receive_state, send_state
 from offcut.torch.state.checkpoint_layout import WholeState
 from offcut.torch.state.checkpoints import Checkpoints
+from offcut.torch.state.own_settings import OwnSettings, copied_step
 from offcut.torch.state.training_state import TrainingState
 
 
@@ -179,7 +180,12 @@ class ReplicatedSync:
     def _begin(self) -> None:
         saved = self._checkpoints.read_newest(self._state.check_fits)
         if saved is not None:
+            own = None
+            if saved["progress"]["step"] == copied_step(self._context.checkpoints):
+                own = OwnSettings(self._state.optimizers, self._state.registered)
             self._state.load(saved)
+            if own is not None:
+                own.restore()
         elif self._overwritten:
             raise no_first_values()
 

@@ -4,6 +4,7 @@
 - `model_state`: the model's part of it, with or without frozen weights
 - `buffers`: model buffers that are the same on every member; `trained_parameters`: what is trained and what is frozen
 - `random_state`: the states of random generators
+- `own_settings`: a trial that goes on from another trial's checkpoint keeps its own optimizer settings
 - `lr_scaling`: scales the learning rate with the size
 - `plain_values`, `state_codec`: what a state may contain, and how it is written and read back
 - `generation_mark`: the newest generation of the job, in a file beside its checkpoints
