@@ -91,10 +91,12 @@ def test_every_view_of_a_training_job(up: Callable[..., Running], browser: Brows
                 assert serious == [], (path, scheme, [item["nodes"][0]["html"] for item in found])
 
 
-def test_a_reclaim_is_seen_and_a_lost_connection_comes_back(up: Callable[..., Running], browser: Browser) -> None:
+def test_a_reclaim_is_seen_an_action_done_and_a_lost_connection_comes_back(
+    up: Callable[..., Running], browser: Browser
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    running = up(3, "--page", str(port))
+    running = up(3, "--page", str(port), "--page-actions")
     job = train(running)
     running.until(job, "training", lambda shown: shown["size"] == 3)
     with opened(browser, login(running)) as page:
@@ -103,6 +105,16 @@ def test_a_reclaim_is_seen_and_a_lost_connection_comes_back(up: Callable[..., Ru
         running.client.post("/v1/nodes/want", {"nodes": ["n03"]})
         expect(page.locator("#reclaims tbody th")).to_have_text("n03", timeout=PATIENCE_MS)
         expect(page.locator("#summary dt:text-is('nodes') + dd")).to_have_text("2", timeout=PATIENCE_MS)
+        page.goto(f"{address(running)}jobs/{job}")
+        is_live(page)
+        page.once("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Pause").click()
+        expect(page.locator("#told")).to_have_text(f"{job} is paused now.", timeout=PATIENCE_MS)
+        page.once("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Resume").click()
+        expect(page.locator("#facts dd.state")).to_have_text("running", timeout=PATIENCE_MS)
+        page.goto(address(running))
+        is_live(page)
         running.process.send_signal(signal.SIGKILL)
         running.process.wait()
         expect(page.locator("#connection")).to_have_attribute("data-state", "lost", timeout=PATIENCE_MS)

@@ -54,6 +54,9 @@ def up(
         str | None,
         typer.Option(help="[HOST:]PORT of the page for browsers, a named host behind TLS; off: none. See: offcut page"),
     ] = None,
+    page_actions: Annotated[
+        bool, typer.Option("--page-actions", help="The page may pause, resume, change and cancel, and release nodes.")
+    ] = False,
     config: Annotated[
         Path | None, typer.Option(help="TOML file: tables [settings] and [slurm].", dir_okay=False)
     ] = None,
@@ -111,6 +114,7 @@ def up(
         policy=policy,
         listen=listen,
         page=page,
+        page_actions=page_actions,
         begin=not wait_begin,
         ready=say_ready(ready_fd),
     )

@@ -19,7 +19,7 @@ The loop:
 The listeners:
 
 - `app`, `job_routes`, `sweep_routes`, `node_routes`, `metric_routes`, `error_responses`, `body_limit`: the owner's API;
-  `job_lookup`, `sweep_lookup`: which job or sweep is meant
+  `job_lookup`, `sweep_lookup`: which job or sweep is meant; `job_actions`: what may be asked of a job
 - `agent_server`, `agent_socket`, `agent_protocol`, `limits`: the listener that agents dial
 - `page`: the page for browsers, with a listener of its own
 - `listen`: where these are

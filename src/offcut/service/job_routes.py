@@ -9,13 +9,14 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from offcut.errors import InputError
-from offcut.model import Sizes, events
+from offcut.model import events
 from offcut.model.ended_job import EndedJob
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.service import (
     curve_report,
     explain,
     explain_trial,
+    job_actions,
     job_lookup,
     loss_history,
     sweep_lookup,
@@ -24,7 +25,7 @@ from offcut.service import (
 )
 from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
-from offcut.service.pipeline_jobs import check_sizes, with_plans
+from offcut.service.pipeline_jobs import with_plans
 from offcut.store.journal import Journal
 from offcut.wire.jobspec import JobSpec, Weight
 
@@ -68,32 +69,13 @@ def job_routes(controller: Controller, journal: Journal, paths: StatePaths) -> A
 
     @routes.patch("/v1/jobs/{job}")
     async def _change(job: str, change: JobChange) -> dict[str, Any]:
-        its = job_lookup.find_live(controller, job).job
-        job_id, curve = its.id, its.curve
-        sizes = Sizes.parse(change.sizes) if change.sizes is not None else None
-        if sizes is not None:
-            check_sizes(its, sizes)
-        if sizes is not None and curve is not None and sizes.largest > curve.max_nodes:
-            raise InputError(
-                f"sizes: {sizes.largest} nodes lie outside the job's curve, which ends at {curve.max_nodes}.",
-                next_step="Choose sizes that the curve covers.",
-            )
-        controller.ask(events.JobChanged(time_s=controller.clock.now(), job=job_id, sizes=sizes, weight=change.weight))
-        return views.job(controller, controller.state.jobs[job_id])
-
-    verbs = {"cancel": events.JobCancelled, "pause": events.JobPaused, "resume": events.JobResumed}
+        return job_actions.change(controller, job, sizes=change.sizes, weight=change.weight)
 
     @routes.post("/v1/jobs/{job}/{verb}")
     async def _verb(job: str, verb: str) -> dict[str, Any]:
-        if verb not in verbs:
-            raise InputError(f"A job cannot be asked to {verb}.", next_step=f"It can: {', '.join(verbs)}.")
-        if _is_sweep(controller, job):
+        if verb in job_actions.VERBS and _is_sweep(controller, job):
             return sweep_routes.ask(controller, job, verb)
-        job_id = job_lookup.find_live(controller, job).job.id
-        if verb != "cancel":
-            sweep_lookup.refuse_trial(controller.state, job_id)
-        controller.ask(verbs[verb](time_s=controller.clock.now(), job=job_id))
-        return views.job(controller, controller.state.jobs[job_id])
+        return job_actions.ask(controller, job, verb)
 
     @routes.get("/v1/jobs/{job}/why")
     async def _why(job: str) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class ServiceConfig:
     #: [HOST:]PORT at which the page is served, behind TLS where a host is named; None: a free port of loopback; `off`:
     #: it is not served.
     page: str | None = None
+    #: Whether the page may change something.
+    page_actions: bool = False
     #: Start the windows' clock at once; a demo starts it when everything is ready.
     begin: bool = True
     #: The workers' umask. Files of the controller and its agents are private in any case.
@@ -138,7 +140,7 @@ async def _serve(config: ServiceConfig, endings: Endings, opened: AsyncExitStack
     network.start()
     controller.tasks.need("cluster", controller.run)
     controller.tasks.need("lease", lease.keep)
-    _keep_beside(controller, journal, paths, lease, page, opened)
+    _keep_beside(controller, journal, paths, lease, partial(page.serve, actions=config.page_actions), opened)
     asked = asyncio.create_task(endings.asked.wait())
     taken_over = False
     try:
@@ -182,12 +184,12 @@ def _keep_beside(
     journal: Journal,
     paths: StatePaths,
     lease: Lease,
-    page: PageListener,
+    serve_page: Callable[[Controller, Journal, StatePaths], None],
     opened: AsyncExitStack,
 ) -> None:
     """Start what the controller can go on without: sweeps, the page, the watch over the lease."""
     _follow_sweeps(controller, paths, opened)
-    page.serve(controller, journal, paths)
+    serve_page(controller, journal, paths)
     controller.tasks.keep("lease watch", partial(lease_watch.watch, lease, controller))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,13 +32,13 @@ EVIL = "<script>alert(1)</script>"
 class Paged(Controlled):
     """A controller with a page."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, *, actions: bool = False) -> None:
         super().__init__(root, monkeypatch)
         self.cluster.statistics = self.statistics  # type: ignore[attr-defined]
         self.hand_backs: list[dict[str, Any]] = []
         self.now_s_token = clocks.wall_s()
         self.token = token_file.current_token(self.paths.page_key, self.paths.page_token, self.now_s_token)
-        self.server = PageServer(self.controller, self.journal, self.paths, None, 32)
+        self.server = PageServer(self.controller, self.journal, self.paths, None, 32, actions=actions)
 
     async def statistics(self) -> dict[str, Any]:
         return {"hand_backs": self.hand_backs}
@@ -52,6 +53,10 @@ class Paged(Controlled):
         async with AsyncClient(transport=transport, base_url="http://page", headers=headers) as client:
             yield client
 
+    async def post(self, path: str, text: str = "", **headers: str) -> Response:
+        async with self.browser(authorization=f"Bearer {self.token}", **headers) as client:
+            return await client.post(path, content=text)
+
     async def get(self, path: str, **headers: str) -> Response:
         async with self.browser(authorization=f"Bearer {self.token}", **headers) as client:
             return await client.get(path)
@@ -59,7 +64,7 @@ class Paged(Controlled):
 
 @pytest.fixture
 def paged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return lambda: Paged(tmp_path / "state", monkeypatch)
+    return lambda **options: Paged(tmp_path / "state", monkeypatch, **options)
 
 
 PATHS = [
@@ -209,6 +214,73 @@ def test_a_job_s_figures_have_numbers_before_anything_was_measured(paged: Any) -
         for low, rate, high in zip(curve["low"], curve["rate"], curve["high"], strict=True):
             assert low <= rate <= high
         assert "It needs at least 1 nodes; 0 are idle or held." in (await it.get("/jobs/a-1")).text
+
+    asyncio.run(run())
+
+
+#: What htmx sends with every request.
+HTMX = {"hx-request": "true"}
+CHANGES = ("/jobs/a-1/pause", "/jobs/a-1/cancel", "/jobs/a-1/change", "/nodes/release", "/sweeps/s-1/cancel")
+
+
+def test_the_page_only_reads_unless_it_is_allowed_more(paged: Any) -> None:
+    async def run() -> None:
+        it = paged()
+        it.submit("a-1", "a")
+        before = it.controller.state.event_id
+        for path in CHANGES:
+            assert (await it.post(path, **HTMX)).status_code in (404, 405)
+        assert "<button" not in (await it.get("/jobs/a-1")).text
+        assert it.controller.state.event_id == before
+
+    asyncio.run(run())
+
+
+def test_a_page_of_another_site_can_change_nothing(paged: Any) -> None:
+    async def run() -> None:
+        it = paged(actions=True)
+        it.submit("a-1", "a")
+        before = it.controller.state.event_id
+        for path in CHANGES:
+            assert (await it.post(path)).status_code == 400
+            async with it.browser(**HTMX) as stranger:
+                assert (await stranger.post(path)).status_code == 401
+        async with it.browser(authorization=f"Bearer {it.token}") as client:
+            asked = {"origin": "http://elsewhere", "access-control-request-headers": "hx-request"}
+            asked["access-control-request-method"] = "POST"
+            assert "access-control-allow-origin" not in (await client.options(CHANGES[0], headers=asked)).headers
+        assert it.controller.state.event_id == before
+
+    asyncio.run(run())
+
+
+def test_actions_are_carried_out_told_and_audited(paged: Any) -> None:
+    async def run() -> None:
+        it = paged(actions=True)
+        it.submit("a-1", "a")
+        assert "hx-confirm" in (await it.get("/jobs/a-1")).text
+        answer = await it.post("/jobs/a-1/pause", **HTMX)
+        assert (answer.status_code, answer.text) == (200, '<p class="done">a-1 is paused now.</p>')
+        assert it.controller.state.jobs["a-1"].phase == "paused"
+        assert (await it.post("/jobs/a-1/change", "sizes=2:4&weight=3", **HTMX)).status_code == 200
+        assert (str(it.controller.state.jobs["a-1"].job.sizes), it.controller.state.jobs["a-1"].job.weight) == (
+            "2:4",
+            3,
+        )
+        for wrong in ("sizes=4:2", "weight=-1", "weight=nan", "weight=x", "sizes=%3Cscript%3E"):
+            refused = await it.post("/jobs/a-1/change", wrong, **HTMX)
+            assert refused.status_code == 400
+            assert '<p class="warning">' in refused.text
+            assert "<script>" not in refused.text
+        assert "There is no job called b." in (await it.post("/jobs/b/cancel", **HTMX)).text
+        await it.post("/nodes/release", **HTMX)
+        assert not it.controller.state.claiming
+        await it.post("/nodes/claim", **HTMX)
+        assert it.controller.state.claiming
+        entries = [json.loads(line) for line in it.paths.audit.read_text().splitlines()]
+        assert [entry["role"] for entry in entries] == ["page"] * len(entries)
+        assert [event["kind"] for event in entries[0]["events"]] == ["job_paused"]
+        assert entries[2]["status"] == 400
 
     asyncio.run(run())
 

@@ -3,7 +3,7 @@
 Everything is rendered here, with escaping; a browser gets HTML and the numbers of figures, and nothing from elsewhere.
 
 - `server`: the application and its listener; `connections`: accepts connections within limits; `routes`: the
-  addresses
+  addresses; `action_routes`: those that change something
 - `token_file`, `login`: the secret that opens the page; `security_headers`: what a browser may do with the answers
 - `views`: the parts of each view; `overview`, `job_view`, `node_view`: what they show, as plain data; `log_tail`: the
   end of a job's logs

@@ -33,13 +33,14 @@ def _static_files() -> dict[str, tuple[bytes, str]]:
     return found
 
 
-def page_routes(controller: Controller, views: Views, updates: LiveUpdates) -> APIRouter:
-    """Return the routes of the page, which only read."""
+def page_routes(controller: Controller, views: Views, updates: LiveUpdates, *, actions: bool) -> APIRouter:
+    """Return the routes of the page, which only read. `actions`: whether the views have buttons."""
     routes = APIRouter(include_in_schema=False)
     static = _static_files()
 
     async def show(template: str, view: str, **values: Any) -> HTMLResponse:
-        return HTMLResponse(render(template, view=view, parts=await views.parts(view), **values))
+        parts = await views.parts(view)
+        return HTMLResponse(render(template, view=view, parts=parts, actions=actions, **values))
 
     @routes.get("/")
     async def _overview() -> HTMLResponse:

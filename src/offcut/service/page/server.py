@@ -21,12 +21,14 @@ from starlette.types import ASGIApp
 from offcut import __version__
 from offcut.process import clocks
 from offcut.service import error_responses
+from offcut.service.audit import Audited, AuditLog
 from offcut.service.body_limit import BodyLimit
 from offcut.service.controller import Controller
 from offcut.service.limits import BODY_BYTES, page_connections
 from offcut.service.listen import Endpoint, page_endpoint
 from offcut.service.metric_routes import metric_routes
 from offcut.service.page import token_file
+from offcut.service.page.action_routes import action_routes
 from offcut.service.page.connections import Connections
 from offcut.service.page.live_updates import LiveUpdates
 from offcut.service.page.login import Login
@@ -55,10 +57,18 @@ class PageServer:
         paths: where the token is, and the logs of jobs.
         certificate: for TLS; None: in the clear, on loopback only.
         most: at most this many connections at once.
+        actions: whether the page may change something.
     """
 
     def __init__(
-        self, controller: Controller, journal: Journal, paths: StatePaths, certificate: Certificate | None, most: int
+        self,
+        controller: Controller,
+        journal: Journal,
+        paths: StatePaths,
+        certificate: Certificate | None,
+        most: int,
+        *,
+        actions: bool = False,
     ) -> None:
         self._controller = controller
         self._paths = paths
@@ -67,14 +77,18 @@ class PageServer:
         self._updates = LiveUpdates(self._views.parts, max(1, most - _LOADING))
         self._journal = journal
         self._most = most
+        self._actions = actions
         self._renew_at_s = 0.0
 
     def app(self) -> ASGIApp:
         """Return the application, with everything that guards it."""
         app = FastAPI(title="offcut page", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
         app.add_middleware(BodyLimit, most_bytes=BODY_BYTES)
+        app.add_middleware(Audited, log=AuditLog(self._paths.audit, self._paths.older_audit), role="page")
         error_responses.install_handlers(app)
-        app.include_router(page_routes(self._controller, self._views, self._updates))
+        app.include_router(page_routes(self._controller, self._views, self._updates, actions=self._actions))
+        if self._actions:
+            app.include_router(action_routes(self._controller))
         app.include_router(metric_routes(self._controller, self._journal))
         login = Login(
             app,
@@ -148,16 +162,16 @@ class PageListener:
         place = page_endpoint(page, paths.certificates)
         return cls(place, opened.enter_context(place.bind()))
 
-    def serve(self, controller: Controller, journal: Journal, paths: StatePaths) -> None:
+    def serve(self, controller: Controller, journal: Journal, paths: StatePaths, *, actions: bool) -> None:
         """Serve the page from now on, and say where. If it fails it is served again; the controller goes on meanwhile.
 
-        Raises OSError.
+        `actions`: whether it may change something. Raises OSError.
         """
         if self.listener is None:
             paths.page_address.unlink(missing_ok=True)
             return
         most = page_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        page = PageServer(controller, journal, paths, self.place.certificate, most)
+        page = PageServer(controller, journal, paths, self.place.certificate, most, actions=actions)
         controller.tasks.keep("page", partial(page.serve, self.listener))
         port = self.listener.getsockname()[1]
         publish_address(paths.page_address, self.place.page_url(port), port)
