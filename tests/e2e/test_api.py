@@ -85,7 +85,11 @@ def test_commands_about_a_live_job(up: Callable) -> None:
     assert any("largest size" in line for line in told["words"])
 
     assert offcut(running, "change", "long", "--sizes", "1:2", "--weight", "3")["sizes"] == "1:2"
-    running.until(job, "two nodes", lambda shown: shown["size"] == 2)
+    shrunk = running.until(job, "two nodes", lambda shown: shown["size"] == 2)
+    running.client.post("/v1/nodes/want", {"nodes": shrunk["nodes"][:1]})
+    wait_for("its release", lambda: sample(offcut(running, "metrics"), "offcut_release_seconds_count") == 1)
+    running.client.post("/v1/nodes/offer", {"nodes": shrunk["nodes"][:1]})
+    running.until(job, "two nodes again", lambda shown: shown["size"] == 2)
 
     offcut(running, "pause", "long")
     paused = running.until(job, "no node", lambda shown: shown["state"] == "paused" and shown["size"] == 0)
@@ -105,12 +109,24 @@ def test_commands_about_a_live_job(up: Callable) -> None:
     offcut(running, "cancel", "long")
     assert running.job(job)["state"] == "cancelled"
 
+    recorded = [(entry["status"], *entry["events"]) for entry in offcut(running, "audit")]
+    kinds = [event["kind"] for _, *caused in recorded for event in caused]
+    assert kinds == [
+        *("job_submitted", "job_changed", "job_paused", "job_resumed"),
+        *("release_asked", "claiming_resumed", "job_cancelled"),
+    ]
+
     with pytest.raises(InputError, match="no job called short"):
         running.client.get("/v1/jobs/short")
     with pytest.raises(InputError, match="No node is called n99"):
         running.client.post("/v1/nodes/want", {"nodes": ["n99"]})
     with pytest.raises(InputError, match="ended already"):
         running.client.post(f"/v1/jobs/{job}/pause")
+
+
+def sample(metrics: list[dict[str, Any]], name: str) -> float:
+    (found,) = [sample["value"] for metric in metrics for sample in metric["samples"] if sample["name"] == name]
+    return float(found)
 
 
 def test_commands_that_wait_for_a_job_end_with_its_exit_code(up: Callable, tmp_path: Path) -> None:

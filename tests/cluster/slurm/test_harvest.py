@@ -19,6 +19,17 @@ def train(running: Harvesting, *, epochs: int, pace: str = "0.01", sizes: str = 
     return running.submit(SCRIPT, "--epochs", str(epochs), "--pace", pace, sizes=sizes, checkpoint_age_s=2.0, **fields)
 
 
+def samples(running: Harvesting) -> dict[str, float]:
+    """Return the controller's metrics by name, and those of a command of Slurm by the command."""
+    every = [sample for metric in running.client.get("/v1/metrics") for sample in metric["samples"]]
+    return {sample["labels"].get("command", sample["name"]): sample["value"] for sample in every}
+
+
+def releases(metrics: dict[str, float]) -> float:
+    """Return how many nodes were released; one whose agent was killed before it could report may count as lost."""
+    return metrics["offcut_release_seconds_count"] + metrics["offcut_nodes_lost_total"]
+
+
 @pytest.mark.timeout(300)
 def test_trains_gives_way_to_the_queue_and_finishes_as_if_undisturbed(
     private_slurm: Callable, harvest: Callable, tmp_path: Path
@@ -30,6 +41,8 @@ def test_trains_gives_way_to_the_queue_and_finishes_as_if_undisturbed(
     main = slurm.submit("exec sleep 600", "--partition=main", "--nodes=2")
     wait_for("the main job to run", lambda: slurm.state(main) == "RUNNING")
     running.until(job, "one node", lambda shown: shown["size"] == 1)
+    wait_for("both releases to be counted", lambda: releases(samples(running)) >= 2)
+    assert {"sinfo", "squeue", "scontrol", "sbatch"} <= samples(running).keys()
     slurm.run("scancel", str(main))
     running.until(job, "all nodes again", lambda shown: shown["size"] == 3)
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
