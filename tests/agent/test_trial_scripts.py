@@ -17,7 +17,6 @@ from offcut.agent import trial_scripts
 from offcut.agent.launch import Launcher
 from offcut.agent.trial_scripts import defines_trial
 from offcut.agent.worker_process import WorkerProcess
-from offcut.wire.worker_env import CANNOT_SERVE_CODE
 
 GUARDED = "if __name__ == '__main__':\n    trial({})\n"
 
@@ -43,7 +42,7 @@ def test_which_scripts_define_a_trial(source: str, found: bool) -> None:
 
 
 #: In place of `offcut.torch.programs.run_trial`, which imports torch: it writes down that it has loaded the script.
-PROGRAM = f"""
+PROGRAM = """
 import json, os, sys
 from pathlib import Path
 from offcut.process.fork_server import ForkServer
@@ -52,8 +51,8 @@ serve = arguments[0] == "--serve"
 script = arguments[2] if serve else arguments[0]
 with open("loads", "a") as file:
     file.write("served" if serve else "alone")
-    file.write(f" {{os.environ.get('COLOUR')}} {{os.environ.get('OFFCUT_PARAMETERS')}}\\n")
-names = {{}}
+    file.write(f" {os.environ.get('COLOUR')} {os.environ.get('OFFCUT_PARAMETERS')}\\n")
+names = {}
 exec(Path(script).read_text(), names)
 def run(argv):
     names["trial"](json.loads(os.environ["OFFCUT_PARAMETERS"]))
@@ -61,7 +60,7 @@ def run(argv):
 if not serve:
     sys.exit(run(arguments))
 if "threads" in names:
-    sys.exit({CANNOT_SERVE_CODE})
+    sys.exit(1)
 ForkServer(Path(arguments[1]), run).serve()
 """
 SCRIPT = """

@@ -28,7 +28,7 @@ def test_trials_are_forks_of_a_script_that_is_loaded_once(up: Callable) -> None:
         name="s",
         job={
             "command": [str(SCRIPT)],
-            "sizes": "1",
+            "sizes": "1:2",
             "max_failures": 0,
             "env": {"OFFCUT_TEST_DIRECTORY": str(root)},
         },
@@ -61,4 +61,4 @@ def test_trials_are_forks_of_a_script_that_is_loaded_once(up: Callable) -> None:
     assert len(servers["n01"]) <= 2, "so has each of the two agents that it had"
     assert all(len(trial["seen"]) == 1 for trial in trials), "no trial sees another one's memory"
     jobs = [trial["job"] for trial in trials]
-    assert len(jobs) > len(set(jobs)), "trials that halted at a rung and were promoted are forks, too"
+    assert len(jobs) > len(set(jobs)), "members that join, and trials that go on after a halt, are forks, too"

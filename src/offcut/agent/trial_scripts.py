@@ -22,7 +22,6 @@ from offcut.agent.worker_process import Running, WorkerProcess, is_script
 from offcut.errors import ClusterError
 from offcut.process.daemon_thread import in_daemon_thread
 from offcut.process.fork_server import Forked
-from offcut.wire.worker_env import CANNOT_SERVE_CODE
 
 #: What loads a script and calls its `trial`: in one process, or with `--serve SOCKET` in a fork for each trial.
 PROGRAM = str(Path(offcut.__file__).parent / "torch" / "programs" / "run_trial.py")
@@ -99,6 +98,7 @@ class _Server:
         self._socket = socket
         self._running = running
         self.exit = asyncio.create_task(running.wait())
+        self.has_forked = False
 
     async def fork(self, process: WorkerProcess) -> Running:
         """Start a trial. Raises OSError if the server has ended."""
@@ -121,7 +121,9 @@ class _Server:
             raise
         if forking.cancel():
             raise ConnectionResetError("the server has ended")
-        return forking.result()
+        forked = forking.result()
+        self.has_forked = True
+        return forked
 
     async def end(self) -> None:
         """Kill the server, and with it all of its trials."""
@@ -145,7 +147,7 @@ class TrialScripts:
         self._numbers = itertools.count(1)
         self._server: _Server | None = None
         self._lock = asyncio.Lock()
-        #: Scripts that can be loaded, and not be forked from.
+        #: Scripts whose server has ended before its first trial.
         self._refused: set[_Key] = set()
 
     async def start(self, process: WorkerProcess) -> Running | None:
@@ -171,7 +173,7 @@ class TrialScripts:
         if server is not None:
             with suppress(OSError):
                 return await server.fork(process)
-            if server.exit.done() and server.exit.result() == CANNOT_SERVE_CODE:
+            if server.exit.done() and not server.has_forked:
                 self._refused.add(key)
             _log.warning("trial_script_not_served", script=key.script)
         # The script is loaded for this trial alone. If it cannot be loaded at all, the trial's own log says why.

@@ -27,8 +27,6 @@ ENV_PARAMETERS = "OFFCUT_PARAMETERS"
 ENV_MAX_BUDGET = "OFFCUT_MAX_BUDGET"
 #: Set in a process that loads a script of trials: nothing can be trained there.
 ENV_LOADING = "OFFCUT_LOADING"
-#: The exit code of a process that has loaded a script of trials and cannot be forked.
-CANNOT_SERVE_CODE = 75
 #: The file in a trial's directory to which its script appends what it reports.
 OBJECTIVES_FILE = "objectives.jsonl"
 #: The file beside a trial's checkpoints that has the step of the one which was copied from another trial.

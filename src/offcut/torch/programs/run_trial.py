@@ -19,7 +19,7 @@ from typing import Any
 from offcut.process.fork_server import ForkServer
 from offcut.torch.objective import trial_parameters
 from offcut.torch.programs.worker_template import run_as_script
-from offcut.wire.worker_env import CANNOT_SERVE_CODE, ENV_LOADING
+from offcut.wire.worker_env import ENV_LOADING
 
 _CUDA_NOT_INITIALIZED = 3
 
@@ -67,7 +67,7 @@ def _serve(socket: Path, script: str) -> None:
     if problem:
         sys.stderr.write(f"Each trial starts Python again: {script} {problem} while it is loaded.\n")
         sys.stderr.flush()
-        os._exit(CANNOT_SERVE_CODE)
+        os._exit(1)  # whatever its threads do
 
     def run(argv: list[str]) -> int:
         seeds.restore()
