@@ -38,6 +38,8 @@ def test_the_next_trial_is_the_probe_if_the_first_fails() -> None:
         assert state.reason == "its first 3 trials failed, the last one: ImportError: x"
         assert started(effects) == []
         assert state.active() == []
+        shown = [(trial.phase, trial.reason) for trial in state.trials.values()]
+        assert shown[:3] == [("failed", "ImportError: x")] * 3
 
 
 def test_an_objective_that_is_never_reported_is_told() -> None:

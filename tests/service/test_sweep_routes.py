@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from offcut.model import events as ev
 from offcut.model.sweep import SchedulerTraits
 from offcut.service import app
 from offcut.service.objective_files import ObjectiveFiles, parse_report
+from offcut.service.searcher import storage
 from offcut.service.searcher.user_schedulers import UserSchedulers
 from offcut.wire.worker_env import OBJECTIVES_FILE
 
@@ -247,5 +250,40 @@ def test_the_file_of_a_trial_that_is_halted_is_not_read_for_ever(run: Any) -> No
         assert not it.reader._may_report("s-1.0")
         job.phase = "running"
         assert it.reader._may_report("s-1.0")
+
+    run(scenario)
+
+
+def test_a_storage_that_is_locked_damaged_or_has_the_study_is_told_when_the_sweep_is_submitted(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_LOCK_S", 0.05)
+
+    async def scenario(it: WithSweep) -> None:
+        sweep = SWEEP | {"suggest": "optuna"}
+        with sqlite3.connect(it.paths.studies) as db:
+            db.execute("CREATE TABLE studies (study_name TEXT)")
+            db.execute("INSERT INTO studies VALUES ('s-1')")
+        refused = await it.refused("POST", "/v1/sweeps", sweep)
+        assert "optuna.sqlite has a study called s-1 already, of another sweep" in refused
+        db.execute("BEGIN IMMEDIATE")
+        assert "database is locked" in await it.refused("POST", "/v1/sweeps", sweep | {"name": "t"})
+        db.close()
+        it.paths.studies.write_bytes(b"no database, but long enough to be read as one" * 10)
+        assert "file is not a database" in await it.refused("POST", "/v1/sweeps", sweep)
+        it.paths.studies.unlink()
+        assert it.controller.state.sweeps == {}
+        assert list(it.paths.job("x").parent.iterdir()) == []
+        assert (await it.get("POST", "/v1/sweeps", sweep))["id"] == "s-1"
+
+    run(scenario)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_storage_that_is_read_only_is_told_when_the_sweep_is_submitted(run: Any) -> None:
+    async def scenario(it: WithSweep) -> None:
+        sqlite3.connect(it.paths.studies).execute("CREATE TABLE studies (study_name TEXT)")
+        it.paths.studies.chmod(0o400)
+        assert "readonly" in await it.refused("POST", "/v1/sweeps", SWEEP | {"suggest": "optuna"})
 
     run(scenario)

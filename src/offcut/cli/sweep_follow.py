@@ -29,7 +29,8 @@ def progress_sentence(shown: dict[str, Any]) -> str:
     hours = ""
     if shown.get("max_node_hours") is not None:
         hours = f"; {shown['node_hours']:.3g} of {shown['max_node_hours']:g} node-hours"
-    return f"{shown['id']} is {shown['state']}: {trials} of {shown['max_trials']}{hours}; {best_words(shown)}"
+    why = f" ({shown['reason']})" if shown["state"] == "paused" and shown["reason"] else ""
+    return f"{shown['id']} is {shown['state']}{why}: {trials} of {shown['max_trials']}{hours}; {best_words(shown)}"
 
 
 def best_words(shown: dict[str, Any]) -> str:

@@ -102,7 +102,10 @@ class SearchContext:
         state.phase, state.reason = phase, reason
         self.log(f"{phase}: {reason}")
         for trial in state.trials.values():
-            if trial.phase not in FINAL:
+            if trial.end is not None and trial.end.failed and trial.phase not in FINAL:
+                trial.phase, trial.reason = "failed", trial.end.reason
+                state.paused.discard(trial.number)
+            elif trial.phase not in FINAL:
                 self.stop(trial, "the sweep was cancelled" if phase == "cancelled" else "the sweep failed")
 
     def stop(self, trial: Trial, reason: str) -> None:

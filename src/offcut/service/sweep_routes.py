@@ -21,6 +21,7 @@ from offcut.service.controller import Controller
 from offcut.service.paths import StatePaths
 from offcut.service.pipeline_jobs import with_plans
 from offcut.service.searcher.searcher import check_optuna
+from offcut.service.searcher.storage import check_storage
 from offcut.service.searcher.user_schedulers import describe, is_user_file
 from offcut.store.journal import Journal
 from offcut.wire.sweepspec import SweepSpec
@@ -52,6 +53,12 @@ def sweep_routes(controller: Controller, journal: Journal, paths: StatePaths) ->
         job = with_plans(spec.job)
         number = max(state.submitted, len(state.jobs)) + 1
         sweep_id = await in_daemon_thread(paths.new_job, spec.name, number)
+        if spec.suggest == "optuna":
+            try:
+                await in_daemon_thread(check_storage, paths.studies, sweep_id)
+            except InputError:
+                await in_daemon_thread(paths.job(sweep_id).rmdir)
+                raise
         sweep = replace(spec.to_sweep(sweep_id, job), scheduler_traits=traits)
         controller.ask(events.SweepSubmitted(time_s=controller.clock.now(), sweep=sweep))
         return shown(state.sweeps[sweep_id])
