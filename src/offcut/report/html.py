@@ -82,8 +82,13 @@ def _escaped(text: str) -> str:
     return html.escape(visible(text))
 
 
-def svg(figure: Figure) -> str:
-    """Return the figure as SVG to be put into a page: without a background, black in the page's colour of text."""
+def svg(figure: Figure, label: str = "") -> str:
+    """Return the figure as SVG to be put into a page: without a background, black in the page's colour of text.
+
+    Args:
+        figure: the figure.
+        label: what it shows, for people who do not see it.
+    """
     out = io.StringIO()
     for axes in figure.axes:
         legend = axes.get_legend()
@@ -94,4 +99,6 @@ def svg(figure: Figure) -> str:
     text = text[text.index("<svg") :]
     for colour, own in _PAGE_COLOURS.items():
         text = text.replace(f": {colour}", f": {own}")
+    if label:
+        text = text.replace("<svg ", f'<svg role="img" aria-label="{_escaped(label)}" ', 1)
     return f'<div class="wide">{text}</div>'

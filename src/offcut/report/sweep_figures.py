@@ -33,6 +33,8 @@ OUTCOMES: dict[RungOutcome, str] = {
 MOST_CURVES, MOST_NODES, MOST_SPANS, MOST_POINTS = 300, 40, 3000, 5000
 #: A span this wide, as a share of the timeline, has room for its trial's number.
 _WIDTH_OF_NUMBER = 0.022
+#: How high a span is drawn, in points.
+_SPAN_PT = 11.0
 
 
 def ranked(record: SweepRecord) -> list[TrialRecord]:
@@ -179,14 +181,13 @@ def trial_timeline(record: SweepRecord) -> Figure:
         )
         for span in spans
     ]
-    height_pt = 11.0 if len(nodes) <= MOST_NODES else 8.0
     for trains in (False, True):
         chosen = [(line, span) for line, span in zip(lines, spans, strict=True) if span.trains == trains]
         axes.add_collection(
             LineCollection(
                 [line for line, _ in chosen],
                 colors=[COLOURS[span.trial % len(COLOURS)] for _, span in chosen],
-                linewidths=height_pt,
+                linewidths=_SPAN_PT,
                 alpha=1.0 if trains else 0.35,
                 capstyle="butt",
             )

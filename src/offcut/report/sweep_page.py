@@ -23,9 +23,15 @@ def sweep_page(record: SweepRecord) -> str:
     if record.best:
         found = parameters.importance(record)
         sections += [
-            Section("Best value", svg(figures.best_value(record)) + _best(record)),
+            Section(
+                "Best value", svg(figures.best_value(record), "The best value so far against node time") + _best(record)
+            ),
             Section("Learning curves and rungs", _rungs(record)),
-            Section("Parameters", svg(parameters.parallel_coordinates(record, found)) + _importance(found)),
+            Section(
+                "Parameters",
+                svg(parameters.parallel_coordinates(record, found), "Each trial's parameters and its best value")
+                + _importance(found),
+            ),
         ]
     if record.spans:
         sections.append(Section("Trials on nodes", _timeline(record)))
@@ -75,6 +81,12 @@ def _lead(record: SweepRecord) -> str:
         )
     if not record.best:
         text += paragraph("No trial has reported a number yet.")
+    elif not record.spans:
+        text += paragraph(
+            "The nodes of its trials are not known: another version of offcut wrote the journal, and decided otherwise "
+            "than this one does.",
+            "note",
+        )
     return text
 
 
@@ -100,7 +112,7 @@ def _best(record: SweepRecord) -> str:
 
 
 def _rungs(record: SweepRecord) -> str:
-    body = svg(figures.learning_curves(record))
+    body = svg(figures.learning_curves(record), "The value of each trial against its budget")
     reported = len(figures.ranked(record))
     if reported > figures.MOST_CURVES:
         body += paragraph(f"The curves of the best {figures.MOST_CURVES} of {reported} trials.", "note")
@@ -116,13 +128,17 @@ def _rungs(record: SweepRecord) -> str:
         rows.append(
             (f"{rung:g}", sum(of_rung.values()), *counts, f"{values[0]:.4g}", f"{values[len(values) // 2]:.4g}")
         )
-    return body + svg(figures.rung_bars(record)) + table(["rung", "trials", *occurring, "best", "median"], rows)
+    return (
+        body
+        + svg(figures.rung_bars(record), "What became of the trials at each rung; the table below has the numbers")
+        + table(["rung", "trials", *occurring, "best", "median"], rows)
+    )
 
 
 def _importance(found: parameters.Importance | None) -> str:
     if found is None:
         return paragraph("Too few trials have results at one rung to say which parameter matters.", "note")
-    return svg(parameters.importance_bars(found)) + paragraph(
+    return svg(parameters.importance_bars(found), "The importance of each parameter") + paragraph(
         f"Importance: the share of the variance of the ranks of {found.trials} results at budget {found.rung:g} that a "
         "parameter explains alone, without interactions: between a parameter's choices, quarters of its values, and "
         "trials that do not have it; corrected for their number.",
@@ -132,7 +148,7 @@ def _importance(found: parameters.Importance | None) -> str:
 
 def _timeline(record: SweepRecord) -> str:
     nodes = len({span.node for span in record.spans})
-    body = svg(figures.trial_timeline(record))
+    body = svg(figures.trial_timeline(record), "Which trial had which node over time")
     if nodes > figures.MOST_NODES:
         body += paragraph(f"The {figures.MOST_NODES} of {nodes} nodes that trials had longest.", "note")
     if len(record.spans) > figures.MOST_SPANS:

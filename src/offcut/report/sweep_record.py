@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from offcut.control import State
-from offcut.control.sweep_state import SweepState, sweep_id_of
+from offcut.control.sweep_state import SweepState, sweep_id_of, trial_of
 from offcut.model.events import Event, NodesChanged, ObjectivesRead
 from offcut.model.search_space import ParameterValues
 from offcut.model.sweep import Sweep
@@ -199,9 +199,12 @@ class SweepRecorder:
         return record.trials.setdefault(number, TrialRecord(number))
 
     def _note_reports(self, record: SweepRecord, event: ObjectivesRead) -> None:
+        number = trial_of(event.job)
+        if number is None:
+            return
         # A trial that continues from another one's state has a job of its own: SWEEP.NUMBER-LEG.
-        number, _, leg = event.job.rpartition(".")[2].partition("-")
-        trial = self._trial(record, int(number))
+        leg = event.job.rpartition(".")[2].partition("-")[2]
+        trial = self._trial(record, number)
         for report in event.reports:
             trial.note(Result(report.budget, report.value), record.sweep.direction, int(leg or 0))
             if math.isfinite(report.value):
