@@ -33,6 +33,8 @@ OUTCOMES: dict[RungOutcome, str] = {
 MOST_CURVES, MOST_NODES, MOST_SPANS, MOST_POINTS = 300, 40, 3000, 5000
 #: A span this wide, as a share of the timeline, has room for its trial's number.
 _WIDTH_OF_NUMBER = 0.022
+#: Colours on which white cannot be read.
+_LIGHT = ("#E69F00", "#56B4E9", "#F0E442")
 #: How high a span is drawn, in points.
 _SPAN_PT = 11.0
 
@@ -195,8 +197,9 @@ def trial_timeline(record: SweepRecord) -> Figure:
     for span in spans:
         if span.trains and span.end_s - span.start_s > _WIDTH_OF_NUMBER * total_s:
             middle_s = (span.start_s + span.end_s) / 2 - record.start_s
+            ink = "#1a1a1a" if COLOURS[span.trial % len(COLOURS)] in _LIGHT else "white"
             axes.text(
-                scale * middle_s, row[span.node], str(span.trial), color="white", fontsize=7, ha="center", va="center"
+                scale * middle_s, row[span.node], str(span.trial), color=ink, fontsize=7, ha="center", va="center"
             )
     wanted = [reclaim for reclaim in record.reclaims if reclaim.node in row][:MOST_POINTS]
     axes.plot(

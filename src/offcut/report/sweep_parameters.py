@@ -25,8 +25,9 @@ _MOST_AXES, _MOST_CHOICES = 12, 10
 _LONGEST = 16
 #: Where a line crosses the axis of a parameter that the trial does not have.
 _INACTIVE = -0.12
-#: Importance is computed from the highest rung that this many trials have reached.
-_ENOUGH = 20
+#: Importance is computed at the highest rung that this share of the trials has reached: those that are promoted
+#: further are alike.
+_REACHED = 0.5
 #: Numbers are put into this many groups of about equal size.
 _GROUPS = 4
 
@@ -56,8 +57,8 @@ def importance(record: SweepRecord) -> Importance | None:
     for trial in record.trials.values():
         for result in trial.rungs:
             by_rung[result.budget].append(trial)
-    enough = [rung for rung, trials in by_rung.items() if len(trials) >= _ENOUGH]
-    rung = max(enough, default=min(by_rung, default=0.0))
+    most = max(map(len, by_rung.values()), default=0)
+    rung = max((rung for rung, trials in by_rung.items() if len(trials) >= _REACHED * most), default=0.0)
     trials = by_rung.get(rung, [])
     if len(trials) < 8:
         return None
