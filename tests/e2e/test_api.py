@@ -76,7 +76,7 @@ def test_tokens_and_versions(up: Callable) -> None:
 
 def test_commands_about_a_live_job(up: Callable) -> None:
     running = up(3)
-    job = running.submit(SCRIPT, "--epochs", "2000", "--pace", "0.005", name="long", sizes="1:3")
+    job = running.submit(SCRIPT, "--epochs", "2000", "--pace", "0.05", name="long", sizes="1:3")
     running.until(job, "three nodes", lambda shown: shown["size"] == 3 and shown["steps"] > 10)
 
     told = offcut(running, "why", "long")
@@ -140,8 +140,8 @@ def test_commands_that_wait_for_a_job_end_with_its_exit_code(up: Callable, tmp_p
     assert done.stdout.splitlines()[1:] == ["before", "OSError: no data"]
     assert done.stderr.splitlines()[-1] == "bad-1 has failed with exit code 3: OSError: no data"
 
-    steps = 60 * -(-500 // 48)
-    job = running.submit(SCRIPT, "--epochs", "60", "--pace", "0.005", name="good", sizes="1:2")
+    steps = 20 * -(-500 // 48)
+    job = running.submit(SCRIPT, "--epochs", "20", "--pace", "0.02", name="good", sizes="1:2")
     seen = running.until(job, "how long it will be", lambda shown: shown["time_left_s"] is not None)
     assert seen["total_steps"] == steps
     waited = [sys.executable, "-m", "offcut", "wait", "good", *state]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
 from live import PATIENCE_S, wait_for
 from offcut.errors import OffcutError
@@ -34,8 +34,10 @@ def provoke(running, choose: random.Random) -> None:
 def crash_campaign(up: Callable, tmp_path: Path, crashes: int, epochs: int, seed: int) -> None:
     choose = random.Random(seed)
     running = up(3, "--grace", str(GRACE_S))
+    pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
+    pace.set(0.05)
     job = running.submit(
-        SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1:3", checkpoint_age_s=2.0, max_failures=5
+        SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:3", checkpoint_age_s=2.0, max_failures=5
     )
     running.until(job, "training", lambda shown: shown["steps"] > 5)
     running.process.kill()
@@ -49,33 +51,34 @@ def crash_campaign(up: Callable, tmp_path: Path, crashes: int, epochs: int, seed
             provoke(running, choose)
             time.sleep(0.05)
     running.start()
+    pace.to_the_end()
     running.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02", "n03"]})
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", patience_s=300.0)
     assert shown["steps"] == epochs * STEPS_PER_EPOCH
     statistics = running.client.get("/v1/statistics")["cluster"]
     assert [item for item in statistics["hand_backs"] if item["killed"] or item["took_s"] > GRACE_S] == []
-    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(epochs))
 
 
 def test_dies_at_journal_writes(up: Callable, tmp_path: Path) -> None:
-    crash_campaign(up, tmp_path, crashes=2, epochs=40, seed=1)
+    crash_campaign(up, tmp_path, crashes=2, epochs=20, seed=1)
 
 
 @pytest.mark.ci
 @pytest.mark.timeout(400)
 def test_dies_at_more_journal_writes(up: Callable, tmp_path: Path) -> None:
-    crash_campaign(up, tmp_path, crashes=6, epochs=150, seed=3)
+    crash_campaign(up, tmp_path, crashes=6, epochs=40, seed=3)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_dies_at_forty_journal_writes(up: Callable, tmp_path: Path) -> None:
-    crash_campaign(up, tmp_path, crashes=40, epochs=600, seed=2)
+    crash_campaign(up, tmp_path, crashes=40, epochs=200, seed=2)
 
 
 def test_workers_train_on_while_there_is_no_controller(up: Callable) -> None:
     running = up(2)
-    job = running.submit(SCRIPT, "--epochs", "5000", "--pace", "0.005", sizes="2")
+    job = running.submit(SCRIPT, "--epochs", "5000", "--pace", "0.02", sizes="2")
     before = running.until(job, "training", lambda shown: shown["steps"] > 20)
     records = running.paths.job(job) / "records"
     running.process.kill()
@@ -94,7 +97,7 @@ def test_workers_train_on_while_there_is_no_controller(up: Callable) -> None:
 @pytest.mark.ci
 def test_a_full_disk_stops_it_with_a_sentence_and_everything_is_released(up: Callable) -> None:
     running = up(2)
-    job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.005", sizes="1:2")
+    job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.05", sizes="1:2")
     running.until(job, "training", lambda shown: shown["steps"] > 20)
     running.process.kill()
     running.process.wait()

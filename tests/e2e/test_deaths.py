@@ -17,7 +17,7 @@ from offcut.wire.step_records import history
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
 AWKWARD = Path(__file__).with_name("awkward.py")
-EPOCHS = 45
+EPOCHS = 24
 
 
 @pytest.fixture
@@ -48,16 +48,16 @@ def start_training(up: Callable, nodes: int, directory: Path):
     return running, job, pace
 
 
-def assert_ends_as_undisturbed(running, job: str, pace: Pace, tmp_path: Path) -> None:
+def assert_ends_as_undisturbed(running, job: str, pace: Pace) -> None:
     pace.to_the_end()
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
-    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", EPOCHS))
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(EPOCHS))
 
 
 def test_template_dies_and_all_workers_with_it(up: Callable, tmp_path: Path) -> None:
     running, job, pace = start_training(up, 2, tmp_path)
     template(running, "offcut.torch.programs.worker_template").kill()
-    assert_ends_as_undisturbed(running, job, pace, tmp_path)
+    assert_ends_as_undisturbed(running, job, pace)
 
 
 def test_rendezvous_store_dies_and_is_replaced(up: Callable, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_rendezvous_store_dies_and_is_replaced(up: Callable, tmp_path: Path) -> 
     running.until(job, "one node", pace.awaiting(lambda shown: shown["size"] == 1))
     running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
     running.until(job, "two nodes again", pace.awaiting(lambda shown: shown["size"] == 2))
-    assert_ends_as_undisturbed(running, job, pace, tmp_path)
+    assert_ends_as_undisturbed(running, job, pace)
 
 
 @pytest.mark.ci
@@ -75,14 +75,14 @@ def test_all_nodes_die_at_once(up: Callable, tmp_path: Path) -> None:
     running, job, pace = start_training(up, 2, tmp_path)
     for agent in running.agents():
         agent.kill()
-    assert_ends_as_undisturbed(running, job, pace, tmp_path)
+    assert_ends_as_undisturbed(running, job, pace)
 
 
 def test_a_frozen_worker_is_killed_and_the_others_go_on(up: Callable, tmp_path: Path) -> None:
     running, job, pace = start_training(up, 2, tmp_path)
     running.workers()[0].send_signal(signal.SIGSTOP)
     running.until(job, "going on without it", lambda _: any("froze" in text for text in running.story(job)))
-    assert_ends_as_undisturbed(running, job, pace, tmp_path)
+    assert_ends_as_undisturbed(running, job, pace)
 
 
 def test_a_script_that_hangs_in_the_middle_fails_with_the_reason(up: Callable) -> None:
@@ -95,7 +95,7 @@ def test_a_script_that_hangs_in_the_middle_fails_with_the_reason(up: Callable) -
 def test_a_bad_node_is_set_aside_and_the_job_trains_on_the_others(up: Callable, configured: Callable) -> None:
     running = up(2, *configured())
     running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
-    job = running.submit(SCRIPT, "--epochs", "900", "--pace", "0.01", "--bad-node", "n02", sizes="1:2", max_failures=0)
+    job = running.submit(SCRIPT, "--epochs", "900", "--pace", "0.05", "--bad-node", "n02", sizes="1:2", max_failures=0)
     running.until(job, "training", lambda shown: shown["steps"] > 5)
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
     aside = wait_for("the bad node to be set aside", lambda: running.client.get("/v1/status")["aside"])

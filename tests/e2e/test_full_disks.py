@@ -61,7 +61,7 @@ def fill(directory: Path) -> Path:
 def test_a_job_waits_for_the_disk_of_its_files_and_goes_on(up: Callable, state_dir: Path, small_disk: Callable) -> None:
     jobs = small_disk(state_dir / "jobs", 4)
     running: Running = up(1)
-    job = running.submit(SCRIPT, "--epochs", "300", "--pace", "0.01", sizes="1", max_failures=0)
+    job = running.submit(SCRIPT, "--epochs", "300", "--pace", "0.05", sizes="1", max_failures=0)
     running.until(job, "training", lambda shown: shown["steps"] > 5)
     filler = fill(jobs)
     running.until(

@@ -27,11 +27,11 @@ def start(up: Callable, directory: Path, nodes: int, names: tuple[str, ...], *, 
     return running, job
 
 
-def assert_ends_as_undisturbed(running, job: str, directory: Path, epochs: int) -> dict:
+def assert_ends_as_undisturbed(running, job: str, epochs: int) -> dict:
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     steps = history(running.paths.job(job) / "records")
     assert len(steps) == epochs * STEPS_PER_EPOCH
-    assert_same_training(steps, undisturbed(directory / "reference", epochs))
+    assert_same_training(steps, undisturbed(epochs))
     return steps
 
 
@@ -64,7 +64,7 @@ def test_grows_and_shrinks_and_every_layer_moves(up: Callable, tmp_path: Path) -
     assert len(steps) == epochs * STEPS_PER_EPOCH
     again = {step: record.applied_in for step, record in steps.items() if len(record.applied_in) > 1}
     assert not again, (again, running.story(job))
-    assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
+    assert_same_training(steps, undisturbed(epochs))
 
 
 @pytest.mark.ci
@@ -73,7 +73,7 @@ def test_a_stage_with_a_replica_survives_a_kill(up: Callable, tmp_path: Path) ->
     running, job = start(up, tmp_path, 4, ("2", "2x2"), epochs=epochs)
     running.until(job, "four nodes", lambda shown: shown["size"] == 4 and shown["steps"] > 60)
     running.workers()[-1].kill()
-    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    steps = assert_ends_as_undisturbed(running, job, epochs)
     assert redone(steps) <= 1
     assert not any(BACK in text for text in running.story(job))
 
@@ -86,7 +86,7 @@ def test_a_stage_without_a_replica_comes_back_from_the_checkpoint(up: Callable, 
     running.until(job, "a checkpoint", lambda shown: shown["size"] == 2 and list(checkpoints.glob("step-*")))
     running.workers()[-1].kill()
     running.until(job, "going back", lambda _: any(BACK in text for text in running.story(job)))
-    assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    assert_ends_as_undisturbed(running, job, epochs)
 
 
 @pytest.mark.ci
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_which_one_member_cannot_read_its_layers_is_passed_over_
     (layer,) = newest.glob("__layer-1.*")
     layer.write_bytes(b"")
     running.client.post(f"/v1/jobs/{job}/resume")
-    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    steps = assert_ends_as_undisturbed(running, job, epochs)
     told = running.story(job)
     assert any(f"step {int(newest.name[5:])} cannot be read" in text for text in told), (before, newest, told)
     again = [step for step, record in steps.items() if len(record.applied_in) > 1]
@@ -119,7 +119,7 @@ def test_no_stage_is_a_step_ahead_where_the_vote_breaks_between_members(up: Call
     faults = [fault("after-reduce", "kill", 3, 60), fault("after-reduce", "break", 0, 60)]
     env = {"OFFCUT_FAULTS": json.dumps(faults)}
     running, job = start(up, tmp_path, 4, ("2x2",), epochs=epochs, env=env)
-    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    steps = assert_ends_as_undisturbed(running, job, epochs)
     assert len(list(running.paths.job(job).glob("fault-*"))) == 2
     assert redone(steps) == 0
 
@@ -130,7 +130,7 @@ def test_where_nobody_saw_the_vote_end_the_step_is_done_again(up: Callable, tmp_
     faults = [fault("before-reduce", "kill", 1, 60), fault("inside-reduce", "break", 2, 90)]
     env = {"OFFCUT_FAULTS": json.dumps(faults)}
     running, job = start(up, tmp_path, 4, ("2", "2x2"), epochs=epochs, env=env)
-    assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    assert_ends_as_undisturbed(running, job, epochs)
     assert not any(BACK in text for text in running.story(job))
 
 
@@ -141,7 +141,7 @@ def test_a_frozen_stage_is_given_up_and_its_replica_goes_on(up: Callable, tmp_pa
     running.until(job, "four nodes", lambda shown: shown["size"] == 4 and shown["steps"] > 60)
     running.workers()[0].send_signal(signal.SIGSTOP)
     running.until(job, "going on without it", lambda _: any("froze" in text for text in running.story(job)))
-    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    steps = assert_ends_as_undisturbed(running, job, epochs)
     assert redone(steps) <= 1
 
 
@@ -164,7 +164,7 @@ def test_the_only_holder_dies_while_it_gives_and_there_is_no_checkpoint(up: Call
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
     running.until(job, "beginning again", lambda _: any("The job starts again" in text for text in running.story(job)))
     nowhere.unlink()
-    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    steps = assert_ends_as_undisturbed(running, job, epochs)
     assert all(len(steps[step].applied_in) == 2 for step in range(1, 21)), running.story(job)
 
 
@@ -177,7 +177,7 @@ def test_all_nodes_go_with_warning_and_nothing_is_done_again(up: Callable, tmp_p
     running.client.post("/v1/nodes/want", {"nodes": ["n01", "n02", "n03"]})
     running.until(job, "no node", lambda shown: shown["size"] == 0)
     running.client.post("/v1/nodes/offer", {"nodes": ["n01", "n03"]})
-    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    steps = assert_ends_as_undisturbed(running, job, epochs)
     assert redone(steps) == 0
 
 
@@ -187,6 +187,6 @@ def test_a_node_that_goes_in_the_middle_of_a_long_step_writes_its_layers_down(up
     running, job = start(up, tmp_path, 2, ("1", "2"), epochs=epochs, options=("--slow-at", "60"))
     running.until(job, "the long step", lambda shown: shown["size"] == 2 and shown["steps"] >= 59)
     running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
-    steps = assert_ends_as_undisturbed(running, job, tmp_path, epochs)
+    steps = assert_ends_as_undisturbed(running, job, epochs)
     assert redone(steps) == 0
     assert not any(BACK in text for text in running.story(job))

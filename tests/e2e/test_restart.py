@@ -61,14 +61,14 @@ def until_steps_at(running, job: str, world: int) -> int:
 
 @pytest.mark.timeout(300)
 def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(up: Callable, tmp_path: Path) -> None:
-    steps = 400
+    steps = 250
     running = up(2)
     pace = Pace(tmp_path, steps)
     running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
     job = submit(running, DDP, "--steps", str(steps), *pace.options, sizes="1:2", ranks_per_node=2)
     directory = running.paths.job(job)
     assert until_steps_at(running, job, 2) == 0
-    pace.set(0.1)
+    pace.set(0.15)
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
     assert until_steps_at(running, job, 4) > 0, "it resumed from its own checkpoint"
     generation = running.job(job)["generation"]

@@ -53,7 +53,7 @@ def test_a_clock_that_is_set_back_by_an_hour(
 @pytest.mark.ci
 def test_a_release_of_all_nodes_holds_until_it_is_undone(up: Callable[..., Running]) -> None:
     running = up(2)
-    job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.005", sizes="1:2")
+    job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.05", sizes="1:2")
     running.until(job, "training", lambda shown: shown["steps"] > 5)
     running.client.post("/v1/release", {"nodes": []})
     running.stop()
@@ -81,11 +81,11 @@ def kinds(running: Running) -> list[str]:
 @pytest.mark.timeout(300)
 def test_a_job_that_finishes_while_there_is_no_controller(up: Callable[..., Running]) -> None:
     running = up(2)
-    job = running.submit(SCRIPT, "--epochs", "40", "--pace", "0.005", sizes="2")
+    job = running.submit(SCRIPT, "--epochs", "20", "--pace", "0.02", sizes="2")
     running.until(job, "training", lambda shown: shown["steps"] > 5)
     running.process.kill()
     running.process.wait()
-    wait_for("the last step", lambda: steps_of(running, job) == 40 * STEPS_PER_EPOCH)
+    wait_for("the last step", lambda: steps_of(running, job) == 20 * STEPS_PER_EPOCH)
     running.start()
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     for again in (False, True):
@@ -94,7 +94,7 @@ def test_a_job_that_finishes_while_there_is_no_controller(up: Callable[..., Runn
             running.process.wait()
             running.start()
         shown = running.job(job)
-        assert shown["steps"] == 40 * STEPS_PER_EPOCH
+        assert shown["steps"] == 20 * STEPS_PER_EPOCH
         assert shown["samples"] > 0
         assert shown["steps_redone"] == 0
 
@@ -103,7 +103,7 @@ def test_a_job_that_finishes_while_there_is_no_controller(up: Callable[..., Runn
 @pytest.mark.ci
 def test_steps_that_are_done_again_are_told_though_the_controller_died_too(up: Callable[..., Running]) -> None:
     running = up(1)
-    job = running.submit(SCRIPT, "--epochs", "300", "--pace", "0.01", sizes="1", checkpoint_age_s=60.0, max_failures=5)
+    job = running.submit(SCRIPT, "--epochs", "300", "--pace", "0.02", sizes="1", checkpoint_age_s=60.0, max_failures=5)
     running.until(job, "training", lambda shown: shown["steps"] > 80)
     running.process.kill()
     running.process.wait()

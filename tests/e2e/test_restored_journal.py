@@ -14,7 +14,7 @@ from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
-EPOCHS = 150
+EPOCHS = 50
 
 
 def backup(running: Running) -> None:
@@ -51,6 +51,7 @@ def test_the_job_goes_on_and_loses_nothing(up: Callable[..., Running], tmp_path:
         grown = pace.awaiting(lambda shown, size=size: shown["size"] == size)
         newest = running.until(job, f"{size} nodes", grown)
     running.until(job, "steps under it", lambda shown: shown["steps"] > newest["steps"] + 20)
+    pace.set(0.2)  # it must not end before the controller is there again
     restore(running)
     if all_of_it:
         running.paths.numbers.unlink()
@@ -58,16 +59,17 @@ def test_the_job_goes_on_and_loses_nothing(up: Callable[..., Running], tmp_path:
     newer = pace.awaiting(lambda shown: shown["generation"] > newest["generation"])
     after = running.until(job, "a new generation", newer)
     assert any("the journal is older than what has run since" in text for text in running.story(job))
+    pace.set(pace.TURN_S)
     running.until(job, "progress", lambda shown: shown["steps"] > after["steps"] + 50)
     pace.to_the_end()
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished", patience_s=300.0)
     assert shown["steps"] == EPOCHS * STEPS_PER_EPOCH
-    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", EPOCHS))
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(EPOCHS))
 
 
 def test_a_new_journal_beside_old_jobs_takes_nothing_of_theirs(up: Callable[..., Running]) -> None:
     running = up(1)
-    job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.005", sizes="1", checkpoint_age_s=0.5)
+    job = running.submit(SCRIPT, "--epochs", "400", "--pace", "0.05", sizes="1", checkpoint_age_s=0.5)
     running.until(job, "training", lambda shown: shown["steps"] > 20)
     checkpoints = running.paths.job(job) / "checkpoints"
     wait_for("a checkpoint", lambda: checkpoints.is_dir() and any(checkpoints.glob("step-*")))

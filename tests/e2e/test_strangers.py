@@ -46,7 +46,7 @@ def port_of(running: live.Running) -> int:
 
 
 def train(running: live.Running, name: str, sizes: str) -> str:
-    job = running.submit(SCRIPT, "--epochs", "9000", "--pace", "0.01", name=name, sizes=sizes)
+    job = running.submit(SCRIPT, "--epochs", "9000", "--pace", "0.05", name=name, sizes=sizes)
     running.until(job, "training", lambda shown: shown["state"] == "running" and shown["steps"] > 3)
     return job
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:
     running = up(3)
     running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})
-    epochs = 80
+    epochs = 24
     pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:3")
     running.until(job, "one node", lambda shown: shown["size"] == 1 and shown["steps"] > 5)
@@ -31,27 +31,29 @@ def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:
     steps = history(running.paths.job(job) / "records")
     assert len(steps) == epochs * STEPS_PER_EPOCH
     assert all(len(record.applied_in) == 1 for record in steps.values()), "a graceful resize redoes nothing"
-    assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
+    assert_same_training(steps, undisturbed(epochs))
 
 
 def test_last_node_goes_and_training_continues_where_it_was(up: Callable, tmp_path: Path) -> None:
     running = up(1)
-    epochs = 40
-    job = running.submit(SCRIPT, "--epochs", str(epochs), "--pace", "0.01", sizes="1")
-    running.until(job, "some steps", lambda shown: shown["steps"] > 20)
+    epochs = 20
+    pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
+    job = running.submit(SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1")
+    running.until(job, "some steps", pace.awaiting(lambda shown: shown["steps"] > 20))
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
-    running.until(job, "no node", lambda shown: shown["size"] == 0)
+    running.until(job, "no node", pace.awaiting(lambda shown: shown["size"] == 0))
+    pace.to_the_end()
     running.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
     running.until(job, "the end", lambda shown: shown["state"] == "finished")
     steps = history(running.paths.job(job) / "records")
     assert all(len(record.applied_in) == 1 for record in steps.values()), "with warning nothing is redone"
-    assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
+    assert_same_training(steps, undisturbed(epochs))
 
 
 @pytest.mark.ci
 def test_every_worker_killed_resumes_from_a_checkpoint_at_another_size(up: Callable, tmp_path: Path) -> None:
     running = up(2)
-    epochs = 60
+    epochs = 24
     pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(
         SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:2", checkpoint_age_s=0.5, max_failures=3
@@ -68,14 +70,14 @@ def test_every_worker_killed_resumes_from_a_checkpoint_at_another_size(up: Calla
     steps = history(running.paths.job(job) / "records")
     redone = sum(len(record.applied_in) - 1 for record in steps.values())
     assert redone <= 0.5 / 0.01 + 1, "at most checkpoint_age_s of work"
-    assert_same_training(steps, undisturbed(tmp_path / "reference", epochs))
+    assert_same_training(steps, undisturbed(epochs))
 
 
 def test_kills_of_workers_and_nodes_lose_nothing(up: Callable, tmp_path: Path) -> None:
     """Twelve times, at moments that a seed chooses, a worker or a whole node dies without warning."""
     choose = random.Random(20210210)
     running = up(3)
-    epochs = 120
+    epochs = 60
     pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(
         SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:3", checkpoint_age_s=1.0, max_failures=3
@@ -83,10 +85,11 @@ def test_kills_of_workers_and_nodes_lose_nothing(up: Callable, tmp_path: Path) -
     kills = 0
     while kills < 12:
         pace.set(0.5)
-        running.until(job, "two nodes", lambda shown: shown["size"] >= 2)
-        pace.set(0.01)
+        running.until(job, "two nodes", pace.awaiting(lambda shown: shown["size"] >= 2))
+        pace.set(pace.TURN_S)
         steps = running.job(job)["steps"] + choose.randint(5, 30)
-        running.until(job, f"step {steps}", lambda shown, steps=steps: shown["size"] >= 2 and shown["steps"] >= steps)
+        there = pace.awaiting(lambda shown, steps=steps: shown["size"] >= 2 and shown["steps"] >= steps)
+        running.until(job, f"step {steps}", there)
         victims = running.workers() if choose.random() < 0.6 else running.agents()
         if victims:
             choose.choice(victims).kill()
@@ -94,7 +97,7 @@ def test_kills_of_workers_and_nodes_lose_nothing(up: Callable, tmp_path: Path) -
     pace.to_the_end()
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
     assert shown["steps"] == epochs * STEPS_PER_EPOCH
-    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", epochs))
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(epochs))
 
 
 def test_a_script_that_raises_fails_with_its_traceback_and_others_go_on(up: Callable) -> None:

@@ -19,6 +19,13 @@ parser.add_argument("--device", default="cpu")
 parser.add_argument("--double", action="store_true", help="in float64, which tells rounding from real differences")
 arguments = parser.parse_args()
 
+
+def keep_pace():
+    began_s = time.monotonic()
+    while arguments.pace_file and (left_s := began_s + float(arguments.pace_file.read_text()) - time.monotonic()) > 0:
+        time.sleep(min(left_s, 0.02))
+
+
 torch.set_default_dtype(torch.float64 if arguments.double else torch.float32)
 torch.manual_seed(0)
 digits = load_digits()
@@ -69,8 +76,7 @@ with Session(model, optimizer, data, global_batch=128, **options) as session:
         session.register(schedule)
     for epoch in session.epochs(arguments.epochs):
         for batch in epoch:
-            if arguments.pace_file is not None:
-                time.sleep(float(arguments.pace_file.read_text()))
+            keep_pace()
             with torch.autocast(arguments.device, torch.bfloat16, enabled=arguments.training == "autocast"):
                 loss = loss_fn(session.model(batch.x), batch.y)
             session.step(loss)

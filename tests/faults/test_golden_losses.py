@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from golden import Pace
 
 from live import Running
 from offcut.wire.step_records import StepHistory, history
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.t
 
 SCRIPT = Path(__file__).with_name("golden_training.py")
 SAMPLES = 1797
+#: Of 15 steps each: twice what a dozen events take on a machine of their own.
+EPOCHS = 30
 EVENTS = 12
 #: How far the losses may be apart. Members add gradients in another order than one process does, and training magnifies
 #: the last bit, Adam's division by small gradients above all: so these three run in double precision, where a real
@@ -39,26 +42,18 @@ def undisturbed(directory: Path, *arguments: str) -> dict[int, StepHistory]:
     "training", [pytest.param(name, marks=() if name == "mlp" else pytest.mark.ci) for name in LIMITS]
 )
 def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, training: str) -> None:
-    arguments = [training, "--epochs", "60", *(["--double"] if training in DOUBLE else [])]
-    pace = tmp_path / "pace"
-
-    def set_pace(turn_s: float) -> None:
-        """Set how long a turn of the loop takes. It is slow while a worker starts."""
-        new = tmp_path / "new"
-        new.write_text(str(turn_s))
-        new.replace(pace)
-
-    set_pace(0.02)
+    arguments = [training, "--epochs", str(EPOCHS), *(["--double"] if training in DOUBLE else [])]
+    pace = Pace(tmp_path, EPOCHS * -(-SAMPLES // 128))
     cluster.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02", "n03"]})
-    job = cluster.submit(SCRIPT, *arguments, "--pace-file", str(pace), sizes="1:3", max_failures=9)
+    job = cluster.submit(SCRIPT, *arguments, *pace.options, sizes="1:3", max_failures=9)
 
     def further(size: int) -> None:
-        """Wait for a few steps at this size."""
-        set_pace(0.5)
-        shown = cluster.until(job, f"size {size}", lambda shown: shown["size"] == size)
-        set_pace(0.02)
+        """Wait for a few steps at this size; they are slow while a worker starts."""
+        pace.set(0.5)
+        shown = cluster.until(job, f"size {size}", pace.awaiting(lambda shown: shown["size"] == size))
+        pace.set(pace.TURN_S)
         goal = max(shown["steps"], 1) + 3
-        cluster.until(job, "more steps", lambda shown: shown["steps"] >= goal)
+        cluster.until(job, "more steps", pace.awaiting(lambda shown: shown["steps"] >= goal))
 
     events = 0
     further(3)
@@ -71,10 +66,11 @@ def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, train
         for victim in (0, -1):  # the oldest and the newest worker die, and others join in their place
             before = cluster.job(job)["generation"]
             cluster.workers()[victim].kill()
-            cluster.until(job, "its end noticed", lambda shown, before=before: shown["generation"] > before)
+            noticed = pace.awaiting(lambda shown, before=before: shown["generation"] > before)
+            cluster.until(job, "its end noticed", noticed)
             further(3)
         events += 8
-    set_pace(0.0)
+    pace.to_the_end()
     cluster.until(job, "the end", lambda shown: shown["state"] == "finished")
     steps = history(cluster.paths.job(job) / "records")
     reference = undisturbed(tmp_path, *arguments)

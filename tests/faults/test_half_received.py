@@ -35,4 +35,4 @@ def test_the_job_begins_again_from_the_script_s_first_values(cluster: Running, t
     steps = history(directory / "records")
     assert all(len(steps[step].applied_in) == 2 for step in range(1, 9)), "nobody had the state any more"
     assert sorted(steps) == list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
-    assert_same_training(steps, undisturbed(tmp_path / "reference", EPOCHS))
+    assert_same_training(steps, undisturbed(EPOCHS))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
+from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
 from live import wait_for
 from offcut.wire.step_records import history
@@ -15,8 +15,8 @@ from slurmed import MARKS, Harvesting
 pytestmark = MARKS
 
 
-def train(running: Harvesting, *, epochs: int, pace: str = "0.01", sizes: str = "1:3", **fields: object) -> str:
-    return running.submit(SCRIPT, "--epochs", str(epochs), "--pace", pace, sizes=sizes, checkpoint_age_s=2.0, **fields)
+def train(running: Harvesting, *options: str, epochs: int, sizes: str = "1:3") -> str:
+    return running.submit(SCRIPT, "--epochs", str(epochs), *options, sizes=sizes, checkpoint_age_s=2.0)
 
 
 def samples(running: Harvesting) -> dict[str, float]:
@@ -36,25 +36,29 @@ def test_trains_gives_way_to_the_queue_and_finishes_as_if_undisturbed(
 ) -> None:
     slurm = private_slurm(nodes=3, worker_template=True)
     running = harvest(slurm)
-    job = train(running, epochs=60)
-    running.until(job, "all nodes", lambda shown: shown["size"] == 3)
+    epochs = 20
+    pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
+    job = train(running, *pace.options, epochs=epochs)
+    running.until(job, "all nodes", pace.awaiting(lambda shown: shown["size"] == 3))
     main = slurm.submit("exec sleep 600", "--partition=main", "--nodes=2")
-    wait_for("the main job to run", lambda: slurm.state(main) == "RUNNING")
-    running.until(job, "one node", lambda shown: shown["size"] == 1)
-    wait_for("both releases to be counted", lambda: releases(samples(running)) >= 2)
+    running.until(job, "the main job to run", pace.awaiting(lambda _: slurm.state(main) == "RUNNING"))
+    running.until(job, "one node", pace.awaiting(lambda shown: shown["size"] == 1))
+    counted = pace.awaiting(lambda _: releases(samples(running)) >= 2)
+    running.until(job, "both releases to be counted", counted)
     assert {"sinfo", "squeue", "scontrol", "sbatch"} <= samples(running).keys()
     slurm.run("scancel", str(main))
-    running.until(job, "all nodes again", lambda shown: shown["size"] == 3)
+    running.until(job, "all nodes again", pace.awaiting(lambda shown: shown["size"] == 3))
+    pace.to_the_end()
     shown = running.until(job, "the end", lambda shown: shown["state"] == "finished")
-    assert shown["steps"] == 60 * STEPS_PER_EPOCH
-    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(tmp_path / "reference", 60))
+    assert shown["steps"] == epochs * STEPS_PER_EPOCH
+    assert_same_training(history(running.paths.job(job) / "records"), undisturbed(epochs))
 
 
 @pytest.mark.timeout(300)
 def test_a_killed_controller_adopts_its_pilots(private_slurm: Callable, harvest: Callable) -> None:
     slurm = private_slurm(nodes=2, worker_template=True)
     running = harvest(slurm)
-    job = train(running, epochs=2000, sizes="2")
+    job = train(running, "--pace", "0.05", epochs=2000, sizes="2")
     before = running.until(job, "training", lambda shown: shown["steps"] > 20)
     pilots = running.pilots()
     records = running.paths.job(job) / "records"

@@ -22,7 +22,7 @@ from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undistur
 
 import host_templates
 from hosts import LOGIN, Hosts, lacking
-from live import kept_if_failed, wait_for
+from live import kept_if_failed
 from offcut.cluster.slurm.testbed import SlurmTestbed, missing
 from offcut.cluster.slurm.testbed_config import CONTROLLER, DaemonHost, SlurmTestbedConfig
 from offcut.process.parent_death import die_with_parent
@@ -33,7 +33,7 @@ from slurmed import MARKS, Harvesting
 pytestmark = [*MARKS, pytest.mark.timeout(300)]
 
 NODES = ("n01", "n02", "n03")
-EPOCHS = 40
+EPOCHS = 24
 
 
 @dataclass
@@ -101,9 +101,9 @@ def running(cluster: Cluster) -> Iterator[Harvesting]:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[int, StepHistory]:
+def reference() -> dict[int, StepHistory]:
     """The steps of a training that nothing disturbs."""
-    return undisturbed(tmp_path_factory.mktemp("reference") / "run", EPOCHS)
+    return undisturbed(EPOCHS)
 
 
 @dataclass
@@ -191,7 +191,8 @@ def test_grows_gives_way_survives_a_kill_and_finishes_as_if_undisturbed(
     training.until_size(3)
     training.until_steps(5)
     main = cluster.slurm.submit("exec sleep 600", "--partition=main", "--nodes=2")
-    wait_for("the main job to run", lambda: cluster.slurm.state(main) == "RUNNING")
+    given_way = training.pace.awaiting(lambda _: cluster.slurm.state(main) == "RUNNING")
+    training.running.until(training.job, "the main job to run", given_way)
     training.until_size(1)
     cluster.slurm.run("scancel", str(main))
     training.until_size(3)

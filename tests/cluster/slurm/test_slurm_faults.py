@@ -22,7 +22,7 @@ pytestmark = [*MARKS, pytest.mark.ci, pytest.mark.timeout(400)]
 def begin(private_slurm: Callable, harvest: Callable, **config: object) -> tuple[Harvesting, str]:
     """Start a training on all three nodes of a Slurm."""
     running = harvest(private_slurm(nodes=3, worker_template=True, **config))
-    job = running.submit(SCRIPT, "--epochs", "100000", "--pace", "0.01", sizes="1:3", checkpoint_age_s=2.0)
+    job = running.submit(SCRIPT, "--epochs", "100000", "--pace", "0.05", sizes="1:3", checkpoint_age_s=2.0)
     running.until(job, "all nodes", lambda shown: shown["size"] == 3)
     return running, job
 
@@ -122,8 +122,8 @@ def test_a_full_spool_costs_one_node(private_slurm: Callable, harvest: Callable)
         with pytest.raises(OSError, match="No space"):
             (spool / "filler").write_bytes(b"x" * 2**17)
         running = harvest(slurm)
-        job = running.submit(SCRIPT, "--epochs", "100000", "--pace", "0.01", sizes="1:3", checkpoint_age_s=2.0)
+        job = running.submit(SCRIPT, "--epochs", "100000", "--pace", "0.05", sizes="1:3", checkpoint_age_s=2.0)
         running.until(job, "the others", lambda shown: shown["size"] == 2 and "n02" not in shown["nodes"])
-        goes_on(running, job, steps=300)
+        goes_on(running, job, steps=100)
         assert running.job(job)["size"] == 2
         slurm.kill_node("n02")
