@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,5 +26,18 @@ def offcut(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[b
             main()
         out, error = capfdbinary.readouterr()
         return int(ended.value.code or 0), out.decode(), error.decode()
+
+    return run
+
+
+@pytest.fixture
+def completed(
+    offcut: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`completed(*ARGUMENTS, stdin="")`: the same as what subprocess.run returns of a process, whose start it saves."""
+
+    def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        return subprocess.CompletedProcess(arguments, *offcut(*arguments))
 
     return run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,10 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def offcut(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "offcut", "allocate", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def offcut(completed: Callable) -> Callable:
+    """`offcut(*ARGUMENTS, stdin="")` runs `offcut allocate`."""
+    return partial(completed, "allocate")
 
 
 @pytest.fixture
@@ -37,7 +33,7 @@ def path(tmp_path: Path) -> str:
     return str(place)
 
 
-def test_json_is_one_document(path: str) -> None:
+def test_json_is_one_document(offcut: Callable, path: str) -> None:
     done = offcut(path, "--json", "--explain")
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
@@ -47,20 +43,20 @@ def test_json_is_one_document(path: str) -> None:
     assert answer["explain"]["a"]["cause"] == "bound"
 
 
-def test_json_lines_in_json_lines_out(tmp_path: Path) -> None:
+def test_json_lines_in_json_lines_out(offcut: Callable, tmp_path: Path) -> None:
     lines = "\n".join(json.dumps(PROBLEM | {"nodes": n}) for n in (1, 2, 3))
     done = offcut("-", "--json", "--time-limit", "5", stdin=lines)
     assert [sum(json.loads(line)["nodes"].values()) for line in done.stdout.splitlines()] == [1, 2, 3]
 
 
-def test_people_get_a_table_and_reasons(path: str) -> None:
+def test_people_get_a_table_and_reasons(offcut: Callable, path: str) -> None:
     done = offcut(path, "--explain")
     assert done.returncode == 0
     assert "5 of 5 nodes used, objective 43380 (proven optimal)" in done.stdout
     assert "It does not grow because 4 is its largest size." in done.stdout
 
 
-def test_solvers_agree_and_policies_are_compared_with_the_optimum(path: str) -> None:
+def test_solvers_agree_and_policies_are_compared_with_the_optimum(offcut: Callable, path: str) -> None:
     assert json.loads(offcut(path, "--json", "--solver", "milp").stdout)["objective"] == pytest.approx(43380)
     answer = json.loads(offcut(path, "--json", "--policy", "equal-share", "--objective", "samples").stdout)
     assert answer["nodes"] == {"a": 3, "b": 2}
@@ -80,7 +76,9 @@ def test_solvers_agree_and_policies_are_compared_with_the_optimum(path: str) -> 
         (json.dumps(PROBLEM), ["--solver", "magic"], "--solver"),
     ],
 )
-def test_faults_exit_2_with_a_sentence(tmp_path: Path, content: str, arguments: list[str], said: str) -> None:
+def test_faults_exit_2_with_a_sentence(
+    offcut: Callable, tmp_path: Path, content: str, arguments: list[str], said: str
+) -> None:
     path = tmp_path / "p.json"
     path.write_text(content)
     done = offcut(str(path), *arguments)
@@ -90,7 +88,7 @@ def test_faults_exit_2_with_a_sentence(tmp_path: Path, content: str, arguments: 
     assert done.stdout == ""
 
 
-def test_with_json_faults_are_json_too(path: str) -> None:
+def test_with_json_faults_are_json_too(offcut: Callable, path: str) -> None:
     done = offcut(path + ".missing", "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["next_step"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +49,23 @@ def change(root: Path, *commands: str) -> None:
     db.close()
 
 
-def journal(verb: str, root: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "offcut", "journal", verb, "--state", str(root), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def journal(completed: Callable) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`journal(VERB, ROOT, *OPTIONS)` runs `offcut journal VERB --state ROOT`."""
+    return lambda verb, root, *options: completed("journal", verb, "--state", root, *options)
 
 
-def as_json(verb: str, root: Path, code: int) -> dict[str, Any]:
-    done = journal(verb, root, "--json")
-    assert done.returncode == code, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+@pytest.fixture
+def as_json(journal: Callable) -> Callable[[str, Path, int], dict[str, Any]]:
+    """`as_json(VERB, ROOT, CODE)` returns what the command prints with `--json`; it ends with CODE."""
+
+    def run(verb: str, root: Path, code: int) -> dict[str, Any]:
+        done = journal(verb, root, "--json")
+        assert done.returncode == code, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    return run
 
 
 def load(root: Path) -> State:
@@ -73,7 +76,7 @@ def load(root: Path) -> State:
         book.close()
 
 
-def test_a_whole_journal(tmp_path):
+def test_a_whole_journal(journal, as_json, tmp_path):
     written(tmp_path, snapshot_at=8)
     before = (tmp_path / "journal.sqlite").read_bytes()
     done = journal("check", tmp_path)
@@ -88,7 +91,7 @@ def test_a_whole_journal(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs", "journal.sqlite", "lock"]
 
 
-def test_the_readable_prefix_is_saved(tmp_path):
+def test_the_readable_prefix_is_saved(journal, as_json, tmp_path):
     states = written(tmp_path)
     change(tmp_path, "UPDATE events SET data = replace(data, 'n9', 'n8') WHERE id = 11")
     shown = as_json("check", tmp_path, 1)
@@ -107,7 +110,7 @@ def test_the_readable_prefix_is_saved(tmp_path):
     assert journal("check", tmp_path).returncode == 0
 
 
-def test_a_snapshot_carries_over_damage_before_it(tmp_path):
+def test_a_snapshot_carries_over_damage_before_it(as_json, tmp_path):
     states = written(tmp_path, snapshot_at=8)
     change(tmp_path, "UPDATE events SET data = '{}' WHERE id = 3")
     shown = as_json("check", tmp_path, 1)
@@ -118,7 +121,7 @@ def test_a_snapshot_carries_over_damage_before_it(tmp_path):
     assert as_json("check", tmp_path, 0)["whole"]
 
 
-def test_a_damaged_snapshot_is_dropped(tmp_path):
+def test_a_damaged_snapshot_is_dropped(as_json, tmp_path):
     states = written(tmp_path, snapshot_at=8)
     change(tmp_path, "UPDATE snapshots SET data = '{}'")
     shown = as_json("check", tmp_path, 1)
@@ -130,7 +133,7 @@ def test_a_damaged_snapshot_is_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0.4, 0.7])
-def test_a_truncated_journal_is_repaired_or_refused(tmp_path, size):
+def test_a_truncated_journal_is_repaired_or_refused(journal, tmp_path, size):
     """Depending on where it was cut, a state that was there once is read, or a sentence says that none can be."""
     states = written(tmp_path)
     file = tmp_path / "journal.sqlite"
@@ -145,7 +148,7 @@ def test_a_truncated_journal_is_repaired_or_refused(tmp_path, size):
         assert "can be saved" in done.stderr
 
 
-def test_repair_of_a_file_that_is_not_a_journal_fails(tmp_path):
+def test_repair_of_a_file_that_is_not_a_journal_fails(journal, tmp_path):
     written(tmp_path)
     (tmp_path / "journal.sqlite").write_text("no journal at all\n" * 1000)
     assert journal("check", tmp_path).returncode == 1
@@ -155,7 +158,7 @@ def test_repair_of_a_file_that_is_not_a_journal_fails(tmp_path):
     assert (tmp_path / "journal.sqlite").read_text().startswith("no journal at all")
 
 
-def test_bad_usage(tmp_path):
+def test_bad_usage(journal, tmp_path):
     done = journal("check", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "There is no journal at" in done.stderr
@@ -167,7 +170,7 @@ def test_bad_usage(tmp_path):
         assert "which a newer offcut writes" in done.stderr
 
 
-def test_a_controller_runs(tmp_path):
+def test_a_controller_runs(journal, as_json, tmp_path):
     """While a controller runs, the journal can be checked but not repaired."""
     written(tmp_path)
     with StatePaths(tmp_path).take_lock():

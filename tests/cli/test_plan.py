@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,9 @@ NODE = (
 pytestmark = pytest.mark.xdist_group("plan")
 
 
-def offcut(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "offcut", *arguments], capture_output=True, text=True, check=False)
+@pytest.fixture
+def offcut(completed: Callable) -> Callable:
+    return completed
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_json_plan_file_and_figure(place: Path) -> None:
+def test_json_plan_file_and_figure(offcut: Callable, place: Path) -> None:
     done = offcut(
         "plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4", "--devices", "1:4",
         "--save", str(place / "plan.json"), "--figure", str(place / "plan.png"), "--json",
@@ -53,7 +53,7 @@ def test_json_plan_file_and_figure(place: Path) -> None:
     assert (place / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_frontier_as_json_table_and_figure(place: Path) -> None:
+def test_the_frontier_as_json_table_and_figure(offcut: Callable, place: Path) -> None:
     """Also where no plan fits: strategies that recompute may."""
     arguments = ("plan", str(place / "toy.txt"), "--measured-at", "4", "--devices", "1,2", "--frontier")
     done = offcut(*arguments, "--hardware", str(place / "h.toml"), "--figure", str(place / "frontier.svg"), "--json")
@@ -73,7 +73,7 @@ def test_the_frontier_as_json_table_and_figure(place: Path) -> None:
     assert "recompute (estimate)" in done.stdout
 
 
-def test_json_has_no_infinity_where_there_is_no_certificate(place: Path) -> None:
+def test_json_has_no_infinity_where_there_is_no_certificate(offcut: Callable, place: Path) -> None:
     """Only a schedule outside the bound's class is tried: the gap is unknown, and the document is still valid."""
     done = offcut(
         "plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4", "--devices", "2",
@@ -86,7 +86,7 @@ def test_json_has_no_infinity_where_there_is_no_certificate(place: Path) -> None
     assert "of any plan at all" in size["certificate"]
 
 
-def test_the_plan_report_has_stages_certificate_and_rejected_plans(place: Path) -> None:
+def test_the_plan_report_has_stages_certificate_and_rejected_plans(offcut: Callable, place: Path) -> None:
     done = offcut("plan", str(place / "toy.txt"), "--hardware", str(place / "h.toml"), "--measured-at", "4")
     assert done.returncode == 2
     done = offcut(
@@ -108,7 +108,9 @@ def test_the_plan_report_has_stages_certificate_and_rejected_plans(place: Path) 
         (("--hardware", "none.toml"), "cannot be read"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(place: Path, more: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    offcut: Callable, place: Path, more: tuple[str, ...], message: str
+) -> None:
     arguments = [str(place / word) if word.endswith(".toml") else word for word in more]
     done = offcut("plan", str(place / "toy.txt"), "--measured-at", "4", "--devices", "2", *arguments)
     assert done.returncode == 2

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from offcut.traces.windows import read_windows
 
@@ -17,13 +18,12 @@ SWF = """; MaxNodes: 4
 """
 
 
-def offcut(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "offcut", *map(str, words)], capture_output=True, text=True, check=False, timeout=60
-    )
+@pytest.fixture
+def offcut(completed: Callable) -> Callable:
+    return completed
 
 
-def test_windows_of_a_log(tmp_path: Path):
+def test_windows_of_a_log(offcut: Callable, tmp_path: Path):
     log = tmp_path / "log.swf"
     log.write_text(SWF)
     out, figure = tmp_path / "w.csv.gz", tmp_path / "w.png"
@@ -40,7 +40,7 @@ def test_windows_of_a_log(tmp_path: Path):
     assert "idle" in offcut("windows", out).stdout
 
 
-def test_windows_are_generated(tmp_path: Path):
+def test_windows_are_generated(offcut: Callable, tmp_path: Path):
     done = offcut(
         "windows", "--generate", "--nodes", "30", "--days", "2", "--seed", "4", "-o", tmp_path / "w.csv", "--json"
     )
@@ -49,7 +49,7 @@ def test_windows_are_generated(tmp_path: Path):
     assert len(read_windows(tmp_path / "w.csv")) == json.loads(done.stdout)["windows"] > 0
 
 
-def test_queue_writes_starts_and_windows(tmp_path: Path):
+def test_queue_writes_starts_and_windows(offcut: Callable, tmp_path: Path):
     log = tmp_path / "log.swf"
     log.write_text(SWF)
     done = offcut(
@@ -66,7 +66,7 @@ def test_queue_writes_starts_and_windows(tmp_path: Path):
     assert "easy" in offcut("queue", log).stdout
 
 
-def test_bad_input_gives_one_sentence_and_exit_code_2(tmp_path: Path):
+def test_bad_input_gives_one_sentence_and_exit_code_2(offcut: Callable, tmp_path: Path):
     log = tmp_path / "log.swf"
     log.write_text(SWF + "5 1\n")
     for words in (("queue", log), ("windows", log)):

@@ -489,7 +489,7 @@ def test_any_sequence_with_a_sweep_is_answered_and_leaves_a_sound_state():
 @pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_long_sequences():
-    run(600, 100, Phase.shrink)
+    run(300, 100, Phase.shrink)
 
 
 @pytest.mark.ci

@@ -27,6 +27,8 @@ from offcut.wire import rendezvous as wire
 from rendezvous import Store, running_store
 from strangers import NOBODY, stranger
 
+pytestmark = pytest.mark.xdist_group("members")
+
 A_MINUTE = timedelta(seconds=60)
 
 

@@ -45,6 +45,14 @@ def _member(task: Task, rank: int, membership: Generation, pipe: Any) -> None:
     pipe.send(task(group, changes))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker of xdist run all tests with members: the server that forks these takes 4 seconds to start."""
+    for item in items:
+        if "members" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("members"))
+
+
 @pytest.fixture
 def members() -> Callable[[int, Task], list[Any]]:
     """Return `run(world, task)`, which runs `task(group, changes)` in `world` processes; results by rank."""

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.multiprocessing
 from torch.utils.data import TensorDataset
@@ -19,6 +20,8 @@ from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
 from offcut.wire.worker_messages import Beat, Leave, MessageSocket, WorkerHello, WorkerReady, from_worker
 from rendezvous import LIMIT_S, shared_store
+
+pytestmark = pytest.mark.xdist_group("members")
 
 WORKERS = [worker_name(f"n{rank}", 1, 0) for rank in range(2)]
 #: What the second member's steps take, s: the last one never ends.

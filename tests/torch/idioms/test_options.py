@@ -9,6 +9,8 @@ import pytest
 from real_members import Cluster, alone
 
 #: At step 3 the second member does not see the reduce end; at step 17 the first of those that are left is killed.
+pytestmark = pytest.mark.xdist_group("members")
+
 FAULTS = (
     {"point": "after-reduce", "how": "break", "rank": 1, "step": 3},
     {"point": "inside-reduce", "how": "kill", "rank": 0, "step": 17},

@@ -16,6 +16,8 @@ from real_members import Cluster, alone
 
 from strangers import NOBODY, stranger
 
+pytestmark = pytest.mark.xdist_group("members")
+
 EPOCHS = 16
 #: Connections that the stranger keeps open, the oldest for the next.
 KEPT = 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 import torch
 import torch.multiprocessing
 from torch.utils.data import TensorDataset
@@ -15,6 +16,8 @@ from offcut.wire.messages import GenerationMember, NewGeneration
 from offcut.wire.worker_env import ENV_AGENT, ENV_JOB_DIR, ENV_WORKER, worker_name
 from offcut.wire.worker_messages import Leave, MessageSocket, WorkerLeft, WorkerReady, from_worker
 from rendezvous import LIMIT_S, shared_store
+
+pytestmark = pytest.mark.xdist_group("members")
 
 JOINER = worker_name("n1", 1, 0)
 #: Longer than this test may take.
