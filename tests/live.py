@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Running:
 
     def __init__(self, root: Path, nodes: int, *options: str) -> None:
         self.paths = StatePaths(root)
-        self._nodes = nodes
+        self.nodes = nodes
         self._options = options
         self._clients: list[Client] = []
         self.start()
@@ -59,7 +59,7 @@ class Running:
 
     def launch(self, *program: str) -> None:
         """Start the controller by `program` instead."""
-        options = ("--nodes", str(self._nodes), "--state", str(self.paths.root), "--log-json", *self._options)
+        options = ("--nodes", str(self.nodes), "--state", str(self.paths.root), "--log-json", *self._options)
         if "--profiler" not in options:
             options += ("--profiler", "oracle")
         with (self.paths.root / "controller.log").open("ab") as log:
@@ -170,6 +170,37 @@ def kept_if_failed(request: pytest.FixtureRequest, prefix: str) -> Iterator[Path
         print(f"The files of this test are kept in {root}")
     else:
         shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def shared_controller(request: pytest.FixtureRequest, nodes: int) -> Iterator[Running]:
+    """Start a controller for the tests of a module: its start and end cost 6 seconds of a core. See `prepare_nodes`."""
+    with kept_if_failed(request, "offcut-test-") as root:
+        running = Running(root, nodes)
+        try:
+            yield running
+            running.stop()
+        finally:
+            running.kill_everything()
+
+
+def prepare_nodes(running: Running, idle: Sequence[str]) -> None:
+    """Let these nodes be idle, no others, and forget what earlier tests of the module have done to them."""
+    for job in running.client.get("/v1/status")["jobs"]:
+        if job["state"] not in ("failed", "cancelled", "finished"):
+            running.client.post(f"/v1/jobs/{job['id']}/cancel")
+    # A worker that stayed would keep its node from the test.
+    wait_for("the last test's workers to be gone", lambda: not running.workers())
+    names = [f"n{number:02}" for number in range(1, running.nodes + 1)]
+    running.client.post("/v1/forgive", {"nodes": []})
+    for verb, nodes in (("want", [name for name in names if name not in idle]), ("offer", list(idle))):
+        if nodes:
+            running.client.post(f"/v1/nodes/{verb}", {"nodes": nodes})
+
+    def free() -> set[str]:
+        return {node["name"] for node in running.client.get("/v1/status")["nodes"] if node["job"] is None}
+
+    wait_for("the nodes to be idle", lambda: free() == set(idle))
 
 
 @pytest.fixture

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from live import Running
+from live import Running, shared_controller
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Running]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Running]:
     """A controller of three nodes."""
-    root = Path(tempfile.mkdtemp(prefix="offcut-test-"))
-    running = Running(root, 3)
-    try:
+    with shared_controller(request, 3) as running:
         yield running
-        running.stop()
-    finally:
-        running.kill_everything()
-        shutil.rmtree(root, ignore_errors=True)
