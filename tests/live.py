@@ -173,10 +173,10 @@ def kept_if_failed(request: pytest.FixtureRequest, prefix: str) -> Iterator[Path
 
 
 @contextmanager
-def shared_controller(request: pytest.FixtureRequest, nodes: int) -> Iterator[Running]:
+def shared_controller(request: pytest.FixtureRequest, nodes: int, *options: str) -> Iterator[Running]:
     """Start a controller for the tests of a module: its start and end cost 6 seconds of a core. See `prepare_nodes`."""
     with kept_if_failed(request, "offcut-test-") as root:
-        running = Running(root, nodes)
+        running = Running(root, nodes, *options)
         try:
             yield running
             running.stop()

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
-from live import wait_for
+from live import Running, prepare_nodes, shared_controller, wait_for
 from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-3")]
 
 AWKWARD = Path(__file__).with_name("awkward.py")
 EPOCHS = 24
+NODES = ["n01", "n02"]
+
+
+@pytest.fixture(scope="module")
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A controller of two nodes with short waits after a failure, which the tests share that need no other settings."""
+    config = tmp_path_factory.mktemp("config") / "offcut.toml"
+    config.write_text("[settings]\nretry_wait_s = 0.1\n")
+    with shared_controller(request, len(NODES), "--config", str(config)) as running:
+        yield running
 
 
 @pytest.fixture
@@ -40,12 +50,13 @@ def template(running, name: str) -> psutil.Process:
     return next(process for process in servers if process.ppid() not in pids)
 
 
-def start_training(up: Callable, nodes: int, directory: Path):
-    running = up(nodes)
+def start_training(running: Running, directory: Path) -> tuple[str, Pace]:
+    """Start a training on two nodes."""
+    prepare_nodes(running, NODES)
     pace = Pace(directory, EPOCHS * STEPS_PER_EPOCH)
-    job = running.submit(SCRIPT, "--epochs", str(EPOCHS), *pace.options, sizes=f"1:{nodes}", checkpoint_age_s=1.0)
-    running.until(job, "training", pace.awaiting(lambda shown: shown["size"] == nodes and shown["steps"] > 60))
-    return running, job, pace
+    job = running.submit(SCRIPT, "--epochs", str(EPOCHS), *pace.options, sizes="1:2", checkpoint_age_s=1.0)
+    running.until(job, "training", pace.awaiting(lambda shown: shown["size"] == 2 and shown["steps"] > 60))
+    return job, pace
 
 
 def assert_ends_as_undisturbed(running, job: str, pace: Pace) -> None:
@@ -54,14 +65,14 @@ def assert_ends_as_undisturbed(running, job: str, pace: Pace) -> None:
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(EPOCHS))
 
 
-def test_template_dies_and_all_workers_with_it(up: Callable, tmp_path: Path) -> None:
-    running, job, pace = start_training(up, 2, tmp_path)
+def test_template_dies_and_all_workers_with_it(running: Running, tmp_path: Path) -> None:
+    job, pace = start_training(running, tmp_path)
     template(running, "offcut.torch.programs.worker_template").kill()
     assert_ends_as_undisturbed(running, job, pace)
 
 
-def test_rendezvous_store_dies_and_is_replaced(up: Callable, tmp_path: Path) -> None:
-    running, job, pace = start_training(up, 2, tmp_path)
+def test_rendezvous_store_dies_and_is_replaced(running: Running, tmp_path: Path) -> None:
+    job, pace = start_training(running, tmp_path)
     psutil.Process(json.loads(running.paths.rendezvous.read_text())["pid"]).kill()
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
     running.until(job, "one node", pace.awaiting(lambda shown: shown["size"] == 1))
@@ -71,22 +82,22 @@ def test_rendezvous_store_dies_and_is_replaced(up: Callable, tmp_path: Path) -> 
 
 
 @pytest.mark.ci
-def test_all_nodes_die_at_once(up: Callable, tmp_path: Path) -> None:
-    running, job, pace = start_training(up, 2, tmp_path)
+def test_all_nodes_die_at_once(running: Running, tmp_path: Path) -> None:
+    job, pace = start_training(running, tmp_path)
     for agent in running.agents():
         agent.kill()
     assert_ends_as_undisturbed(running, job, pace)
 
 
-def test_a_frozen_worker_is_killed_and_the_others_go_on(up: Callable, tmp_path: Path) -> None:
-    running, job, pace = start_training(up, 2, tmp_path)
+def test_a_frozen_worker_is_killed_and_the_others_go_on(running: Running, tmp_path: Path) -> None:
+    job, pace = start_training(running, tmp_path)
     running.workers()[0].send_signal(signal.SIGSTOP)
     running.until(job, "going on without it", lambda _: any("froze" in text for text in running.story(job)))
     assert_ends_as_undisturbed(running, job, pace)
 
 
-def test_a_script_that_hangs_in_the_middle_fails_with_the_reason(up: Callable) -> None:
-    running = up(2)
+def test_a_script_that_hangs_in_the_middle_fails_with_the_reason(running: Running) -> None:
+    prepare_nodes(running, NODES)
     job = running.submit(AWKWARD, "stuck", sizes="1:2", max_failures=1, hang_limit_s=3.0)
     shown = running.until(job, "its failure", lambda shown: shown["state"] == "failed")
     assert "did not return to its session for 3 s" in shown["reason"]
@@ -121,16 +132,22 @@ def test_a_node_that_never_boots_is_released(up: Callable, configured: Callable)
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        pytest.param("hang", "not ready within 20 s", marks=pytest.mark.ci),
         ("early", "ended before its session did"),
         ("import", "No module named 'there_is_no_such_module'"),
     ],
 )
-def test_a_script_that_never_trains_fails_with_the_reason(
-    up: Callable, configured: Callable, what: str, reason: str
-) -> None:
-    running = up(1, *configured(**{"ready_limit_s": 20.0} if what == "hang" else {}))
-    job = running.submit(AWKWARD, what, sizes="1", max_failures=0 if what == "hang" else 1)
+def test_a_script_that_never_trains_fails_with_the_reason(running: Running, what: str, reason: str) -> None:
+    prepare_nodes(running, NODES[:1])
+    fails_and_another_trains(running, what, reason, max_failures=1)
+
+
+@pytest.mark.ci
+def test_a_script_that_is_never_ready_fails_with_the_reason(up: Callable, configured: Callable) -> None:
+    fails_and_another_trains(up(1, *configured(ready_limit_s=20.0)), "hang", "not ready within 20 s", max_failures=0)
+
+
+def fails_and_another_trains(running: Running, what: str, reason: str, max_failures: int) -> None:
+    job = running.submit(AWKWARD, what, sizes="1", max_failures=max_failures)
     shown = running.until(job, "its failure", lambda shown: shown["state"] == "failed")
     assert reason in shown["reason"]
     other = running.submit(SCRIPT, sizes="1")

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,20 @@ import psutil
 import pytest
 from golden import Pace
 
-from live import wait_for
+from live import Running, prepare_nodes, shared_controller, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
+
+
+@pytest.fixture(scope="module")
+def running(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A controller of two nodes, which all tests here share.
+
+    A release may take longer than a second on a busy machine.
+    """
+    with shared_controller(request, 2, "--grace", "30") as running:
+        yield running
+
 
 HERE = Path(__file__).parent
 DDP = HERE / "ddp_train.py"
@@ -60,11 +71,12 @@ def until_steps_at(running, job: str, world: int) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(up: Callable, tmp_path: Path) -> None:
+def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(
+    running: Running, tmp_path: Path
+) -> None:
     steps = 250
-    running = up(2)
+    prepare_nodes(running, ["n01"])
     pace = Pace(tmp_path, steps)
-    running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
     job = submit(running, DDP, "--steps", str(steps), *pace.options, sizes="1:2", ranks_per_node=2)
     directory = running.paths.job(job)
     assert until_steps_at(running, job, 2) == 0
@@ -86,8 +98,9 @@ def test_a_plain_ddp_script_grows_survives_a_kill_and_trains_as_if_undisturbed(u
     assert set(losses(directory)) == set(range(1, steps + 1))
 
 
-def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children_too(up: Callable) -> None:
-    running = up(2, "--grace", "30")  # a busy machine may take longer than a second
+def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children_too(running: Running) -> None:
+    prepare_nodes(running, ["n01", "n02"])
+    before = len(running.client.get("/v1/statistics")["cluster"]["hand_backs"])
     job = submit(running, AWKWARD, "daemon", sizes="1:2", restart_grace_s=0.5)
     directory = running.paths.job(job)
     running.until(job, "both nodes", lambda _: launches(directory)[-2:] in (["0/2", "1/2"], ["1/2", "0/2"]))
@@ -95,7 +108,7 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
     assert any("launches its script again" in line and "0 s of progress" in line for line in words), words
     running.client.post("/v1/nodes/want", {"nodes": ["n01"]})
     running.until(job, "a launch on the other", lambda _: launches(directory)[-1] == "0/1")
-    backs = wait_for("the release", lambda: running.client.get("/v1/statistics")["cluster"]["hand_backs"])
+    backs = wait_for("the release", lambda: running.client.get("/v1/statistics")["cluster"]["hand_backs"][before:])
     assert [back["node"] for back in backs] == ["n01"]
     assert not backs[0]["killed"], "the agent was done before the queue lost its patience"
     wait_for("the children of two launches to be gone", lambda: len(children(directory)) == 2)
@@ -104,8 +117,8 @@ def test_a_script_that_ignores_sigterm_is_gone_within_the_grace_and_its_children
 
 
 @pytest.mark.ci
-def test_a_frozen_node_does_not_keep_its_ranks_beside_the_next_launch(up: Callable) -> None:
-    running = up(1)
+def test_a_frozen_node_does_not_keep_its_ranks_beside_the_next_launch(running: Running) -> None:
+    prepare_nodes(running, ["n01"])
     job = submit(running, AWKWARD, "stubborn", sizes="1")
     directory = running.paths.job(job)
     running.until(job, "a launch", lambda _: len(children(directory)) == 1)
@@ -127,8 +140,8 @@ def children(directory: Path) -> list[psutil.Process]:
     return [p for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or ())]
 
 
-def test_a_script_that_crashes_again_and_again_fails_with_its_reason(up: Callable) -> None:
-    running = up(2)
+def test_a_script_that_crashes_again_and_again_fails_with_its_reason(running: Running) -> None:
+    prepare_nodes(running, ["n01", "n02"])
     job = submit(running, AWKWARD, "crash", sizes="2", max_failures=2)
     shown = running.until(job, "its failure", lambda shown: shown["state"] == "failed")
     assert "not for the likes of you" in shown["reason"]
@@ -136,8 +149,8 @@ def test_a_script_that_crashes_again_and_again_fails_with_its_reason(up: Callabl
     assert sorted(launches(running.paths.job(job))) == ["0/2"] * 3 + ["1/2"] * 3
 
 
-def test_a_controller_that_dies_finds_the_launch_as_it_left_it(up: Callable) -> None:
-    running = up(2)
+def test_a_controller_that_dies_finds_the_launch_as_it_left_it(running: Running) -> None:
+    prepare_nodes(running, ["n01", "n02"])
     job = submit(running, AWKWARD, "serve", sizes="1:2", ranks_per_node=2)
     directory = running.paths.job(job)
     running.until(job, "two nodes", lambda _: [rank[-1] for rank in launches(directory)[-4:]] == ["4"] * 4)

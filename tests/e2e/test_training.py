@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
+from live import Running, prepare_nodes, shared_controller
 from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
+NODES = ["n01", "n02", "n03"]
+
+
+@pytest.fixture(scope="module")
+def running(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A controller of three nodes, which all tests here share."""
+    with shared_controller(request, 3) as running:
+        yield running
+
 
 @pytest.mark.ci
-def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:
-    running = up(3)
-    running.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})
+def test_grows_and_shrinks_by_hand(running: Running, tmp_path: Path) -> None:
+    prepare_nodes(running, NODES[:1])
     epochs = 24
     pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1:3")
@@ -34,8 +43,8 @@ def test_grows_and_shrinks_by_hand(up: Callable, tmp_path: Path) -> None:
     assert_same_training(steps, undisturbed(epochs))
 
 
-def test_last_node_goes_and_training_continues_where_it_was(up: Callable, tmp_path: Path) -> None:
-    running = up(1)
+def test_last_node_goes_and_training_continues_where_it_was(running: Running, tmp_path: Path) -> None:
+    prepare_nodes(running, NODES[:1])
     epochs = 20
     pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(SCRIPT, "--epochs", str(epochs), *pace.options, sizes="1")
@@ -51,8 +60,8 @@ def test_last_node_goes_and_training_continues_where_it_was(up: Callable, tmp_pa
 
 
 @pytest.mark.ci
-def test_every_worker_killed_resumes_from_a_checkpoint_at_another_size(up: Callable, tmp_path: Path) -> None:
-    running = up(2)
+def test_every_worker_killed_resumes_from_a_checkpoint_at_another_size(running: Running, tmp_path: Path) -> None:
+    prepare_nodes(running, NODES[:2])
     epochs = 24
     pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(
@@ -73,10 +82,10 @@ def test_every_worker_killed_resumes_from_a_checkpoint_at_another_size(up: Calla
     assert_same_training(steps, undisturbed(epochs))
 
 
-def test_kills_of_workers_and_nodes_lose_nothing(up: Callable, tmp_path: Path) -> None:
+def test_kills_of_workers_and_nodes_lose_nothing(running: Running, tmp_path: Path) -> None:
     """Twelve times, at moments that a seed chooses, a worker or a whole node dies without warning."""
     choose = random.Random(20210210)
-    running = up(3)
+    prepare_nodes(running, NODES)
     epochs = 60
     pace = Pace(tmp_path, epochs * STEPS_PER_EPOCH)
     job = running.submit(
@@ -100,8 +109,8 @@ def test_kills_of_workers_and_nodes_lose_nothing(up: Callable, tmp_path: Path) -
     assert_same_training(history(running.paths.job(job) / "records"), undisturbed(epochs))
 
 
-def test_a_script_that_raises_fails_with_its_traceback_and_others_go_on(up: Callable) -> None:
-    running = up(2)
+def test_a_script_that_raises_fails_with_its_traceback_and_others_go_on(running: Running) -> None:
+    prepare_nodes(running, NODES[:2])
     bad = running.submit(SCRIPT, "--raise-at", "7", name="bad", sizes="1", max_failures=1)
     good = running.submit(SCRIPT, "--epochs", "30", "--pace", "0.002", name="good", sizes="1")
     shown = running.until(bad, "its failure", lambda shown: shown["state"] == "failed")
