@@ -9,8 +9,8 @@ import pytest
 from live import Running, shared_controller
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Running]:
-    """A controller of three nodes."""
+    """A controller of three nodes, which all modules here share."""
     with shared_controller(request, 3) as running:
         yield running

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from live import Running
+from live import Running, prepare_nodes
 from offcut.wire.step_records import history
 from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
@@ -26,8 +26,7 @@ FAULTS = (
 
 
 def test_updates_that_fail_on_some_members_and_a_joiner(cluster: Running, tmp_path: Path) -> None:
-    cluster.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02"]})
-    cluster.client.post("/v1/nodes/want", {"nodes": ["n03"]})
+    prepare_nodes(cluster, ["n01", "n02"])
     env = {"OFFCUT_FAULTS": json.dumps(FAULTS)}
     job = cluster.submit(SCRIPT, "--epochs", str(EPOCHS), "--pace", "0.05", sizes="1:3", max_failures=3, env=env)
     cluster.until(job, "the update that failed on one", lambda shown: shown["steps"] >= 25)

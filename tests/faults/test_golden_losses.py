@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from golden import Pace
 
-from live import Running
+from live import Running, prepare_nodes
 from offcut.wire.step_records import StepHistory, history
 from offcut.wire.worker_env import ENV_JOB_DIR, ENV_RECORDS
 
@@ -44,7 +44,7 @@ def undisturbed(directory: Path, *arguments: str) -> dict[int, StepHistory]:
 def test_losses_are_the_undisturbed_ones(cluster: Running, tmp_path: Path, training: str) -> None:
     arguments = [training, "--epochs", str(EPOCHS), *(["--double"] if training in DOUBLE else [])]
     pace = Pace(tmp_path, EPOCHS * -(-SAMPLES // 128))
-    cluster.client.post("/v1/nodes/offer", {"nodes": ["n01", "n02", "n03"]})
+    prepare_nodes(cluster, ["n01", "n02", "n03"])
     job = cluster.submit(SCRIPT, *arguments, *pace.options, sizes="1:3", max_failures=9)
 
     def further(size: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH, assert_same_training, undisturbed
 
-from live import Running
+from live import Running, prepare_nodes
 from offcut.torch.membership.state_transfer import CHUNK_BYTES
 from offcut.wire.step_records import history
 
@@ -21,8 +21,7 @@ FAULT = {"point": "giving", "how": "kill", "rank": 0, "generation": 2, "pass": 1
 
 def test_the_job_begins_again_from_the_script_s_first_values(cluster: Running, tmp_path: Path) -> None:
     ballast_mib = str(3 * CHUNK_BYTES >> 21)
-    cluster.client.post("/v1/nodes/offer", {"nodes": ["n01"]})
-    cluster.client.post("/v1/nodes/want", {"nodes": ["n02", "n03"]})
+    prepare_nodes(cluster, ["n01"])
     job = cluster.submit(
         SCRIPT, "--epochs", str(EPOCHS), "--pace", "0.05", "--ballast-mib", ballast_mib, sizes="1:2",
         checkpoint_age_s=3600.0, max_failures=3, env={"OFFCUT_FAULTS": json.dumps([FAULT])},
