@@ -31,12 +31,14 @@ test: .venv/.ready
 # What make test leaves out for its time: the whole fault matrix, long campaigns, other people's trainers.
 test-ci: .venv/.ready
 	scripts/install-slurm --accounting
+	$(WARM)
 	scripts/install-promtool
 	scripts/install-chromium
 	$(PYTEST) -m "($(MORE)) and not slow"
 
 test-full: .venv/.ready
 	scripts/install-slurm --accounting
+	$(WARM)
 	scripts/install-promtool
 	scripts/install-chromium
 	$(PYTEST)
