@@ -174,7 +174,7 @@ def kept_if_failed(request: pytest.FixtureRequest, prefix: str) -> Iterator[Path
 
 @contextmanager
 def shared_controller(request: pytest.FixtureRequest, nodes: int, *options: str) -> Iterator[Running]:
-    """Start a controller for the tests of a module: its start and end cost 6 seconds of a core. See `prepare_nodes`."""
+    """Start a controller for several tests, whose start and end take 6 seconds of a core. See `prepare_nodes`."""
     with kept_if_failed(request, "offcut-test-") as root:
         running = Running(root, nodes, *options)
         try:
@@ -185,7 +185,7 @@ def shared_controller(request: pytest.FixtureRequest, nodes: int, *options: str)
 
 
 def prepare_nodes(running: Running, idle: Sequence[str]) -> None:
-    """Let these nodes be idle, no others, and forget what earlier tests of the module have done to them."""
+    """Let these nodes be idle, no others, and forget what earlier tests have done to them."""
     for job in running.client.get("/v1/status")["jobs"]:
         if job["state"] not in ("failed", "cancelled", "finished"):
             running.client.post(f"/v1/jobs/{job['id']}/cancel")

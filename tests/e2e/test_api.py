@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from golden import SCRIPT
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from live import Running, prepare_nodes, shared_controller, wait_for
+from live import Running, prepare_nodes, wait_for
 from offcut.errors import InputError
 from offcut.wire import messages
 from offcut.wire.credentials import Credentials, Identity
@@ -24,13 +23,6 @@ from offcut.wire.credentials import Credentials, Identity
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 NODES = ["n01", "n02", "n03"]
-
-
-@pytest.fixture(scope="module")
-def running(request: pytest.FixtureRequest) -> Iterator[Running]:
-    """A controller of three nodes, which all tests here share."""
-    with shared_controller(request, 3) as running:
-        yield running
 
 
 def offcut(running, *arguments: str) -> Any:

@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from live import Running, prepare_nodes
 from offcut.wire.step_records import history
 from offcut.wire.worker_env import ENV_GOAL, ENV_JOB_DIR, ENV_RECORDS
 
@@ -23,10 +23,10 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 GOAL_SAMPLES = 7 * 1500
 
 
-def test_example_job_file_is_submitted_shrinks_and_trains_as_it_does_alone(up: Callable, tmp_path: Path) -> None:
+def test_example_job_file_is_submitted_shrinks_and_trains_as_it_does_alone(running: Running, tmp_path: Path) -> None:
     for name in ("digits.py", "digits.toml"):
         shutil.copy(EXAMPLES / "session" / name, tmp_path)
-    running = up(2)
+    prepare_nodes(running, ["n01", "n02"])
     submitted = subprocess.run(
         [
             *(sys.executable, "-m", "offcut", "submit", str(tmp_path / "digits.toml"), "--step-records", "--json"),

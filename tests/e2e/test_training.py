@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from golden import SCRIPT, STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
-from live import Running, prepare_nodes, shared_controller
+from live import Running, prepare_nodes
 from offcut.wire.step_records import history
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
 
 NODES = ["n01", "n02", "n03"]
-
-
-@pytest.fixture(scope="module")
-def running(request: pytest.FixtureRequest) -> Iterator[Running]:
-    """A controller of three nodes, which all tests here share."""
-    with shared_controller(request, 3) as running:
-        yield running
 
 
 @pytest.mark.ci
