@@ -11,7 +11,7 @@ from golden import STEPS_PER_EPOCH, Pace, assert_same_training, undisturbed
 
 from offcut.wire.step_records import history
 
-pytestmark = [pytest.mark.live, pytest.mark.frameworks, pytest.mark.xdist_group("live-2")]
+pytestmark = [pytest.mark.live, pytest.mark.frameworks, pytest.mark.xdist_group("live-3")]
 
 SCRIPT, PLAIN = (Path(__file__).with_name(name) for name in ("lightning_loop.py", "own_loop.py"))
 

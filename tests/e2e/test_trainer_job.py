@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-2"), pytest.mark.frameworks]
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1"), pytest.mark.frameworks]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -27,7 +27,7 @@ def told(text: str) -> tuple[float, int]:
 def test_a_lora_example_grows_survives_a_kill_and_learns_the_same(up: Callable, tmp_path: Path) -> None:
     running = up(2, "--preload", "transformers.trainer")
     running.client.post("/v1/nodes/want", {"nodes": ["n02"]})
-    arguments = ("--epochs", "30", "--out")
+    arguments = ("--epochs", "20", "--out")
     job = running.submit(EXAMPLES / "elastic" / "lora_trainer.py", *arguments, str(tmp_path / "job"), sizes="1:2")
     running.until(job, "a step", lambda shown: shown["steps"] > 0, 200.0)
     running.client.post("/v1/nodes/offer", {"nodes": ["n02"]})
