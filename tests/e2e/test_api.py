@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from offcut.wire import messages
 from offcut.wire.credentials import Credentials, Identity
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live-1")]
-
-NODES = ["n01", "n02", "n03"]
 
 
 def offcut(running, *arguments: str) -> Any:
@@ -45,7 +44,7 @@ def refusal(address: str, token: str, hello: str) -> messages.Refused:
 
 
 def test_tokens_and_versions(running: Running) -> None:
-    prepare_nodes(running, NODES[:1])
+    prepare_nodes(running, ["n01"])
     address = json.loads(running.paths.address.read_text())["agents"]
     credentials = Credentials.load(running.paths.agent_key, running.paths.credentials)
     token = credentials.of_identity(Identity("n01", "p"))
@@ -76,8 +75,8 @@ def test_tokens_and_versions(running: Running) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_commands_about_a_live_job(running: Running) -> None:
-    prepare_nodes(running, NODES)
+def test_commands_about_a_live_job(up: Callable[..., Running]) -> None:
+    running = up(3)  # of its own: it looks at all that was recorded
     job = running.submit(SCRIPT, "--epochs", "2000", "--pace", "0.05", name="long", sizes="1:3")
     running.until(job, "three nodes", lambda shown: shown["size"] == 3 and shown["steps"] > 10)
 
@@ -132,7 +131,7 @@ def sample(metrics: list[dict[str, Any]], name: str) -> float:
 
 
 def test_commands_that_wait_for_a_job_end_with_its_exit_code(running: Running, tmp_path: Path) -> None:
-    prepare_nodes(running, NODES[:2])
+    prepare_nodes(running, ["n01", "n02"])
     bad = tmp_path / "bad.py"
     bad.write_text("import sys\nprint('before')\nprint('OSError: no data', flush=True)\nsys.exit(3)\n")
     state = ("--state", str(running.paths.root))
@@ -140,7 +139,7 @@ def test_commands_that_wait_for_a_job_end_with_its_exit_code(running: Running, t
     done = subprocess.run([sys.executable, "-m", "offcut", *submit], capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
     assert done.stdout.splitlines()[1:] == ["before", "OSError: no data"]
-    assert re.fullmatch(r"bad-\d has failed with exit code 3: OSError: no data", done.stderr.splitlines()[-1])
+    assert re.fullmatch(r"bad-\d+ has failed with exit code 3: OSError: no data", done.stderr.splitlines()[-1])
 
     steps = 20 * -(-500 // 48)
     job = running.submit(SCRIPT, "--epochs", "20", "--pace", "0.02", name="good", sizes="1:2")
