@@ -167,6 +167,10 @@ def test_a_trial_that_has_ended_is_read_to_its_end(run: Any) -> None:
     run(scenario)
 
 
+def test_a_report_behind_one_that_was_cut_short_counts() -> None:
+    assert parse_report(b'{"budget": 3, "val{"budget": 3, "value": 0.5}') == ev.ObjectiveReport(3.0, 0.5)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -136,9 +136,12 @@ def _read(reading: _Reading) -> list[ObjectiveReport]:
 
 
 def parse_report(line: bytes) -> ObjectiveReport | None:
-    """Return the report in a line; None if it is not one, as a line that a crash cut short. NaN and null are NaN."""
+    """Return the report in a line; None if it is not one, as a line that a crash cut short. NaN and null are NaN.
+
+    A line that was cut short, by a full disk say, has no end: the next report stands behind it in the same line.
+    """
     try:
-        fields = json.loads(line)
+        fields = json.loads(line[max(0, line.rfind(b"{")) :])
         value = fields["value"]
         report = ObjectiveReport(float(fields["budget"]), math.nan if value is None else float(value))
     except (ValueError, TypeError, KeyError, OverflowError):
