@@ -6,6 +6,7 @@ A connection is *pending* until its first request is there, headers and all. A r
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -21,6 +22,10 @@ _LOOK_AGAIN_S = 0.1
 _AT_ONCE = 64
 _BACKLOG = 256
 _TLS_SHUTDOWN_S = 2.0
+
+#: Without uvicorn's warnings about requests that cannot be read: with those, a stranger could fill the log.
+_errors_only = logging.getLogger("offcut.page")
+_errors_only.setLevel(logging.ERROR)
 
 
 class _Connection(H11Protocol):
@@ -129,6 +134,7 @@ class Connections:
                 config=self._server.config, server_state=self._server.server_state, app_state={}, _loop=self._loop
             )
             connection.lost = lambda _: self._forget(accepted)
+            connection.logger = _errors_only
             accepted.connection = connection
             return connection
 
