@@ -26,7 +26,7 @@ class Source:
         return dict(self.parts)
 
 
-async def read(stream: AsyncGenerator[str], count: int) -> list[str]:
+async def read(stream: AsyncGenerator[bytes], count: int) -> list[bytes]:
     return [await asyncio.wait_for(anext(stream), 30.0) for _ in range(count)]
 
 
@@ -35,16 +35,15 @@ def test_a_browser_gets_all_parts_and_then_those_that_change() -> None:
         source = Source()
         running = asyncio.create_task(source.updates.run())
         stream = source.updates.stream("v")
-        assert await read(stream, 3) == [
-            "retry: 500\n\n",
-            "event: a\ndata: 1\n\n",
-            "event: b\ndata: one\ndata: two\n\n",
+        assert await read(stream, 2) == [
+            b"retry: 500\n\n",
+            b"event: a\ndata: 1\n\nevent: b\ndata: one\ndata: two\n\n",
         ]
         source.parts["a"] = "2"
         source.updates.changed()
-        assert await read(stream, 1) == ["event: a\ndata: 2\n\n"]
+        assert await read(stream, 1) == [b"event: a\ndata: 2\n\n"]
         again = source.updates.stream("v")
-        assert (await read(again, 3))[1] == "event: a\ndata: 2\n\n"
+        assert (await read(again, 2))[1].startswith(b"event: a\ndata: 2\n\n")
         await stream.aclose()
         await again.aclose()
         running.cancel()
@@ -57,13 +56,13 @@ def test_parts_are_made_once_however_many_look_and_not_at_all_where_nobody_does(
         source = Source()
         streams = [source.updates.stream("v") for _ in range(2)]
         for stream in streams:
-            await read(stream, 3)
+            await read(stream, 2)
         before = source.made
         source.parts["a"] = "2"
         await source.updates._update("v")
         assert source.made == before + 1
         for stream in streams:
-            assert await read(stream, 1) == ["event: a\ndata: 2\n\n"]
+            assert await read(stream, 1) == [b"event: a\ndata: 2\n\n"]
             await stream.aclose()
         assert source.updates._browsers == {}
         assert source.updates._sent == {}
@@ -75,11 +74,11 @@ def test_a_slow_browser_gets_the_newest_of_each_part_only() -> None:
     async def run() -> None:
         source = Source()
         stream = source.updates.stream("v")
-        await read(stream, 3)
+        await read(stream, 2)
         for i in range(100):
             source.parts["a"] = f"value {i}"
             await source.updates._update("v")
-        assert await read(stream, 1) == ["event: a\ndata: value 99\n\n"]
+        assert await read(stream, 1) == [b"event: a\ndata: value 99\n\n"]
         await stream.aclose()
 
     asyncio.run(run())

@@ -315,7 +315,7 @@ async def first_events(it: Paged, view: str) -> str:
     stream = it.server._updates.stream(view)
     found = await anext(stream) + await anext(stream)
     await stream.aclose()
-    return found
+    return found.decode()
 
 
 def test_libraries_of_others_are_unchanged() -> None:

@@ -19,7 +19,7 @@ from offcut.process import clocks
 MakeParts = Callable[[str], Awaitable[dict[str, str]]]
 
 #: Changes are gathered for this long, and without any the parts are made again after `_PERIOD_S`: rates change.
-_GATHER_S = 0.25
+_GATHER_S = 0.75
 _PERIOD_S = 1.0
 #: A comment is sent after this without a change, so that proxies do not close the connection.
 _COMMENT_S = 15.0
@@ -27,9 +27,9 @@ _COMMENT_S = 15.0
 
 @dataclass(slots=True, eq=False)
 class _Browser:
-    """One connection. `waiting`: the parts that are still to be sent; of a part only the newest."""
+    """One connection. `waiting`: the events that are still to be sent, by part; of a part only the newest."""
 
-    waiting: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, bytes] = field(default_factory=dict)
     filled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -45,7 +45,8 @@ class LiveUpdates:
         self._make_parts = make_parts
         self._most = most
         self._browsers: dict[str, set[_Browser]] = defaultdict(set)
-        self._sent: dict[str, dict[str, str]] = {}
+        #: By view: what its browsers have, or are about to get.
+        self._sent: dict[str, dict[str, bytes]] = {}
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -73,19 +74,23 @@ class LiveUpdates:
 
     async def _update(self, view: str) -> None:
         try:
-            parts = await self._make_parts(view)
+            events = await self._make_events(view)
         except OffcutError as error:
-            parts = {"gone": error.what}
+            events = {"gone": _event("gone", error.what)}
         before = self._sent.get(view, {})
-        changed = {name: text for name, text in parts.items() if before.get(name) != text}
+        changed = {name: event for name, event in events.items() if before.get(name) != event}
         if not changed or view not in self._browsers:
             return
-        self._sent[view] = parts
+        self._sent[view] = events
         for browser in self._browsers[view]:
             browser.waiting |= changed
             browser.filled.set()
 
-    async def stream(self, view: str) -> AsyncGenerator[str]:
+    async def _make_events(self, view: str) -> dict[str, bytes]:
+        """Return the parts of `view` as events, by name: encoded once for all browsers."""
+        return {name: _event(name, text) for name, text in (await self._make_parts(view)).items()}
+
+    async def stream(self, view: str) -> AsyncGenerator[bytes]:
         """Yield the parts of `view` as server-sent events, all of them first.
 
         Raises:
@@ -94,23 +99,23 @@ class LiveUpdates:
         """
         if sum(map(len, self._browsers.values())) >= self._most:
             raise ServiceError("Too many pages are open.", next_step="Close some, or reload this one later.")
-        parts = await self._make_parts(view)
-        browser = _Browser(dict(parts))
+        events = await self._make_events(view)
+        browser = _Browser(dict(events))
         browser.filled.set()
         self._browsers[view].add(browser)
-        self._sent.setdefault(view, parts)
+        self._sent.setdefault(view, events)
         try:
-            yield "retry: 500\n\n"
+            yield b"retry: 500\n\n"
             said_s = clocks.steady_s()
             while not self._closed:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(browser.filled.wait(), _COMMENT_S)
                 browser.filled.clear()
                 waiting, browser.waiting = browser.waiting, {}
-                for name, text in waiting.items():
-                    yield _event(name, text)
-                if not waiting and clocks.steady_s() - said_s >= _COMMENT_S:
-                    yield ": still here\n\n"
+                if waiting:
+                    yield b"".join(waiting.values())
+                elif clocks.steady_s() - said_s >= _COMMENT_S:
+                    yield b": still here\n\n"
                 said_s = clocks.steady_s()
         finally:
             self._browsers[view].discard(browser)
@@ -119,5 +124,6 @@ class LiveUpdates:
                 self._sent.pop(view, None)
 
 
-def _event(name: str, text: str) -> str:
-    return f"event: {name}\n" + "".join(f"data: {line}\n" for line in text.split("\n")) + "\n"
+def _event(name: str, text: str) -> bytes:
+    lines = "".join(f"data: {line}\n" for line in text.split("\n"))
+    return f"event: {name}\n{lines}\n".encode()

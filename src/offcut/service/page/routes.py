@@ -71,7 +71,7 @@ def page_routes(controller: Controller, views: Views, updates: LiveUpdates, *, a
         stream = updates.stream(view)
         first = await anext(stream)  # an unknown view is an error, not an empty stream
 
-        async def whole() -> AsyncIterator[str]:
+        async def whole() -> AsyncIterator[bytes]:
             async with aclosing(stream):
                 yield first
                 async for event in stream:

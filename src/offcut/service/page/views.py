@@ -70,12 +70,10 @@ class Views:
     async def _overview(self) -> dict[str, str]:
         controller = self._controller
         self.note_use()
-        now_s = controller.clock.now()
-        newest = asdict(self.use.points[-1])
         kind = controller.cluster.describe().get("kind", "")
         return {
             "summary": render("_summary.html", **overview.summary(controller)),
-            "use": json.dumps({**newest, "now_s": now_s}),
+            "use": json.dumps(asdict(self.use.points[-1])),
             "jobs": render("_jobs.html", **overview.jobs(controller)),
             "sweeps": render("_sweeps.html", rows=overview.sweeps(controller)),
             "reclaims": render("_reclaims.html", kind=kind, **await overview.reclaims(controller)),

@@ -72,10 +72,23 @@ class NodesOverTime extends Figure {
     super(place, "No node has been idle so far.");
     this.use = null;
     this.shape = "";
+    // How far the controller's clock is ahead of the browser's, in seconds.
+    this.ahead = 0;
+    setInterval(() => this.moveOn(), 1000);
   }
 
   load(use) {
     this.use = use;
+    if (use.time_s.length) this.ahead = use.time_s[use.time_s.length - 1] - Date.now() / 1000;
+    this.draw();
+  }
+
+  // The figure ends now.
+  moveOn() {
+    const use = this.use;
+    if (!use || use.time_s.length < 2 || document.hidden) return;
+    const now = Date.now() / 1000 + this.ahead;
+    if (now > use.time_s[use.time_s.length - 2]) use.time_s[use.time_s.length - 1] = now;
     this.draw();
   }
 
@@ -98,7 +111,7 @@ class NodesOverTime extends Figure {
       use.time_s.push(point.time_s);
       use.counts.forEach((column, i) => column.push(counts[i]));
     }
-    use.time_s.push(point.now_s);
+    use.time_s.push(Math.max(point.time_s, Date.now() / 1000 + this.ahead));
     use.counts.forEach((column, i) => column.push(counts[i]));
     this.draw();
     return true;
