@@ -117,22 +117,25 @@ class PageServer:
         # The listener is needed again if this fails and is started again.
         tls = None if self._certificate is None else self._certificate.server_context()
         connections = Connections(listener.dup(), server, tls, self._most)
-        noting = [self._views.note_use, self._updates.changed]
-        self._controller.on_change += noting
+        self._controller.on_change.append(self._updates.changed)
         updating = asyncio.create_task(self._updates.run())
         connections.start()
         try:
             while True:
                 # uvicorn's own loop does this: it is the date in its answers' headers.
                 server.server_state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
-                await asyncio.sleep(1.0)
+                # Not at every event: it takes time in proportion to the number of nodes.
+                self._views.note_use()
+                # Ends early only if the updates fail; then all of this is started again.
+                await asyncio.wait((updating,), timeout=1.0)
+                if updating.done():
+                    await updating
                 self._renew_token()
         finally:
             connections.close()
             updating.cancel()
             self._updates.close()
-            for listening in noting:
-                self._controller.on_change.remove(listening)
+            self._controller.on_change.remove(self._updates.changed)
 
     def _renew_token(self) -> None:
         now_s = clocks.wall_s()
