@@ -151,7 +151,7 @@ class TrialScripts:
         self._refused: set[_Key] = set()
 
     async def start(self, process: WorkerProcess) -> Running | None:
-        """Start a trial; return None if the process is none, or its script defines no `trial(params)`.
+        """Start a trial; return None if the process is not a trial, or its script defines no `trial(params)`.
 
         The loaded script of another sweep is given up.
 
