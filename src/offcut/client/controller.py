@@ -127,7 +127,7 @@ class Controller:
         Args:
             what: a sweep file, a `SweepSpec`, or its fields as a dictionary; None: the keyword arguments alone.
             **fields: fields of a sweep file, such as `name`, `job`, `space`, `scheduler` (a name, or a dictionary with
-                its options), `max_trials`. Parameters of the space are dictionaries or `ParameterSpec`s.
+                its options), `max_trials`. A parameter of the space is a dictionary or a `ParameterSpec`.
 
         Returns:
             The sweep; its `name` is its id.
