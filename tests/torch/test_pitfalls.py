@@ -269,6 +269,7 @@ def test_the_page_has_the_messages() -> None:
         "must be a scalar",
         "the dataset is a DataLoader",
         "more than 1 value per channel",
+        "would work on 128 at once, more than max_local_batch=64",
         "RANK or WORLD_SIZE is set in the environment",
         "torchrun has started 4 processes of this script",
         "there was no optimizer.step() after the last one",

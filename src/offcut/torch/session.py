@@ -10,10 +10,14 @@ import torch
 
 from offcut.errors import InputError
 from offcut.torch.fingerprint import fingerprint
+from offcut.torch.membership.job_context import JobContext
 from offcut.torch.membership.process_exit import Left
 from offcut.torch.membership.process_group import Abandoned
-from offcut.torch.membership.state_sync import join_with_replica
+from offcut.torch.membership.sharded_sync import join_with_shards
+from offcut.torch.membership.state_sync import StateSync, join_with_replica
+from offcut.torch.state.checkpointer import Checkpointer
 from offcut.torch.state.lr_scaling import LrScaling
+from offcut.torch.state.optimizer_shards import OptimizerShards
 from offcut.torch.state.trained_parameters import parameters_of
 from offcut.torch.state.training_state import TrainingState
 from offcut.torch.step.batch_policy import BatchPolicy, smallest_share
@@ -21,6 +25,7 @@ from offcut.torch.step.data_parallel import DataParallelStep
 from offcut.torch.step.gradient_reduce import MemberFlags
 from offcut.torch.step.loader import PartLoader
 from offcut.torch.step.sampler import Sampler
+from offcut.torch.step.sharded_update import ShardedUpdate
 from offcut.torch.step.usage_checks import (
     check_dataset,
     check_loss,
@@ -61,6 +66,9 @@ class Session(TrainingLoop):
         loader_workers: processes that fetch samples ahead of time; 0: none.
         clip_norm: the largest norm of the reduced gradient; None: no limit.
         scaler: a `torch.amp.GradScaler`; the session scales, unscales and updates with it.
+        optimizer_copies: how many members hold the optimizers' state of each parameter (ZeRO stage 1). With 1 the death
+            of a member takes all back to the newest checkpoint, with 2 the death of one loses nothing. None: all
+            members hold all of it.
 
     Raises:
         InputError: the options contradict each other, or the dataset is empty.
@@ -85,6 +93,7 @@ class Session(TrainingLoop):
         loader_workers: int = 0,
         clip_norm: float | None = None,
         scaler: Any = None,
+        optimizer_copies: int | None = None,
     ) -> None:
         check_only_session("Session")
         check_dataset("Session", dataset)
@@ -106,12 +115,18 @@ class Session(TrainingLoop):
         state = TrainingState(model, optimizers, LrScaling(lr_rule, warmup_steps))
         if scaler is not None:
             state.registered.append(scaler)
+        if optimizer_copies is not None and optimizer_copies < 1:
+            raise InputError(
+                f"Session: optimizer_copies is {optimizer_copies}.", next_step="It must be 1 or more; None: no shards."
+            )
+        shards = None if optimizer_copies is None else OptimizerShards(state, optimizer_copies)
         state.settings = {
             "samples in the dataset": str(len(dataset)),
             "seed": str(seed),
             "batches": f"{policy}, drop_last={drop_last}",
             "clip_norm": str(clip_norm),
             "lr_rule": f"{lr_rule}, warm-up {warmup_steps}",
+            "optimizer_copies": str(optimizer_copies),
         }
         sampler = Sampler(len(dataset), seed, drop_last=drop_last)
         device = next((p.device for item in optimizers for p in parameters_of(item)), torch.device("cpu"))
@@ -128,14 +143,18 @@ class Session(TrainingLoop):
             device=device,
             visit=self._visit,
             epochs=lambda: self._training.epochs,
+            sharded=None if shards is None else ShardedUpdate(shards, self._visit),
         )
+
+        def join(context: JobContext) -> tuple[StateSync, Checkpointer[Any]]:
+            return join_with_replica(context, state) if shards is None else join_with_shards(context, state, shards)
 
         super().__init__(
             TrainingMember(
                 state,
                 sampler,
                 self._data_parallel,
-                join=lambda context: join_with_replica(context, state),
+                join=join,
                 fingerprint=lambda data: fingerprint(model, policy, data),
             )
         )

@@ -128,6 +128,10 @@ def mean_values(model: Any, optimizer: Any, loader: Any) -> None:
         (lambda m, o, loader: offcut.torch.elastic(m, o, DataLoader(Stream(), 3)), "of 4 shards, and batches of 3"),
         (lambda m, o, loader: offcut.torch.elastic(m, o, loader, state=[3]), r"state\[0\] is of the type int"),
         (lambda m, o, _: offcut.torch.elastic(m, o, DataLoader(plain_data()), virtual_shards=0), "virtual_shards is 0"),
+        (
+            lambda m, o, _: offcut.torch.elastic(m, o, DataLoader(plain_data()), max_local_batch=0),
+            "max_local_batch is 0",
+        ),
         (lambda m, o, loader: offcut.torch.elastic(nn.SyncBatchNorm(4), o, loader), "which know no members"),
         (
             lambda m, o, loader: offcut.torch.elastic(m, torch.optim.LBFGS(m.parameters()), loader),

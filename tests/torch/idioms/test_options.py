@@ -44,6 +44,7 @@ def under_events(**options: Any) -> list[dict[str, Any]]:
         pytest.param({"averaged": True, "max_local_batch": 2}, id="averaged-weights"),
         pytest.param({"scaled": True, "clip_norm": 0.05}, id="scaler"),
         pytest.param({"scaled": True, "outlier": True}, id="scaler-that-skips"),
+        pytest.param({"optimizer_copies": 2, "scaled": True, "clip_norm": 0.05}, id="sharded-optimizer"),
         pytest.param({"virtual_shards": 4, "averaged": True}, id="virtual-shards"),
     ],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from offcut.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Portion:
@@ -27,10 +29,12 @@ class BatchDivision:
     Args:
         smallest: the fewest samples in a portion, unless the whole batch has fewer.
         shards: the number of virtual shards; None: one portion for each member.
+        largest: the most samples in a portion; None: no limit.
     """
 
     smallest: int
     shards: int | None = None
+    largest: int | None = None
 
     def portions(self, batch: list[Any], rank: int, world: int) -> list[Portion]:
         """Return what a member works on of a global batch.
@@ -45,12 +49,27 @@ class BatchDivision:
 
         Returns:
             The portions, at least one. A member for which there is none gets some of the first one, at weight 0.
+
+        Raises:
+            InputError: on all members, if a portion has more samples than `largest`.
         """
         count = max(1, min(self.shards or world, len(batch) // self.smallest))
+        portion = -(-len(batch) // count)
+        if self.largest is not None and portion > self.largest:
+            raise self._too_large(len(batch), portion, world)
         mine = range(rank, count, world)
         if mine:
             return [self._portion(batch, i, count, weighs=True) for i in mine]
         return [self._portion(batch, 0, count, weighs=False)]
+
+    def _too_large(self, samples: int, portion: int, world: int) -> InputError:
+        least = -(-samples // (self.largest or 1))
+        return InputError(
+            f"offcut.torch: of a batch of {samples} samples, one of {world} members would work on {portion} at once, "
+            f"more than max_local_batch={self.largest}.",
+            next_step=f"Submit the job with at least {least} members (--sizes {least}:), or give elastic() "
+            f"virtual_shards={least}: a member works on one shard at a time.",
+        )
 
     def _portion(self, batch: list[Any], i: int, count: int, *, weighs: bool) -> Portion:
         rows = list(range(len(batch)))[i::count]

@@ -30,6 +30,7 @@ def begin(
     *,
     several: bool,
     without_frozen: bool = False,
+    max_local_batch: int | None = None,
 ) -> ElasticTraining:
     """Make the elastic training of this process. InputError if it has one already, in a job or under way."""
     global _current  # noqa: PLW0603 - a script's calls find it here
@@ -43,7 +44,12 @@ def begin(
     if _current is None:
         atexit.register(_finish_at_exit)
         _watch_exit()
-    _current = ElasticTraining(model, optimizers, loaders, registered, several=several, virtual_shards=virtual_shards)
+    _current = ElasticTraining(
+        *(model, optimizers, loaders, registered),
+        several=several,
+        virtual_shards=virtual_shards,
+        max_local_batch=max_local_batch,
+    )
     if without_frozen:
         state = _current.state
         frozen = state.model_state.frozen = FrozenWeights(model, optimizers, sums)

@@ -19,7 +19,7 @@ from offcut.torch.elastic_parts.indexed_batches import IndexedBatches
 from offcut.torch.elastic_parts.loader_step import LoaderStep
 from offcut.torch.elastic_parts.loop_random import LoopRandom
 from offcut.torch.elastic_parts.row_state import RowState
-from offcut.torch.elastic_parts.script_errors import check_arguments, check_shards
+from offcut.torch.elastic_parts.script_errors import check_arguments, check_largest, check_shards
 from offcut.torch.elastic_parts.script_loops import ScriptLoops
 from offcut.torch.elastic_parts.sharded_stream import is_sharded
 from offcut.torch.elastic_parts.stream_batches import StreamBatches
@@ -46,6 +46,7 @@ class ElasticTraining:
         registered: what else belongs to the training's state.
         several: whether each optimizer is updated by itself, any number of times, and the step ends with the batch.
         virtual_shards: into how many parts each global batch is cut, whatever the size; None: one for each member.
+        max_local_batch: the most samples that a member of a job may work on at once; None: no limit.
 
     Raises:
         InputError: a loader or an optimizer cannot be used so.
@@ -60,14 +61,16 @@ class ElasticTraining:
         *,
         several: bool,
         virtual_shards: int | None = None,
+        max_local_batch: int | None = None,
     ) -> None:
         check_arguments(model, optimizers, loaders, registered)
         check_shards(virtual_shards)
+        check_largest(max_local_batch)
         in_job = bool(os.environ.get(ENV_AGENT))
         self.state = state = TrainingState(model, optimizers)
         # Shards have the same random numbers in a job and outside of one.
         random = LoopRandom(loaders, seeded=in_job or virtual_shards is not None)
-        division = BatchDivision(smallest_share(model), virtual_shards)
+        division = BatchDivision(smallest_share(model), virtual_shards, max_local_batch if in_job else None)
         #: The batches of each loader.
         self.sources = [source_of(loader, division, random) for loader in loaders]
         batches = CurrentSource(self.sources[0], lambda: self.training.group)

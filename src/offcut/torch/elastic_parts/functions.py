@@ -27,6 +27,7 @@ def elastic(
     state: Sequence[Stateful] = (),
     virtual_shards: int | None = None,
     without_frozen: bool = False,
+    max_local_batch: int | None = None,
 ) -> tuple[Any, Any, Any]:
     """Make a script's training elastic: alone it stays plain PyTorch, in a job it is shared out among the members.
 
@@ -55,6 +56,8 @@ def elastic(
         without_frozen: leave parameters that are frozen now, and that no optimizer has, out of what is sent to joiners
             and out of checkpoints, as for LoRA: every member makes them itself, from the same file or a fixed seed, and
             their checksums are compared. One that changes later, or that an optimizer gets, is part of the state again.
+        max_local_batch: the most samples that a member of a job can work on at once. A generation of too few members
+            ends the job with a sentence before its first forward pass, not by running out of memory. None: no limit.
 
     Returns:
         The same model or models, the same optimizer or optimizers, and the loader to loop over; a list of loaders if
@@ -70,7 +73,10 @@ def elastic(
     given = list(loader) if isinstance(loader, (list, tuple)) else [loader]
     loaders = [DrawnLoader(item) if callable(item) else item for item in given]
     training = current_training.begin(
-        whole, optimizers, loaders, state, virtual_shards, several=several, without_frozen=without_frozen
+        *(whole, optimizers, loaders, state, virtual_shards),
+        several=several,
+        without_frozen=without_frozen,
+        max_local_batch=max_local_batch,
     )
     elastic_loaders = [
         ElasticDraw(training.loops, source)

@@ -73,6 +73,19 @@ def _check_loader(loader: Any) -> None:
         )
 
 
+def check_largest(max_local_batch: object) -> None:
+    """Check a limit of what a member works on at once.
+
+    Raises:
+        InputError: it is not a whole number greater than 0.
+    """
+    if max_local_batch is not None and (type(max_local_batch) is not int or max_local_batch < 1):
+        raise InputError(
+            f"offcut.torch.elastic: max_local_batch is {max_local_batch!r}.",
+            next_step="It must be a whole number greater than 0, or None.",
+        )
+
+
 def check_shards(virtual_shards: object) -> None:
     """Check a number of virtual shards.
 

@@ -7,6 +7,7 @@
 - `boundary_lock`: keeps a state from being saved between two boundaries
 - `solo_member`: the member of a script that runs without offcut
 - `state_sync`: brings members to the state that they need; `script_check`: checks that their scripts are the same
+- `sharded_sync`: does that where each member holds a part of the optimizers' state
 - `state_transfer`: moves a state between members; `state_checksum`, `differences`: compare the members' states
 - `step_timing`: measures steps and predicts the next boundary
 """

@@ -3,6 +3,7 @@
 - `training_state`: model, optimizers, registered objects and progress; `cursor`: the next sample
 - `model_state`: the model's part of it, with or without frozen weights
 - `buffers`: model buffers that are the same on every member; `trained_parameters`: what is trained and what is frozen
+- `optimizer_shards`: the optimizers' state in shards, of which each member holds some
 - `random_state`: the states of random generators
 - `own_settings`: a trial that goes on from another trial's checkpoint keeps its own optimizer settings
 - `lr_scaling`: scales the learning rate with the size

@@ -189,7 +189,7 @@ def read(directory: Path, pieces: Iterable[str] = ("state",)) -> dict[str, dict[
         The trees, by the names of the pieces.
 
     Raises:
-        InputError: the checkpoint was written by an earlier version of offcut.
+        InputError: the checkpoint was written by an earlier version of offcut, or has other pieces.
         Exception: of some other kind, if it is damaged.
     """
     reader, pieces = dcp.FileSystemReader(directory), list(pieces)
@@ -198,6 +198,12 @@ def read(directory: Path, pieces: Iterable[str] = ("state",)) -> dict[str, dict[
         metadata = reader.read_metadata()
         if not any(name.startswith(_SKELETON) for name in metadata.state_dict_metadata):
             raise _earlier_version(directory)
+        if any(_SKELETON + piece not in metadata.state_dict_metadata for piece in pieces):
+            raise InputError(
+                f"The checkpoint {directory} was written for another division of the state among the members.",
+                next_step="Keep the kind of session, and whether it has optimizer_copies, in all runs of a job; or "
+                "move the directory away: then it begins again from its start.",
+            )
         checksums = json.loads((directory / _CHECKSUMS).read_text())
     else:
         entries = [entry for piece in pieces for entry in json.loads(_record(directory, piece).read_text())]

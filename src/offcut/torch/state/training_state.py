@@ -68,6 +68,8 @@ class TrainingState:
         self.optimizers = optimizers
         self.rate = rate or LrScaling("none", 0)
         self.registered: list[Stateful] = []
+        #: Whether members have shards of the optimizers' state (`OptimizerShards`), which no tree contains.
+        self.sharded = False
         self.cursor = Cursor()
         #: What must be the same on all members besides the model, as text.
         self.settings: dict[str, str] = {}
@@ -129,7 +131,7 @@ class TrainingState:
             "trained": self.trained,
             "frozen": frozen_in(self.model),
             "groups": groups_in(self.model, self.optimizers),
-            "optimizers": plain([item.state_dict() for item in self.optimizers], "the optimizers' state"),
+            "optimizers": plain([self._state_of(item) for item in self.optimizers], "the optimizers' state"),
             "registered": self._registered_states(),
             "rate": self.rate.state_dict(),
             "progress": {
@@ -140,6 +142,9 @@ class TrainingState:
                 "loss": self.loss,
             },
         }
+
+    def _state_of(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        return {**optimizer.state_dict(), **({"state": {}} if self.sharded else {})}
 
     def _registered_states(self) -> list[dict[str, Any]]:
         return [
@@ -309,8 +314,10 @@ class TrainingState:
         freeze(self.model, tree["frozen"])
         regroup(self.model, self.optimizers, tree["groups"])
         for optimizer, saved in zip(self.optimizers, tree["optimizers"], strict=True):
+            shards = dict(optimizer.state) if self.sharded else {}
             optimizer.load_state_dict(saved)
             _as_saved(optimizer, saved)
+            optimizer.state.update(shards)
         self.load_registered(tree["registered"])
         self.rate.load_state_dict(tree["rate"])
         self.load_progress(tree["progress"])

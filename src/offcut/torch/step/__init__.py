@@ -8,4 +8,5 @@
   which parameters are trained, and when their gradients are summed
 - `gradient_buckets`: gradients in one buffer, or in several; `backward_overlap`: sums these during the backward pass
 - `protocol`: the interface between the training loop and a step; `data_parallel`: the step of a data-parallel job
+- `sharded_update`: its update where each member holds a part of the optimizers' state
 """

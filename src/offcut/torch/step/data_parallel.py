@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,17 +19,16 @@ from offcut.torch.step.gradient_reduce import MemberFlags, StepOutcome
 from offcut.torch.step.loader import PartLoader
 from offcut.torch.step.member_gradients import MemberGradients
 from offcut.torch.step.sampler import Sampler
+from offcut.torch.step.sharded_update import ShardedUpdate
 
 
 class DataParallelStep:
     """See `Step`.
 
     `visit` is called at the points where tests let something fail; if it returns True, the generation broke. `epochs`
-    returns how many data epochs the training has, None while it is not known.
+    returns how many data epochs the training has, None while it is not known. `sharded` makes the update where members
+    hold shards of the optimizers' state.
     """
-
-    #: No member applies the step before this one has its gradients too.
-    commits_in_reduce = False
 
     def __init__(
         self,
@@ -43,8 +43,12 @@ class DataParallelStep:
         device: torch.device,
         visit: Callable[[str], bool],
         epochs: Callable[[], int | None],
+        sharded: ShardedUpdate | None = None,
     ) -> None:
         self._state = state
+        self._sharded = sharded
+        #: Without shards no member applies the step before this one has its gradients too.
+        self.commits_in_reduce = sharded is not None
         self._epochs = epochs
         self._policy = policy
         self._sampler = sampler
@@ -196,10 +200,10 @@ class DataParallelStep:
                 "Session: update() takes each of the session's optimizers once per step.",
                 next_step="Give all optimizers to Session(model, [a, b], ...).",
             )
-        if self._policy.max_local_batch or self._policy.virtual_shards:
+        if self._policy.max_local_batch or self._policy.virtual_shards or self._sharded is not None:
             raise InputError(
-                "Session: update() needs a member's whole share in one part.",
-                next_step="Use it without max_local_batch and virtual_shards.",
+                "Session: update() needs a member's whole share in one part, and all of the optimizers' state.",
+                next_step="Use it without max_local_batch, virtual_shards and optimizer_copies.",
             )
 
     def compute(self, group: Group) -> None:
@@ -219,7 +223,11 @@ class DataParallelStep:
             Abandoned: the generation broke.
             OffcutError: on all members, if their states or the parameters that they train are not the same.
         """
-        return self.reduce_for(group, self.rest, flags, check=group.rank == 0)
+        outcome = self.reduce_for(group, self.rest, flags, check=group.rank == 0)
+        if self._sharded is not None and group.world > 1:
+            self.update(group, self.rest)
+            self._sharded.exchange(group)
+        return outcome
 
     def reduce_for(
         self,
@@ -240,6 +248,8 @@ class DataParallelStep:
         self.failed = True
         self._state.copy_script_state()
         self._gradients.fail()
+        if self._sharded is not None:
+            self._sharded.fail()
 
     def update(self, group: Group, optimizers: list[torch.optim.Optimizer]) -> None:
         """Clip the gradients by the norm of all of `optimizers` together, and let these change their parameters."""
@@ -251,17 +261,21 @@ class DataParallelStep:
             if self._clip_norm is not None:
                 parameters = (p for item in optimizers for p in self._gradients.parameters[id(item)])
                 torch.nn.utils.clip_grad_norm_(parameters, self._clip_norm)
-            for optimizer in optimizers:
-                if self._scaler is None:
-                    optimizer.step()
-                else:
-                    self._scaler.step(optimizer)
+            with self._sharded.updating() if self._sharded is not None and group.world > 1 else nullcontext():
+                for optimizer in optimizers:
+                    if self._scaler is None:
+                        optimizer.step()
+                    else:
+                        self._scaler.step(optimizer)
         self._updated += optimizers
 
     def apply(self, group: Group, outcome: StepOutcome) -> None:
         """See `Step`."""
         state = self._state
-        self.update(group, self.rest)
+        if self._sharded is not None and group.world > 1:
+            self._sharded.apply()
+        else:
+            self.update(group, self.rest)
         if self._scaler is not None:
             self._scaler.update()
         state.buffers.apply(outcome.changes)
