@@ -59,7 +59,7 @@ def plateau(stage: Stage, epochs: int = 4) -> dict[str, Any]:
     return {"parameters": numbers(model), "rate": optimizer.param_groups[0]["lr"], "loss": session.loss}
 
 
-def schedule_per_epoch(stage: Stage, epochs: int = 3, stop_at: int | None = None) -> dict[str, Any]:
+def schedule_per_epoch(stage: Stage, epochs: int = 3, stop_at: int | None = None, **options: Any) -> dict[str, Any]:
     """A schedule after each data epoch; with `stop_at`, the loop over batches is left after that many batches.
 
     The rate is also set before each loop, as warm-ups by hand are.
@@ -68,7 +68,7 @@ def schedule_per_epoch(stage: Stage, epochs: int = 3, stop_at: int | None = None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     counted = Counted()
-    with Session(model, optimizer, data(), global_batch=BATCH) as session:
+    with Session(model, optimizer, data(), global_batch=BATCH, **options) as session:
         session.register(scheduler)
         session.register(counted)
         for epoch in session.epochs(epochs):

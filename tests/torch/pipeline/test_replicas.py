@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pipeline_scripts as scripts
 import pytest
-from real_members import Cluster, Outcome
+from real_members import Cluster, Outcome, alone
+
+from offcut.torch.state import dcp_shards
+from offcut.torch.state.checkpoint_layout import ByLayer
 
 #: See tests/torch/idioms/test_events.py.
 pytestmark = pytest.mark.xdist_group("members")
@@ -62,3 +67,26 @@ def test_a_difference_is_found_when_another_member_joins() -> None:
     for name in names:
         assert outcomes[name].how == "raised"
         assert "optimizer 0's group 0['lr'] (rank" in outcomes[name].value
+
+
+def written(checkpoint: Path) -> bool:
+    """Whether all shares of a checkpoint of the script's six layers are there."""
+    return checkpoint.name.startswith("step-") or dcp_shards.complete(checkpoint, ByLayer(6).names(2))
+
+
+@pytest.mark.ci
+def test_a_lost_stage_takes_all_back_to_a_checkpoint_of_an_earlier_data_epoch() -> None:
+    """Steps of that data epoch are done again, and what the script does after the later one does not count."""
+    plans = ("1", "2")
+    undisturbed = alone(scripts.trains_stages, plans=plans, epochs=2)
+    kill = {"point": "inside-reduce", "how": "kill", "rank": 1, "step": undisturbed["steps"] - 2}
+    with Cluster(scripts.trains_stages, faults=[kill], plans=plans, epochs=2) as cluster:
+        names = cluster.start(2)
+        cluster.form(names)
+        with cluster.stopped(names[0], "step", 4):
+            # The first checkpoint is published when the first member goes on.
+            cluster.until(lambda: any(written(path) for path in cluster.directory.glob("checkpoints/*")))
+        (result,) = cluster.results()
+        assert "all members go back to the checkpoint of step 1" in str(cluster.heard)
+    assert result["steps"] == undisturbed["steps"]
+    assert result["loss"] == pytest.approx(undisturbed["loss"], rel=1e-9)

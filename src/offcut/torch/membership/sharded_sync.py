@@ -240,6 +240,9 @@ class ShardedSync:
                 next_step="The job starts again from its beginning. With optimizer_copies=2 the death of one member "
                 "loses nothing.",
             )
+        self.furthest = self._state.position
+        # The checkpoint has what the script did then: what it does until its next batch does not count.
+        self._state.copy_script_state()
         if group.rank == 0:
             self._context.note(f"optimizer state was lost: all members go back to the checkpoint of step {saved}")
         return plan

@@ -246,6 +246,9 @@ class LayeredSync:
                 f"Layers {', '.join(map(str, sorted(missing)))} were lost, and no checkpoint can be read.",
                 next_step="The job starts again from its beginning.",
             )
+        self.furthest = self._state.position
+        # The checkpoint has what the script did then: what it does until its next batch does not count.
+        self._state.copy_script_state()
         self._context.note(f"a stage was lost: all members go back to the checkpoint of step {saved}")
 
     # -- leaving ------------------------------------------------------------------------------------------------------
