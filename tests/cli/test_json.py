@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,6 +66,7 @@ RUN = {
     "logs": ["a"],
     "metrics": [],
     "audit": ["--state", "{}/state"],
+    "page": ["--state", "{}/paged"],
     "forget": ["a"],
     "node want": ["n01"],
     "node offer": ["n01"],
@@ -100,7 +102,7 @@ def every_command() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("json")
     (place / "train.py").write_text("")
     (place / "model.py").write_text(MODEL)
@@ -115,7 +117,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     journal = Journal(place / "journal" / "journal.sqlite")
     journal.load(Settings())
     journal.close()
-    return place
+    (place / "paged").mkdir(mode=0o700)
+    with socket.create_server(("127.0.0.1", 0)) as served:
+        port = served.getsockname()[1]
+        (place / "paged" / "page.json").write_text(json.dumps({"url": f"http://127.0.0.1:{port}/", "port": port}))
+        yield place
 
 
 def test_every_command_is_covered_by_the_json_tests() -> None:

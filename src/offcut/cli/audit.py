@@ -47,7 +47,7 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
         f"{datetime.fromtimestamp(entry['time_s']):%Y-%m-%d %H:%M:%S}",
         _who(entry),
         str(entry["role"]) + (f", process {entry['pid']}" if entry.get("pid") else ""),
-        what or f"{entry['method']} {entry['path']}",
+        what or f"{entry['method']} {entry['path']}".strip(),
         "done" if entry["status"] == 200 else f"refused ({entry['status']})",
         ", ".join(str(event["number"]) for event in caused),
     )

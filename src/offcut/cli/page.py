@@ -42,7 +42,10 @@ def page(
     place = _running(paths.page_address)
     now_s = time.time()
     if rotate:
+        from offcut.service.audit import AuditLog, of_command
+
         token_file.rotate(paths.page_key)
+        AuditLog(paths.audit, paths.older_audit).write(of_command("offcut page --rotate"))
     token = token_file.current_token(paths.page_key, paths.page_token, now_s)
     expires_s = token_file.expiry(token)
     url = f"{place['url']}?token={token}"

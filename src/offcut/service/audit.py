@@ -39,7 +39,7 @@ class AuditEntry:
     """One request that asked for a change, whether it was granted or not."""
 
     time_s: float
-    #: By which listener and credential it came: `owner` (the owner's socket) or `page`.
+    #: How it came: `owner` (by the owner's socket), `page`, or `command`: what a command did by itself.
     role: str
     #: The process at the other end of the owner's socket, its user, and the user who logged in to start it, who stays
     #: the same through su and sudo; None where that is not known. For the page: its address.
@@ -129,6 +129,25 @@ class Audited:
             status=status,
             events=tuple(asked),
         )
+
+
+def of_command(words: str) -> AuditEntry:
+    """Return an entry for a command that changes something by itself, without a request to the controller.
+
+    Args:
+        words: the command, without anything secret.
+    """
+    pid = os.getpid()
+    return AuditEntry(
+        time_s=round(clocks.wall_s(), 3),
+        role="command",
+        uid=os.geteuid(),
+        login_uid=_login_uid(pid),
+        pid=pid,
+        method="",
+        path=words,
+        status=200,
+    )
 
 
 def note_event(number: int, event: events.Event) -> None:

@@ -110,7 +110,9 @@ def attempts(it: Served, marker: Path) -> list[bytes]:
         request("HEAD /metrics"),
         request("OPTIONS /metrics", "Origin: http://evil"),
         request(f"POST /jobs/{SECRET}/cancel", "Origin: http://localhost", "HX-Request: true", body="x=1"),
-        request("POST /release", "HX-Request: true", body="x=1"),
+        request("POST /nodes/release", "HX-Request: true", body="x=1"),
+        request("POST /nodes/claim", f"Cookie: {cookie}={later}", "HX-Request: true", body="x=1"),
+        request("POST /v1/release", body="{}"),
         request("GET /v1/agents", f"Authorization: Bearer {agent}", *upgrade),
         request("GET /updates?view=overview", "Accept: text/event-stream", "Last-Event-ID: 1"),
         b"POST /release HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
@@ -165,7 +167,7 @@ def test_another_user_is_refused_whatever_is_asked(
             it.certificate = certificate.create(it.paths.certificates, ["localhost"])
         async with it.page() as port:
             requests = attempts(it, marker)
-            assert len(requests) > 30
+            assert len(requests) >= 40
             events = it.state.event_id
             who, answers = await asyncio.to_thread(outcome, ask_all, port, requests, tls)
             assert who == NOBODY
