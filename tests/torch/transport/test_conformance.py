@@ -23,6 +23,9 @@ from offcut.torch.transport.nccl import NcclTransport
 from offcut.torch.transport.protocol import Transport, TransportError
 from rendezvous import LIMIT_S, shared_store
 
+#: In one process of xdist with the other tests that start the rendezvous store's server.
+pytestmark = pytest.mark.xdist_group("members")
+
 HAS_GPUS = torch.cuda.device_count() > 1
 KINDS = [
     "gloo",
