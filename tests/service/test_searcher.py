@@ -198,3 +198,33 @@ def test_a_storage_that_is_locked_does_not_delay_suggestions(tmp_path: Path, mon
     (note,) = told
     assert isinstance(note, ev.JobNoted)
     assert note.text == "It did not answer within 1 s and was killed."
+
+
+def test_a_study_that_could_not_be_stored_is_stored_later_and_a_final_one_once(tmp_path: Path) -> None:
+    state, clock = State(), [1.0]
+    sweep = state.sweeps["s-1"] = sweep_state()
+    values: ParameterValues = {"lr": 0.1, "optimizer": "adam", "width": 8}
+    step(sweep.search, search_events.ParametersSuggested(0, values))
+    step(sweep.search, search_events.SearchCancelled())
+    sweep.ended_s = 1.0
+    told: list[ev.Event] = []
+    calls = 0
+
+    async def main() -> None:
+        searcher = Searcher(state, tmp_path / "o.sqlite", lambda: clock[0], told.append)
+
+        async def call(*_: Any, **__: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise ServiceError("The study cannot be stored: database is locked.")
+
+        searcher._store_process.call = call  # type: ignore[method-assign,assignment]
+        for clock[0] in (1.0, 3.0, 62.0, 64.0, 200.0):
+            await searcher.store_studies()
+        searcher.close()
+
+    asyncio.run(main())
+    assert calls == 2
+    texts = [event.text for event in told if isinstance(event, ev.JobNoted)]
+    assert texts == ["The study cannot be stored: database is locked.", "the study is stored again"]

@@ -70,6 +70,8 @@ class ObjectiveFiles:
         due = [
             (sweep, job_id, trial_job.ended)
             for sweep in self._state.sweeps.values()
+            # The halted trials of sweeps that have ended are not looked at for ever.
+            if sweep.ended_s is None or self._now() < sweep.ended_s + _LATE_S
             for job_id, trial_job in sweep.trial_jobs.items()
             if trial_job.ended or self._may_report(job_id)
         ]

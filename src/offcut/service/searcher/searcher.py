@@ -26,6 +26,8 @@ _log = structlog.get_logger()
 #: How often the searches are looked at, and their studies stored.
 _LOOK_S = 0.1
 _STORE_S = 2.0
+#: A study that could not be stored is tried again after this.
+_STORE_AGAIN_S = 60.0
 #: The process is killed when a suggestion takes longer than this, or when a study cannot be stored in this time.
 SUGGEST_LIMIT_S = 60.0
 STORE_LIMIT_S = 20.0
@@ -87,6 +89,10 @@ class Searcher:
         #: By study: what was stored last, and why it could not be.
         self._stored: dict[str, StudyQuestion] = {}
         self._troubles: dict[str, str] = {}
+        #: By study that could not be stored: when that is tried again.
+        self._store_again_s: dict[str, float] = {}
+        #: By study of a sweep that has ended: the time of its end. It is not looked at again.
+        self._stored_at_end: dict[str, float] = {}
 
     async def keep(self) -> None:
         """Answer what searches wait for, until cancelled."""
@@ -140,22 +146,31 @@ class Searcher:
     async def store_studies(self) -> None:
         """Store the studies that have changed."""
         for sweep in list(self._state.sweeps.values()):
-            if sweep.search.sweep.suggester != "optuna":
-                continue
-            question = question_of(sweep)
-            if self._stored.get(question.study) == question:
-                continue
-            trouble = ""
+            study = sweep.search.sweep.id
+            # That of a sweep which has ended is stored once more, and not looked at again.
+            final = sweep.ended_s is not None and self._stored_at_end.get(study) == sweep.ended_s
+            waits = self._now() < self._store_again_s.get(study, 0.0)
+            if sweep.search.sweep.suggester == "optuna" and not final and not waits:
+                await self._store_study(study, question_of(sweep), sweep.ended_s)
+
+    async def _store_study(self, study: str, question: StudyQuestion, ended_s: float | None) -> None:
+        trouble = ""
+        if self._stored.get(study) != question:
             try:
                 await self._store_process.call(_store, question, self._url, limit_s=STORE_LIMIT_S)
             except OffcutError as error:
                 trouble = error.what
-            self._stored[question.study] = question
-            if trouble != self._troubles.get(question.study, ""):
-                self._troubles[question.study] = trouble
-                text = trouble or "the study is stored again"
-                _log.warning("study", study=question.study, text=text)
-                self._handle(events.JobNoted(time_s=self._now(), job=question.study, text=text))
+        if trouble:
+            self._store_again_s[study] = self._now() + _STORE_AGAIN_S
+        else:
+            self._stored[study] = question
+            if ended_s is not None:
+                self._stored_at_end[study] = ended_s
+        if trouble != self._troubles.get(study, ""):
+            self._troubles[study] = trouble
+            text = trouble or "the study is stored again"
+            _log.warning("study", study=study, text=text)
+            self._handle(events.JobNoted(time_s=self._now(), job=study, text=text))
 
     def close(self) -> None:
         """End both processes at once."""
