@@ -97,7 +97,7 @@ def attempts(it: Served, marker: Path) -> list[bytes]:
         *(request(f"GET {path}") for path in ("/", "/metrics", "/v1/metrics", "/nodes", f"/jobs/{SECRET}", "/docs")),
         *(bearing(wrong) for wrong in ("", " ", "x", token[:-1], token + "0", token.upper(), later, expired, agent)),
         bearing(foreign.token(clocks.wall_s() + 1000)),
-        bearing(key.cookie(clocks.wall_s() + 1000)),  # what a browser has is no token
+        bearing(key.cookie(clocks.wall_s() + 1000)),  # what a browser has is not a token
         request("GET /metrics", f"Cookie: {cookie}={token}"),
         request("GET /metrics", f"Cookie: {cookie}={foreign.cookie(clocks.wall_s() + 1000)}"),
         request("GET /metrics", f"Authorization: Token {token}"),
