@@ -60,7 +60,7 @@ def test_the_learning_rate_is_the_trials_own_from_there_on(schedule: str) -> Non
     ]
 
 
-def test_a_learning_rate_that_was_0_is_no_reason_to_fail() -> None:
+def test_a_learning_rate_of_0_does_not_fail() -> None:
     source, source_schedules = made(0.0, 0.9, "step")
     taker, schedules = made(0.4, 0.5, "step")
     own = OwnSettings([taker], schedules)
