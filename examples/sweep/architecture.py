@@ -11,6 +11,7 @@ not trained on, after each pass over the data.
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from sklearn.datasets import load_digits
@@ -56,52 +57,60 @@ class Cell(nn.Module):
         return sum(nodes[output] for output in self.outputs)
 
 
-parser = argparse.ArgumentParser(description="Train a network of two cells on digits.")
-parser.add_argument("--epochs", type=int, default=9)
-parser.add_argument("--channels", type=int, default=8)
-parser.add_argument("--lr", type=float, default=0.01)
-parser.add_argument("--nodes", type=int, default=1)
-for node in range(1, MOST_NODES + 1):
-    parser.add_argument(f"--op{node}", choices=tuple(OPERATIONS), default="conv3")
-    parser.add_argument(f"--in{node}", type=int, choices=range(node), default=0)
-arguments = parser.parse_args()
-chosen = vars(arguments)
-operations = [chosen[f"op{node}"] for node in range(1, arguments.nodes + 1)]
-inputs = [chosen[f"in{node}"] for node in range(1, arguments.nodes + 1)]
-
-torch.manual_seed(0)
+# What all trials read: a sweep loads it once on each node, and each trial is a fork that begins with `trial`.
 pixels, target = load_digits(return_X_y=True)
 x, y = torch.tensor(pixels, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16.0, torch.tensor(target)
 train, test = slice(0, 1200), slice(1200, None)
-loader = DataLoader(TensorDataset(x[train], y[train]), 100, shuffle=True, generator=torch.Generator().manual_seed(1))
 
-model = nn.Sequential(
-    activated(arguments.channels, nn.Conv2d(1, arguments.channels, 3, padding=1, bias=False)),
-    Cell(operations, inputs, arguments.channels),
-    nn.MaxPool2d(2),
-    Cell(operations, inputs, arguments.channels),
-    nn.AdaptiveAvgPool2d(2),
-    nn.Flatten(),
-    nn.Linear(4 * arguments.channels, 10),
-)
-optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr)
-# The schedule is laid out for a whole trial: a trial that halts at a rung goes on with it later.
-epochs = int(offcut.torch.max_budget() or arguments.epochs)
-scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(loader))
-model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=[scheduler])
 
-error = 1.0
-for epoch in offcut.torch.epochs(epochs):
-    for images, labels in loader:
-        loss = nn.functional.cross_entropy(model(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        offcut.torch.report_loss(loss)
-        optimizer.step()
-        scheduler.step()
-    with torch.no_grad():
-        error = (model(x[test]).argmax(1) != y[test]).float().mean().item()
-    offcut.torch.report_objective(error, budget=epoch + 1)
-if offcut.torch.once():
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    print(f"error {error:.4f} with {weights:,} weights")
+def build(params: dict[str, Any], channels: int = 8) -> nn.Module:
+    nodes = range(1, params["nodes"] + 1)
+    operations = [params[f"op{node}"] for node in nodes]
+    inputs = [params.get(f"in{node}", 0) for node in nodes]
+    return nn.Sequential(
+        activated(channels, nn.Conv2d(1, channels, 3, padding=1, bias=False)),
+        Cell(operations, inputs, channels),
+        nn.MaxPool2d(2),
+        Cell(operations, inputs, channels),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(4 * channels, 10),
+    )
+
+
+def trial(params: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    data = TensorDataset(x[train], y[train])
+    loader = DataLoader(data, 100, shuffle=True, generator=torch.Generator().manual_seed(1))
+    model = build(params)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    # The schedule is laid out for a whole trial: a trial that halts at a rung goes on with it later.
+    epochs = int(offcut.torch.max_budget() or params["epochs"])
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(loader))
+    model, optimizer, loader = offcut.torch.elastic(model, optimizer, loader, state=[scheduler])
+
+    error = 1.0
+    for epoch in offcut.torch.epochs(epochs):
+        for images, labels in loader:
+            loss = nn.functional.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            offcut.torch.report_loss(loss)
+            optimizer.step()
+            scheduler.step()
+        with torch.no_grad():
+            error = (model(x[test]).argmax(1) != y[test]).float().mean().item()
+        offcut.torch.report_objective(error, budget=epoch + 1)
+    if offcut.torch.once():
+        weights = sum(parameter.numel() for parameter in model.parameters())
+        print(f"error {error:.4f} with {weights:,} weights")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Train a network of two cells on digits.")
+    parser.add_argument("--epochs", type=int, default=9)
+    parser.add_argument("--nodes", type=int, default=1)
+    for node in range(1, MOST_NODES + 1):
+        parser.add_argument(f"--op{node}", choices=tuple(OPERATIONS), default="conv3")
+        parser.add_argument(f"--in{node}", type=int, choices=range(node), default=0)
+    trial(vars(parser.parse_args()))
