@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from offcut.torch.elastic_parts import current_training
 from offcut.torch.step import gradient_buckets
 from offcut.torch.testing.fake_accelerator import FakeAcceleratorTransport, FakePlan
 from offcut.torch.transport import abort, choice
+from rendezvous import LIMIT_S
 
 #: Two or three numbers: each parameter of the small networks has a bucket of its own.
 SMALL_BYTES = 24
@@ -38,9 +40,10 @@ def in_buckets(
     if fake is not None:
         who = fake.pop("who", stage.name)
         plans = [FakePlan(**fake)] if stage.name.startswith(who) else []
+        # No other member may end because it stood still for a while.
+        abort.LIMIT_S = 0.5 if plans and plans[0].abort_hangs else LIMIT_S
         choice.TRANSPORTS["fake"] = lambda wake: FakeAcceleratorTransport(wake, plans.pop() if plans else FakePlan())
-        choice.os.environ[choice.ENV_DATA_TRANSPORT] = "fake"
-        abort.LIMIT_S, abort._LATER_S = 0.5, 0.0
+        os.environ[choice.ENV_DATA_TRANSPORT] = "fake"
     module, _, name = inner.partition(".")
     return getattr(importlib.import_module(module), name)(stage, **options)
 

@@ -17,6 +17,7 @@ import torch.multiprocessing
 
 from offcut.torch.membership.rendezvous_store import RendezvousStore
 from offcut.torch.testing.fake_accelerator import FakeAcceleratorTransport, FakePlan
+from offcut.torch.transport import abort
 from offcut.torch.transport.abort import abort_or_exit
 from offcut.torch.transport.gloo import FORMING, GlooTransport
 from offcut.torch.transport.nccl import NcclTransport
@@ -221,11 +222,9 @@ def test_an_operation_may_end_on_some_members_only(run: Callable) -> None:
     assert run("fake", 2, task) == [True, False]
 
 
-def test_a_process_that_cannot_abort_ends(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offcut.torch.transport.abort.LIMIT_S", 0.2)
-    monkeypatch.setattr("offcut.torch.transport.abort._LATER_S", 0.0)
-
+def test_a_process_that_cannot_abort_ends(run: Callable) -> None:
     def task(member: Member) -> str:
+        abort.LIMIT_S = 0.2 if member.rank == 1 else LIMIT_S
         transport = member.formed(plan=FakePlan(abort_hangs=member.rank == 1))
         abort_or_exit(transport, member.rank)
         return "goes on"
