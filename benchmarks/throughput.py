@@ -44,13 +44,14 @@ from stand_in_agent import StandInAgent
 from throughput_systems import MODELS, PROBE_BYTES, Place, Setting, calibrated, run
 
 from offcut.process.parent_death import die_with_parent
+from offcut.torch.step.gradient_buckets import BUCKET_BYTES
 from offcut.wire import rendezvous, tokens
 
-#: DistributedDataParallel's own size of a bucket; for offcut see docs/faults.md.
-BUCKET_MB = 25
+#: The size of a bucket in all three systems, in DistributedDataParallel's unit.
+BUCKET_MB = BUCKET_BYTES >> 20
 COMPUTE_MS = 288.0
-ROUNDS, QUICK_ROUNDS = 60, 12
-WARM_UP = 3
+ROUNDS, QUICK_ROUNDS = 60, 9
+WARM_UP = 2
 _STEP_LIMIT_S = 120.0
 
 
