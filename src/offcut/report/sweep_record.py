@@ -66,7 +66,7 @@ class TrialRecord:
     reason: str = ""
     #: How often it continued from another trial's state, until the last report.
     leg: int = 0
-    #: Every how manyth report is in `reports`.
+    #: One of this many reports is in `reports`; how many there were.
     _stride: int = 1
     _seen: int = 0
 
@@ -125,6 +125,8 @@ class SweepRecorder:
     def __init__(self, sweep_id: str) -> None:
         self._id = sweep_id
         self._record: SweepRecord | None = None
+        #: The sweep as it was last: it may have been forgotten since.
+        self._sweep: SweepState | None = None
         self._now_s = 0.0
         #: By node: the trial that has it, whether it trains, since when.
         self._held: dict[str, tuple[int, bool, float]] = {}
@@ -159,7 +161,7 @@ class SweepRecorder:
     def record(self) -> SweepRecord | None:
         """Return what was gathered; None if the sweep did not occur."""
         record = self._record
-        if record is None:
+        if record is None or self._sweep is None:
             return None
         for node in list(self._held):
             self._close(record, node)
