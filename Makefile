@@ -8,7 +8,7 @@ CLUSTER ?= local
 # 20 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ci test-full campaign lint docs clean
+.PHONY: demo test test-ci test-full campaign lint docs bench clean
 
 # make demo CLUSTER=slurm: the same on a real Slurm, with a main queue beside it.
 demo: .venv/.demo
@@ -57,6 +57,13 @@ lint: .venv/.ready
 docs: .venv/.ready
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
+# The peers that benchmarks run beside offcut, in .venv-bench: .venv-bench/bin/python benchmarks/sweep.py
+bench: .venv-bench/.ready
+
+.venv-bench/.ready: pyproject.toml constraints.txt scripts/make-venv
+	PYTHON=$(PYTHON) scripts/make-venv bench
+	touch $@
+
 # What the demo needs, and everything: either may come first, and the second adds to the first.
 .venv/.demo: pyproject.toml constraints.txt scripts/make-venv
 	PYTHON=$(PYTHON) scripts/make-venv demo
@@ -67,5 +74,5 @@ docs: .venv/.ready
 	touch .venv/.demo $@
 
 clean:
-	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-bench build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

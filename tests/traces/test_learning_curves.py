@@ -31,10 +31,11 @@ def test_what_is_written_is_read(tmp_path, name):
     assert math.isnan(table.curves[1].values[1])
 
 
-def test_the_table_that_is_shipped_fits_its_sweep():
-    table = read_learning_curves(SWEEPS / "digits_curves.json.gz")
-    table.check(read_sweep_file(SWEEPS / "digits.toml").to_sweep("s").space)
-    assert len(table.curves) == 200
+@pytest.mark.parametrize(("name", "configurations"), [("digits", 200), ("architecture", 100)])
+def test_a_table_that_is_shipped_fits_its_sweep(name, configurations):
+    table = read_learning_curves(SWEEPS / f"{name}_curves.json.gz")
+    table.check(read_sweep_file(SWEEPS / f"{name}.toml").to_sweep("s").space)
+    assert len(table.curves) == configurations
 
 
 def test_times_are_scaled_to_a_mean():
