@@ -20,7 +20,7 @@ _STYLE = """
 :root { color-scheme: light dark; --text: #222; --page: #fff; --rule: #ddd; --soft: #555; --ink: #1f3a5f;
   --held: #17692b; --broken: #b00020; }
 @media (prefers-color-scheme: dark) { :root { --text: #e3e3e3; --page: #16181c; --rule: #3a3d44; --soft: #a5a9b2;
-  --ink: #8db4e2; --held: #6fce86; --broken: #ff7d8d; } }
+  --ink: #4d82c4; --held: #6fce86; --broken: #ff7d8d; } }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: var(--text);
   background: var(--page); overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
