@@ -370,3 +370,21 @@ def test_a_sweep_that_has_ended_is_forgotten_with_its_halted_trials(world):
     assert world.state.sweeps == world.state.jobs == {}
     assert world.state.queue == []
     check_fold(world)
+
+
+def test_a_script_that_has_ended_before_it_is_compared_may_still_take_over_a_state(world):
+    """A script that is faster than its reports are read: all of them and its end come in one event."""
+    world.offer("n1", "n2")
+    submit(world, sweep("pbt", "1", options=PBT, parallel=2))
+    world.until_settled()
+    report(world, 0, 0.5, 9.0)
+    world.until_settled()
+    report(world, 1, 1.0, 1.0)
+    world.trained("s-1.0")
+    world.exit(world.member("s-1.0", world.members("s-1.0")[0]), "finished")
+    reports = tuple(ev.ObjectiveReport(budget, 2.0) for budget in (1.0, 2.0, 3.0, 4.0))
+    world.send(ev.ObjectivesRead(time_s=world.now_s, job="s-1.0", reports=reports, complete=True))
+    assert [trial.leg for trial in world.state.sweeps["s-1"].search.trials.values()] == [1, 0]
+    world.run(20)
+    assert sorted(running_jobs(world)) == ["s-1.0-1", "s-1.1"]
+    check_fold(world)

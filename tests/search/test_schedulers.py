@@ -7,8 +7,11 @@ from executor import Executor, path_loss, sweep_of
 
 from offcut.errors import InputError
 from offcut.model.sweep import SchedulerChoice
+from offcut.search import begin, step
+from offcut.search import events as ev
 from offcut.search.rungs import bracket_count, bracket_table, geometric_rungs
 from offcut.search.schedulers.load import BUILT_IN, load
+from offcut.search.trials import TrialEnd
 
 
 def constant_losses(losses: dict[int, float]):
@@ -201,6 +204,15 @@ def test_a_file_without_a_method_is_refused(tmp_path) -> None:
 def test_built_in_schedulers_load_with_their_least_options() -> None:
     for name in BUILT_IN:
         assert load(SchedulerChoice(name, (("max_budget", 81),))).max_budget == 81
+
+
+def test_a_trial_whose_script_has_ended_is_not_copied() -> None:
+    state, _ = begin(sweep_of("pbt", max_budget=9.0, population=4, parallel=4), slots=4)
+    for number, value in ((0, 4.0), (1, 3.0), (2, 2.0), (3, 1.0)):
+        step(state, ev.TrialReported(number, 1.0, value))
+    state.trials[3].end = TrialEnd(failed=False)
+    effects = step(state, ev.TrialReported(0, 2.0, 4.0))
+    assert not [effect for effect in effects if isinstance(effect, ev.CopyState)]
 
 
 def test_a_population_larger_than_the_number_of_trials_at_once_takes_turns() -> None:

@@ -88,7 +88,8 @@ def on_objectives_read(context: EventContext, event: ev.ObjectivesRead) -> None:
     number, leg = trial_job.trial, trial_job.leg
     for report in event.reports:
         _tell(context, sweep_id, search_events.TrialReported(number, report.budget, report.value, leg))
-    if event.complete and trial_job.ended:
+    # One of the reports may have let the trial go on from another one's state, as another job.
+    if event.complete and trial_job.ended and sweep.trial_jobs.get(event.job) is trial_job:
         del sweep.trial_jobs[event.job]
         _tell(context, sweep_id, search_events.TrialEnded(number, trial_job.failed, trial_job.reason, leg))
 

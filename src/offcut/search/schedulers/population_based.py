@@ -61,11 +61,13 @@ class PopulationBasedTraining:
         chosen = math.floor(len(ranked) * self.quantile)
         worst = [number for _, number in ranked[len(ranked) - chosen :]]
         own_loss = loss(trial.value, sweep.direction)
-        # A trial that used its whole budget has nothing left to train with.
+        # A trial that used its whole budget, or whose script has ended, has nothing left to train with.
         better = [
             number
             for other_loss, number in ranked[:chosen]
-            if other_loss < own_loss and view.trials[number].budget < self.max_budget
+            if other_loss < own_loss
+            and view.trials[number].budget < self.max_budget
+            and view.trials[number].end is None
         ]
         if trial.number not in worst or not better:
             return Halt() if self._others_wait(view, trial) else Continue()
