@@ -44,10 +44,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import setting
+import sweep_live
+import trial_start
 from paired_ratios import interval_of_median
 from sweep_replays import FIXED_SIZES, Setting, replay_all
 
@@ -144,7 +147,7 @@ def main() -> None:
     except OffcutError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    live = None if given.no_live else _ray(quick=given.quick)
+    live = None if given.no_live else _ray(given.table, quick=given.quick)
     start_ms = None if given.no_live else _trial_start(quick=given.quick)
     cells = compared(rows)
     document = {
@@ -167,14 +170,17 @@ def _teller(quiet: bool) -> Callable[[str], None]:
     return lambda text: None if quiet else print(text, file=sys.stderr)
 
 
-def _ray(*, quick: bool) -> dict[str, Any] | None:
+def _ray(table: Path, *, quick: bool) -> dict[str, Any] | None:
     """Measure against Ray Tune; None where it is not installed."""
-    return None
+    if find_spec("ray") is None:
+        return None
+    return sweep_live.measure(table, unit_s=1.0, repeats=1 if quick else 5)
 
 
 def _trial_start(*, quick: bool) -> float | None:
     """Return the 95th percentile of the time in which a trial starts on a warm worker, in milliseconds."""
-    return None
+    rows = trial_start.measure(trial_start.QUICK_TRIALS if quick else trial_start.TRIALS)
+    return next(row.p95_ms for row in rows if row.kind == "warm")
 
 
 def _plain(value: Any) -> Any:
