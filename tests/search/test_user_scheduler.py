@@ -57,7 +57,7 @@ class Asking(Executor):
         self.answer_scheduler()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     scheduler=st.sampled_from(sorted(SCHEDULERS)),
     order=st.sampled_from(["arrival", "logical"]),

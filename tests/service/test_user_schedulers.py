@@ -107,6 +107,7 @@ def test_a_users_scheduler_decides_fails_hangs_dies_and_goes_on_when_its_file_is
     asyncio.run(main())
 
 
+@pytest.mark.ci
 def test_a_file_that_is_no_scheduler_is_refused_at_once(tmp_path: Path) -> None:
     for text, reason in (
         ("raise KeyError('x')", "KeyError"),
