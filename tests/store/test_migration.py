@@ -134,6 +134,10 @@ def test_version_2_leads_to_the_same_state_with_and_without_its_snapshot(path):
     db.close()
     again = Journal(path).load(Settings())
     assert again.timers == state.timers
+    for snapshot, whole in zip(state.jobs.values(), again.jobs.values(), strict=True):
+        # The snapshot does not say what time on nodes came before it: it is left out, rather than counted from 1970 on.
+        assert 0.0 <= snapshot.node_s(state.now_s) <= whole.node_s(again.now_s) < 1e6
+        snapshot.past_node_s, snapshot.nodes_since_s = whole.past_node_s, whole.nodes_since_s
     assert again.jobs == state.jobs
     assert again.nodes == state.nodes
 

@@ -196,9 +196,10 @@ class JobState:
     submitted_s: float
     #: The nodes assigned to it, oldest first, whatever their workers do.
     nodes: dict[str, None] = field(default_factory=dict)
-    #: How long nodes were assigned to it until `nodes_since_s`, when their number changed last: node-seconds.
+    #: How long nodes were assigned to it until `nodes_since_s`, when their number changed last: node-seconds. None:
+    #: it has had none, or a snapshot of an older version does not say since when.
     past_node_s: float = 0.0
-    nodes_since_s: float = 0.0
+    nodes_since_s: float | None = None
     generation: int = 0
     members: tuple[Member, ...] = ()
     #: Members of newer generations than the last that formed, which are still to report.
@@ -252,7 +253,8 @@ class JobState:
 
     def node_s(self, now_s: float) -> float:
         """Return for how long nodes were assigned to it, those that boot included, in node-seconds."""
-        return self.past_node_s + len(self.nodes) * max(0.0, now_s - self.nodes_since_s)
+        since_s = now_s if self.nodes_since_s is None else self.nodes_since_s
+        return self.past_node_s + len(self.nodes) * max(0.0, now_s - since_s)
 
     def note_node_s(self, now_s: float) -> None:
         """Note the node-seconds until now: the number of its nodes changes."""

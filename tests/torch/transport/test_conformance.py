@@ -56,8 +56,13 @@ class Member:
     def formed(self, **options: Any) -> Transport:
         transport = MAKE[self.kind](lambda: None, **options)
         self._stores.append(RendezvousStore(self._meeting["store"], JOB, 1, self._meeting["secret"], FORMING))
-        store = dist.PrefixStore(f"{self._place}/{next(self._generations)}", self._stores[-1])
+        generation = next(self._generations)
+        store = dist.PrefixStore(f"{self._place}/{generation}", self._stores[-1])
         transport.form(store, self.rank, self.world, "127.0.0.1")
+        # An abort ends connections that others may still be making.
+        self.say(f"formed {generation} {self.rank}")
+        for rank in range(self.world):
+            self.hear(f"formed {generation} {rank}")
         return transport
 
     def ones(self, count: int = 4) -> torch.Tensor:
