@@ -92,12 +92,12 @@ def _has_browser() -> bool:
 
 
 def write_opener(path: Path, url: str) -> Path:
-    """Write a file that leads a browser to `url`, which must not be in the browser's arguments. Raises OSError."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600), "w") as out:
-        out.write(
-            f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={html.escape(url)}">'
-            f'<a href="{html.escape(url)}">To the page of offcut</a>\n'
-        )
-    return new.replace(path)
+    """Write a file that leads a browser to `url`, which must not be in the browser's arguments. Raises StoreError."""
+    from offcut.wire import tokens
+
+    tokens.write(
+        path,
+        f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={html.escape(url)}">'
+        f'<a href="{html.escape(url)}">To the page of offcut</a>',
+    )
+    return path

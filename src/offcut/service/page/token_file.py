@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from offcut.errors import StoreError
+from offcut.wire import tokens
 
 #: How long a token opens the page.
 VALID_S = 7 * 86400.0
@@ -62,7 +61,7 @@ def expiry(token: str) -> float | None:
 def rotate(key_file: Path) -> PageKey:
     """Replace the key: no token or cookie that was made before opens the page. StoreError: it cannot be written."""
     key = secrets.token_hex(_KEY_BYTES)
-    _write(key_file, key)
+    tokens.write(key_file, key)
     return PageKey(key.encode())
 
 
@@ -94,20 +93,8 @@ def current_token(key_file: Path, token_file: Path, now_s: float) -> str:
     if key.token_is_good(token, now_s + VALID_S / 2):
         return token
     token = key.token(now_s + VALID_S)
-    _write(token_file, token)
+    tokens.write(token_file, token)
     return token
-
-
-def _write(path: Path, secret: str) -> None:
-    new = path.with_name(f"{path.name}.new")
-    try:
-        new.unlink(missing_ok=True)
-        file = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(file, "w") as out:
-            out.write(f"{secret}\n")
-        new.replace(path)
-    except OSError as error:
-        raise StoreError(f"The page's secret cannot be written to {path}: {error.strerror}.") from None
 
 
 class WatchedKey:
