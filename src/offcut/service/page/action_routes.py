@@ -47,19 +47,11 @@ def action_routes(controller: Controller) -> APIRouter:
 
     @routes.post("/jobs/{job}/{verb}")
     async def _job(request: Request, job: str, verb: str) -> HTMLResponse:
-        def act() -> str:
-            shown = job_actions.ask(controller, job, verb)
-            return f"{shown['id']} is {shown['state']} now."
-
-        return answer(request, act)
+        return answer(request, lambda: _state_of(job_actions.ask(controller, job, verb)))
 
     @routes.post("/sweeps/{name}/{verb}")
     async def _sweep(request: Request, name: str, verb: str) -> HTMLResponse:
-        def act() -> str:
-            shown = sweep_routes.ask(controller, name, verb)
-            return f"{shown['id']} is {shown['state']} now."
-
-        return answer(request, act)
+        return answer(request, lambda: _state_of(sweep_routes.ask(controller, name, verb)))
 
     @routes.post("/nodes/release")
     async def _release(request: Request) -> HTMLResponse:
@@ -78,6 +70,11 @@ def action_routes(controller: Controller) -> APIRouter:
         return answer(request, act)
 
     return routes
+
+
+def _state_of(shown: dict[str, Any]) -> str:
+    """Return a sentence about a job or sweep that was asked for something."""
+    return f"{shown['id']} is {shown['state']} now."
 
 
 async def _form(request: Request) -> dict[str, str]:
