@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from offcut.errors import InputError, OffcutError
-from offcut.membership.entering import is_fenced
 from offcut.membership.generation import Generation
 from offcut.membership.leaving import Departure, layers_only_here, saves_layers
 from offcut.membership.state_givers import newest_step, transfer_rounds
 from offcut.membership.state_shards import ShardMove, ShardPlan, plan_shards
 from offcut.torch.membership.job_context import JobContext
+from offcut.torch.membership.leaving_ranks import ranks_that_leave
 from offcut.torch.membership.process_group import Group
 from offcut.torch.membership.script_check import SCRIPT_NUMBERS, check_scripts, script_row
 from offcut.torch.membership.state_checksum import Checksum, replica_checksum
@@ -256,8 +256,6 @@ class ShardedSync:
     def hand_over(self, group: Group, leaving: Sequence[int]) -> Sequence[int]:
         """Let the members that stay take over the shards that only leaving ones hold.
 
-        Members that are not in the newest generation leave too, so each tells the others whether it is.
-
         Args:
             group: the members of the generation that ends; all call this at once.
             leaving: the ranks that are known to leave.
@@ -268,14 +266,8 @@ class ShardedSync:
         Raises:
             Abandoned: the generation broke.
         """
-        link, current, plan = self._context.link, group.membership, self._shards.plan
-        newest = None
-        if group.rank not in leaving:
-            newest = link.newest() if leaving else link.await_newer(current.generation)
-        out = link.leaving or (
-            newest is not None and newest.generation > current.generation and is_fenced(link.worker, newest)
-        )
-        going = [rank for rank, row in enumerate(group.gather([int(out)])) if row[0]]
+        plan = self._shards.plan
+        going = ranks_that_leave(group, self._context.link, leaving)
         stay = [rank for rank in range(group.world) if rank not in going]
         if going and stay and plan is not None:
             held = [plan.held_by(rank) for rank in range(group.world)]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from offcut.errors import InputError, OffcutError
-from offcut.membership.entering import is_fenced
 from offcut.membership.generation import Generation
 from offcut.membership.leaving import Departure, layers_only_here, saves_layers
 from offcut.membership.state_givers import newest_step, transfer_rounds
 from offcut.pipeline import layer_moves
 from offcut.pipeline.plan_set import PlanSet
 from offcut.torch.membership.job_context import JobContext
+from offcut.torch.membership.leaving_ranks import ranks_that_leave
 from offcut.torch.membership.process_group import Abandoned, Group
 from offcut.torch.membership.script_check import SCRIPT_NUMBERS, check_scripts, script_row
 from offcut.torch.membership.state_checksum import Checksum
@@ -256,8 +256,6 @@ class LayeredSync:
     def hand_over(self, group: Group, leaving: Sequence[int]) -> Sequence[int]:
         """Let the members that stay take over the layers that only leaving ones have.
 
-        Members that are not in the newest generation leave too, so each tells the others whether it is.
-
         Args:
             group: the members of the generation that ends; all call this at once.
             leaving: the ranks that are known to leave.
@@ -268,14 +266,7 @@ class LayeredSync:
         Raises:
             Abandoned: the generation broke.
         """
-        link, current = self._context.link, group.membership
-        newest = None
-        if group.rank not in leaving:
-            newest = link.newest() if leaving else link.await_newer(current.generation)
-        out = link.leaving or (
-            newest is not None and newest.generation > current.generation and is_fenced(link.worker, newest)
-        )
-        going = [rank for rank, row in enumerate(group.gather([int(out)])) if row[0]]
+        going = ranks_that_leave(group, self._context.link, leaving)
         stay = [rank for rank in range(group.world) if rank not in going]
         if going and stay:
             self._hand_over(group, stay)
